@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use searchmill_engine::lineage::openlineage::{Emitter, Ending};
@@ -52,24 +52,18 @@ fn variable(name: &str) -> Option<String> {
 struct Teller {
     inner: Arc<dyn Reporter>,
     state: Mutex<(Emitter, Sink)>,
+    count: Arc<Mutex<Count>>,
 }
 
 enum Sink {
-    File { file: File, lost: Lost },
-    Http { sender: UnboundedSender<Option<Value>>, sent: usize },
+    File(File),
+    Http(UnboundedSender<Option<Value>>),
 }
 
-/// Events that were not delivered.
+/// What became of the events.
 #[derive(Clone, Debug, Default)]
-struct Lost {
-    events: usize,
-    of: usize,
-    reason: String,
-}
-
-/// Progress of the deliveries to a receiver.
-#[derive(Clone, Debug, Default)]
-struct Progress {
+struct Count {
+    sent: usize,
     arrived: usize,
     /// Reason for the last failed delivery.
     reason: String,
@@ -78,7 +72,7 @@ struct Progress {
 /// Pending deliveries.
 pub(crate) struct Delivery {
     teller: Arc<Teller>,
-    sending: Option<(tokio::task::JoinHandle<()>, Arc<Mutex<Progress>>)>,
+    sending: Option<tokio::task::JoinHandle<()>>,
     target: String,
 }
 
@@ -97,11 +91,12 @@ pub(crate) fn begin(
         return Err(failure.with_help("set OPENLINEAGE_API_KEY"));
     }
     let emitter = run.emitter(variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()));
+    let count = Arc::<Mutex<Count>>::default();
     let (sink, sending, target) = match Target::read(written, directory) {
         Target::File(path) => {
             let file = File::options().create(true).append(true).open(&path);
             let unusable = |error| Failure::usage(format!("--openlineage: cannot write {}: {error}", path.display()));
-            (Sink::File { file: file.map_err(unusable)?, lost: Lost::default() }, None, path.display().to_string())
+            (Sink::File(file.map_err(unusable)?), None, path.display().to_string())
         }
         Target::Http(url) => {
             let unusable = |error| Failure::usage(format!("--openlineage: invalid address {url}: {error}"));
@@ -110,14 +105,12 @@ pub(crate) fn begin(
             let client = client.build().map_err(unusable)?;
             client.post(&url).build().map_err(unusable)?;
             let (sender, receiver) = unbounded_channel();
-            let progress = Arc::new(Mutex::new(Progress::default()));
             let key = variable("OPENLINEAGE_API_KEY");
-            let sending = tokio::spawn(send_all(receiver, client, url.clone(), key, Arc::clone(&progress)));
-            let sending = (sending, progress);
-            (Sink::Http { sender, sent: 0 }, Some(sending), url)
+            let sending = tokio::spawn(send_all(receiver, client, url.clone(), key, Arc::clone(&count)));
+            (Sink::Http(sender), Some(sending), url)
         }
     };
-    let teller = Arc::new(Teller { inner, state: Mutex::new((emitter, sink)) });
+    let teller = Arc::new(Teller { inner, state: Mutex::new((emitter, sink)), count });
     let reporter: Arc<dyn Reporter> = Arc::clone(&teller) as Arc<dyn Reporter>;
     Ok((reporter, Some(Delivery { teller, sending, target })))
 }
@@ -125,32 +118,25 @@ pub(crate) fn begin(
 impl Delivery {
     /// Waits for the last deliveries; returns a warning if an event was not delivered.
     pub(crate) async fn finish(self) -> Option<String> {
-        let lost = match self.sending {
-            Some((sending, progress)) => {
-                let mut sent = 0;
-                if let Sink::Http { sender, sent: all } =
-                    &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1
-                {
-                    // A closed receiver has already reported its reason.
-                    drop(sender.send(None));
-                    sent = *all;
-                }
-                let ended = tokio::time::timeout(LAST_WAIT, sending).await;
-                let progress = progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let late = || format!("no answer within {} s of the end of the run", LAST_WAIT.as_secs());
-                let reason = Some(progress.reason).filter(|reason| ended.is_ok() || !reason.is_empty());
-                Lost { events: sent - progress.arrived, of: sent, reason: reason.unwrap_or_else(late) }
+        let mut late = false;
+        if let Some(sending) = self.sending {
+            if let Sink::Http(sender) = &lock(&self.teller.state).1 {
+                // A closed receiver has already reported its reason.
+                drop(sender.send(None));
             }
-            None => match &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
-                Sink::File { lost, .. } => lost.clone(),
-                Sink::Http { .. } => Lost::default(),
-            },
-        };
-        let (events, of) = (lost.events, lost.of);
-        let text =
-            || format!("OpenLineage: {events} of {of} events did not arrive at {}: {}", self.target, lost.reason);
-        (events > 0).then(text)
+            late = tokio::time::timeout(LAST_WAIT, sending).await.is_err();
+        }
+        let Count { sent, arrived, mut reason } = lock(&self.teller.count).clone();
+        if late && reason.is_empty() {
+            reason = format!("no answer within {} s of the end of the run", LAST_WAIT.as_secs());
+        }
+        let (lost, target) = (sent - arrived, self.target);
+        (lost > 0).then(|| format!("OpenLineage: {lost} of {sent} events did not arrive at {target}: {reason}"))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ending(summary: &RunSummary) -> Ending {
@@ -195,58 +181,50 @@ impl Reporter for Teller {
         if matches!(event, Event::NodeProgress { .. } | Event::NodeLog { .. }) {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (emitter, sink) = &mut *state;
+        let (emitter, sink) = &mut *lock(&self.state);
         for told in tell(emitter, event) {
-            sink.take(told);
+            lock(&self.count).sent += 1;
+            sink.take(told, &self.count);
         }
     }
 }
 
 impl Sink {
-    fn take(&mut self, event: Value) {
+    fn take(&mut self, event: Value, count: &Mutex<Count>) {
         match self {
-            Self::File { file, lost } => {
-                lost.of += 1;
-                if let Err(error) = file.write_all(format!("{event}\n").as_bytes()) {
-                    lost.events += 1;
-                    lost.reason = error.to_string();
-                }
+            Self::File(file) => {
+                let written = file.write_all(format!("{event}\n").as_bytes());
+                lock(count).note(written.map_err(|error| error.to_string()));
             }
-            // The receiver ends only with the run.
-            Self::Http { sender, sent } => {
-                *sent += 1;
-                drop(sender.send(Some(event)));
-            }
+            Self::Http(sender) => drop(sender.send(Some(event))),
         }
     }
 }
 
-/// Sends events one by one, in order.
+impl Count {
+    fn note(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => self.arrived += 1,
+            Err(reason) => self.reason = reason,
+        }
+    }
+}
+
 async fn send_all(
     mut events: UnboundedReceiver<Option<Value>>,
     client: reqwest::Client,
     url: String,
     key: Option<String>,
-    progress: Arc<Mutex<Progress>>,
+    count: Arc<Mutex<Count>>,
 ) {
     let mut in_a_row = 0;
     while let Some(Some(event)) = events.recv().await {
         if in_a_row >= GIVE_UP {
             continue;
         }
-        let outcome = send(&client, &url, key.as_deref(), &event, &progress).await;
-        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome {
-            Ok(()) => {
-                in_a_row = 0;
-                progress.arrived += 1;
-            }
-            Err(reason) => {
-                in_a_row += 1;
-                progress.reason = reason;
-            }
-        }
+        let outcome = send(&client, &url, key.as_deref(), &event, &count).await;
+        in_a_row = if outcome.is_ok() { 0 } else { in_a_row + 1 };
+        lock(&count).note(outcome);
     }
 }
 
@@ -256,7 +234,7 @@ async fn send(
     url: &str,
     key: Option<&str>,
     event: &Value,
-    progress: &Mutex<Progress>,
+    count: &Mutex<Count>,
 ) -> Result<(), String> {
     let mut wait = Duration::from_millis(200);
     let mut attempt = 1;
@@ -279,7 +257,7 @@ async fn send(
             return Err(reason);
         }
         // Set before the last attempt, in case the run ends first.
-        progress.lock().unwrap_or_else(PoisonError::into_inner).reason.clone_from(&reason);
+        lock(count).reason.clone_from(&reason);
         attempt += 1;
         tokio::time::sleep(wait).await;
         wait *= 4;

@@ -47,33 +47,11 @@ pub struct Label {
     pub message: String,
 }
 
-/// The severity of a diagnostic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// The pipeline cannot run.
-    Error,
-    /// The pipeline can run, but probably not as intended.
-    Warning,
-}
-
-impl Severity {
-    /// Returns the name used in messages.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
-    }
-}
-
 /// One diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// A stable kebab-case name (`unknown-key`).
     pub code: &'static str,
-    /// The severity.
-    pub severity: Severity,
     /// The message, one line.
     pub message: String,
     /// Locations; the first one is the primary location.
@@ -89,13 +67,7 @@ impl Diagnostic {
     #[must_use]
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { code, severity: Severity::Error, message, labels: Vec::new(), notes: Vec::new(), help: None }
-    }
-
-    /// A warning without a location yet.
-    #[must_use]
-    pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(code, message) }
+        Self { code, message, labels: Vec::new(), notes: Vec::new(), help: None }
     }
 
     /// Adds a location; the first one is the primary location.
@@ -107,17 +79,22 @@ impl Diagnostic {
 
     /// Adds a location that may be unknown.
     #[must_use]
-    pub fn at_some(self, span: Option<Span>, message: &str) -> Self {
-        match span {
-            Some(span) => self.at(span, message),
-            None => self,
-        }
+    pub fn at_some(mut self, span: Option<Span>, message: &str) -> Self {
+        self.labels.extend(span.map(|span| Label { span, message: message.to_owned() }));
+        self
     }
 
     /// Adds a fact.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
+        self
+    }
+
+    /// Says how to fix it, if that is known.
+    #[must_use]
+    pub fn help_some(mut self, help: Option<impl Into<String>>) -> Self {
+        self.help = help.map(Into::into).or(self.help);
         self
     }
 

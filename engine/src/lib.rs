@@ -71,11 +71,11 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, RunOptions, Session, Shown, StorePlace,
-    Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, Session, Shown, StorePlace, Trace,
+    UnsetSecrets, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
-pub use execute::{Stop, WorkerPipes, Workers};
+pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
 pub use operator::Registry;
 pub use plan::Selection;
 pub use spec::Overrides;

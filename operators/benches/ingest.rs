@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use indexmap::IndexMap;
 use searchmill_engine::operator::testing::Harness;
-use searchmill_engine::operator::{Inputs, Kernel, Outputs, PortType, entry};
+use searchmill_engine::operator::{Inputs, Kernel, PortType, entry};
 use searchmill_engine::store::{Store, StoreSink};
 use searchmill_operators::read::Read;
 use searchmill_schemas::RecordKind;
@@ -63,7 +63,7 @@ fn pass(harness: &Harness, params: Value) -> Result<u64, Box<dyn std::error::Err
     let folder = tempfile::tempdir_in(harness.path())?;
     let ports = [("rows".to_owned(), PortType::Rows(kind)), ("rejects".to_owned(), PortType::Rows(RecordKind::Reject))];
     let mut sink = StoreSink::new(&Store::open(folder.path())?, IndexMap::from(ports));
-    kernel.run(&inputs, &mut Outputs::new(&mut sink), &context)?;
+    kernel.run(&inputs, &mut sink, &context)?;
     let written = sink.commit()?;
     match written.outputs["rejects"].rows {
         0 => Ok(written.outputs["rows"].rows),

@@ -12,14 +12,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
-use searchmill_engine::operator::{
-    AsyncMapKernel, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorEntry, ProgressSink,
-    Registry, RetryPolicy, TreeKind,
-};
+use searchmill_engine::operator::{AsyncMapKernel, Context, ContextParts, Kernel, OperatorEntry, Registry, TreeKind};
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -193,31 +189,9 @@ fn questions(size: usize) -> Vec<arrow::array::RecordBatch> {
 }
 
 fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
-    Context::new(ContextParts {
-        seed: 0,
-        cancelled: Arc::new(AtomicBool::new(false)),
-        scratch: std::env::temp_dir(),
-        directory: std::env::temp_dir(),
-        memory: None,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-        gpus: 0,
-        concurrency,
-        retry: RetryPolicy::default(),
-        secrets: Arc::new(|_| None),
-        runtime: runtime.handle().clone(),
-        progress: Arc::new(Silent),
-        http: reqwest::Client::new(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
-    })
-}
-
-struct Silent;
-
-impl ProgressSink for Silent {
-    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-    fn log(&self, _line: &str) {}
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let bare = ContextParts::bare(&std::env::temp_dir(), runtime.handle(), reqwest::Client::new());
+    Context::new(ContextParts { threads, concurrency, ..bare })
 }
 
 /// User and system seconds of this process so far (Linux, 100 ticks a second).

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::testing::Harness;
-use searchmill_engine::operator::{Inputs, Kernel, OperatorError, OutputSink, Outputs, entry};
+use searchmill_engine::operator::{Inputs, Kernel, OperatorError, OutputSink, entry};
 use searchmill_operators::generate_world::GenerateWorld;
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn main() -> Result<(), OperatorError> {
     let mut counter = Counter::default();
     let start = Instant::now();
     if let Kernel::Blocking(kernel) = bound.open(&inputs, &context)? {
-        kernel.run(&inputs, &mut Outputs::new(&mut counter), &context)?;
+        kernel.run(&inputs, &mut counter, &context)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     let (rows, megabytes) = (counter.rows as f64, counter.bytes as f64 / 1e6);

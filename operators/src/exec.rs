@@ -347,7 +347,7 @@ mod tests {
         let Kernel::Blocking(kernel) = Exec::open(&params, &Inputs::new(), &context).unwrap() else {
             panic!("exec needs everything at once")
         };
-        let failure = kernel.run(&Inputs::new(), &mut Outputs::new(&mut Nowhere), &context).unwrap_err();
+        let failure = kernel.run(&Inputs::new(), &mut Nowhere, &context).unwrap_err();
         assert_eq!(failure.blame, Blame::Cancelled);
         assert_eq!(*listener.lines.lock().unwrap(), ["loading", "ready"]);
     }

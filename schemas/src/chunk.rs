@@ -1,10 +1,8 @@
 //! `chunk`: a piece of a document, the unit of retrieval.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, optional, required};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,24 +31,4 @@ described! {
         /// The document's metadata (JSON object).
         pub metadata: Option<String>,
     }
-}
-
-impl Record for Chunk {
-    const KIND: RecordKind = RecordKind::Chunk;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("document_id", DataType::Utf8),
-        required("position", DataType::Int32),
-        required("document_chunks", DataType::Int32),
-        optional("title", DataType::Utf8),
-        required("text", DataType::Utf8),
-        required("contents", DataType::Utf8),
-        required("start", DataType::Int64),
-        required("end", DataType::Int64),
-        required("tokens", DataType::Int32),
-        optional("metadata", DataType::Utf8),
-    ]
 }

@@ -1,10 +1,8 @@
 //! Checks that a batch fits a kind. Columns are matched by name; string encodings and list field names are cast.
 
-use std::sync::Arc;
-
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{FieldRef, Schema};
+use arrow::datatypes::{Field, FieldRef};
 
 use crate::record::{RecordKind, SchemaError};
 
@@ -29,37 +27,22 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
         let message = format!("{kind} rows need {word} {}; found: {}", missing.join(", "), names(batch));
         return Err(SchemaError(message));
     }
-    let columns = wanted
-        .fields()
-        .iter()
-        .map(|field| {
-            let column = batch.column_by_name(field.name()).ok_or_else(|| {
-                SchemaError(format!("{kind} rows need a column `{}`; found: {}", field.name(), names(batch)))
-            })?;
-            let column = if column.data_type() == field.data_type() {
-                Arc::clone(column)
-            } else {
-                cast(column, field.data_type()).map_err(|_| {
-                    SchemaError(format!(
-                        "column `{}` of {kind} rows must be {}, found {}",
-                        field.name(),
-                        field.data_type(),
-                        column.data_type()
-                    ))
-                })?
-            };
-            if !field.is_nullable() && column.null_count() > 0 {
-                return Err(SchemaError(format!(
-                    "column `{}` of {kind} rows may not be null ({} nulls)",
-                    field.name(),
-                    column.null_count()
-                )));
-            }
-            Ok(column)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let schema = Arc::new(Schema::new(wanted.fields().clone()));
-    RecordBatch::try_new(schema, columns).map_err(|error| SchemaError(error.to_string()))
+    let fields = wanted.fields().iter();
+    let columns = fields.filter_map(|field| Some(fitted(kind, field, batch.column_by_name(field.name())?)));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(wanted, columns).map_err(|error| SchemaError(error.to_string()))
+}
+
+fn fitted(kind: RecordKind, field: &Field, column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
+    let (name, wanted, found) = (field.name(), field.data_type(), column.data_type());
+    let wrong = |_| SchemaError(format!("column `{name}` of {kind} rows must be {wanted}, found {found}"));
+    let column = cast(column, wanted).map_err(wrong)?;
+    match column.null_count() {
+        nulls if nulls > 0 && !field.is_nullable() => {
+            Err(SchemaError(format!("column `{name}` of {kind} rows may not be null ({nulls} nulls)")))
+        }
+        _ => Ok(column),
+    }
 }
 
 fn names(batch: &RecordBatch) -> String {

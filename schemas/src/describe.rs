@@ -1,93 +1,66 @@
-//! Descriptions of record kinds: columns with their types, and the doc comments of the row structs.
+//! The record kinds by their row structs: schemas, columns, descriptions.
 
-use arrow::datatypes::{DataType, Field};
+use std::sync::Arc;
 
-use crate::described::Described;
-use crate::record::RecordKind;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 
-/// One column of a record kind, or one field of a nested column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Column name.
-    pub name: String,
-    /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
-    pub kind: String,
-    /// Whether every row must have a value.
-    pub required: bool,
-    /// Description of the content.
-    pub about: String,
-    /// Fields, for a column of objects.
-    pub fields: Vec<Column>,
+use crate::described::{Cell, Column};
+use crate::record::{Record, RecordKind};
+
+/// What the declaration of a row struct says.
+struct Row {
+    about: &'static str,
+    data_type: fn() -> DataType,
+    columns: fn() -> Vec<Column>,
 }
 
+impl Row {
+    fn of<R: Cell>() -> Self {
+        Self { about: R::ABOUT.trim_ascii(), data_type: R::data_type, columns: R::columns }
+    }
+}
+
+macro_rules! rows {
+    ($($kind:ident),+) => {
+        $(impl Record for crate::$kind {
+            const KIND: RecordKind = RecordKind::$kind;
+        })+
+
+        impl RecordKind {
+            /// Returns the row struct, which has the kind's name. `Table` has none.
+            fn row(self) -> Option<Row> {
+                match self {
+                    $(Self::$kind => Some(Row::of::<crate::$kind>()),)+
+                    Self::Table => None,
+                }
+            }
+        }
+    };
+}
+
+rows!(Document, Chunk, Question, Hit, Trajectory, Score, Example, Metric, Reject);
+
 impl RecordKind {
+    /// Returns the columns that a table of this kind must have (empty for `Table`).
+    #[must_use]
+    pub fn schema(self) -> SchemaRef {
+        match self.row().map(|row| (row.data_type)()) {
+            Some(DataType::Struct(fields)) => Arc::new(Schema::new(fields)),
+            _ => Arc::new(Schema::empty()),
+        }
+    }
+
     /// Describes a row of this kind in one sentence.
     #[must_use]
     pub fn about(self) -> String {
-        let about = self.described().map(|described| described.about.trim());
-        about.unwrap_or("Rows with any columns, as output by `sql` and `join`.").to_owned()
+        let any = "Rows with any columns, as output by `sql` and `join`.";
+        self.row().map_or(any, |row| row.about).to_owned()
     }
 
     /// Returns the columns of this kind in order; empty for `Table`.
     #[must_use]
     pub fn columns(self) -> Vec<Column> {
-        let Some(described) = self.described() else { return Vec::new() };
-        self.schema().fields().iter().map(|field| column(field, &described)).collect()
-    }
-
-    fn described(self) -> Option<Described> {
-        Some(match self {
-            Self::Document => crate::Document::DESCRIBED,
-            Self::Chunk => crate::Chunk::DESCRIBED,
-            Self::Question => crate::Question::DESCRIBED,
-            Self::Hit => crate::Hit::DESCRIBED,
-            Self::Trajectory => crate::Trajectory::DESCRIBED,
-            Self::Score => crate::Score::DESCRIBED,
-            Self::Example => crate::Example::DESCRIBED,
-            Self::Metric => crate::Metric::DESCRIBED,
-            Self::Reject => crate::Reject::DESCRIBED,
-            Self::Table => return None,
-        })
-    }
-}
-
-/// Returns the description of the objects in a nested column.
-fn nested(column: &str) -> Described {
-    match column {
-        "evidence" => crate::Evidence::DESCRIBED,
-        "sources" => crate::HitSource::DESCRIBED,
-        "messages" => crate::Message::DESCRIBED,
-        "tool_calls" => crate::ToolCall::DESCRIBED,
-        "observations" => crate::Observation::DESCRIBED,
-        _ => Described { about: "", fields: &[] },
-    }
-}
-
-fn column(field: &Field, owner: &Described) -> Column {
-    let (kind, inner) = kind(field.data_type());
-    let objects = nested(field.name());
-    Column {
-        name: field.name().clone(),
-        kind,
-        required: !field.is_nullable(),
-        about: owner.field(field.name()),
-        fields: inner.iter().map(|field| column(field, &objects)).collect(),
-    }
-}
-
-/// Returns a type in words, and the fields of its objects.
-fn kind(data_type: &DataType) -> (String, &[std::sync::Arc<Field>]) {
-    match data_type {
-        DataType::Utf8 => ("text".to_owned(), &[]),
-        DataType::Int32 | DataType::Int64 => ("whole number".to_owned(), &[]),
-        DataType::Float64 => ("number".to_owned(), &[]),
-        DataType::Boolean => ("yes or no".to_owned(), &[]),
-        DataType::Struct(fields) => ("objects".to_owned(), fields),
-        DataType::List(item) => {
-            let (item, fields) = kind(item.data_type());
-            (format!("list of {item}"), fields)
-        }
-        other => (other.to_string(), &[]),
+        self.row().map(|row| (row.columns)()).unwrap_or_default()
     }
 }
 

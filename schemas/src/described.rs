@@ -1,21 +1,91 @@
-//! Row structs with descriptions: keeps their doc comments for the command line and the reference pages.
+//! Row structs: their Arrow columns and their descriptions, both from one declaration.
 
-/// Description of a row struct and its fields.
-pub(crate) struct Described {
-    pub(crate) about: &'static str,
-    /// Name and description.
-    pub(crate) fields: &'static [(&'static str, &'static str)],
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef};
+
+/// One column of a record kind, or one field of a nested column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Column name.
+    pub name: String,
+    /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
+    pub kind: String,
+    /// Whether every row must have a value.
+    pub required: bool,
+    /// Description of the content.
+    pub about: String,
+    /// Fields, for a column of objects.
+    pub fields: Vec<Column>,
 }
 
-impl Described {
-    /// Returns the description of a field.
-    pub(crate) fn field(&self, name: &str) -> String {
-        let found = self.fields.iter().find(|(field, _)| *field == name);
-        found.map_or_else(String::new, |(_, about)| about.trim().to_owned())
+/// A row struct, or the type of one of its fields.
+pub(crate) trait Cell {
+    /// Whether rows may lack the value.
+    const OPTIONAL: bool = false;
+    /// Doc comment of a struct.
+    const ABOUT: &'static str = "";
+
+    fn data_type() -> DataType;
+
+    /// Returns the fields of a struct.
+    fn columns() -> Vec<Column> {
+        Vec::new()
     }
 }
 
-/// Declares a row struct unchanged, and stores its doc comments in `DESCRIBED`.
+macro_rules! plain {
+    ($($type:ty: $data_type:ident),+) => {
+        $(impl Cell for $type {
+            fn data_type() -> DataType {
+                DataType::$data_type
+            }
+        })+
+    };
+}
+
+plain!(String: Utf8, i32: Int32, i64: Int64, f64: Float64, bool: Boolean);
+
+impl<T: Cell> Cell for Option<T> {
+    const OPTIONAL: bool = true;
+
+    fn data_type() -> DataType {
+        T::data_type()
+    }
+}
+
+impl<T: Cell> Cell for Vec<T> {
+    fn data_type() -> DataType {
+        DataType::List(Arc::new(Field::new("item", T::data_type(), false)))
+    }
+
+    fn columns() -> Vec<Column> {
+        T::columns()
+    }
+}
+
+pub(crate) fn field<T: Cell>(name: &str) -> FieldRef {
+    Arc::new(Field::new(name, T::data_type(), T::OPTIONAL))
+}
+
+pub(crate) fn column<T: Cell>(name: &str, about: &str) -> Column {
+    let (name, about, kind) = (name.to_owned(), about.trim().to_owned(), in_words(&T::data_type()));
+    Column { name, kind, required: !T::OPTIONAL, about, fields: T::columns() }
+}
+
+fn in_words(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Utf8 => "text".to_owned(),
+        DataType::Int32 | DataType::Int64 => "whole number".to_owned(),
+        DataType::Float64 => "number".to_owned(),
+        DataType::Boolean => "yes or no".to_owned(),
+        DataType::Struct(_) => "objects".to_owned(),
+        DataType::List(item) => format!("list of {}", in_words(item.data_type())),
+        other => other.to_string(),
+    }
+}
+
+/// Declares a row struct unchanged, and makes its fields Arrow columns that have its doc comments.
 macro_rules! described {
     (
         #[derive($($derive:path),+)]
@@ -30,11 +100,17 @@ macro_rules! described {
             $($(#[doc = $doc])+ pub $field: $type,)+
         }
 
-        impl $name {
-            pub(crate) const DESCRIBED: $crate::described::Described = $crate::described::Described {
-                about: concat!($($about),+),
-                fields: &[$((stringify!($field), concat!($($doc),+))),+],
-            };
+        impl $crate::described::Cell for $name {
+            const ABOUT: &'static str = concat!($($about),+);
+
+            fn data_type() -> arrow::datatypes::DataType {
+                let fields = vec![$($crate::described::field::<$type>(stringify!($field))),+];
+                arrow::datatypes::DataType::Struct(fields.into())
+            }
+
+            fn columns() -> Vec<$crate::described::Column> {
+                vec![$($crate::described::column::<$type>(stringify!($field), concat!($($doc),+))),+]
+            }
         }
     };
 }

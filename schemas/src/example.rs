@@ -1,10 +1,8 @@
 //! `example`: one training example, ready to be written.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, optional, required};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,19 +21,4 @@ described! {
         /// Rendered text as the trainer tokenises it, if the format defines it.
         pub text: Option<String>,
     }
-}
-
-impl Record for Example {
-    const KIND: RecordKind = RecordKind::Example;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        optional("trajectory_id", DataType::Utf8),
-        required("question_id", DataType::Utf8),
-        required("format", DataType::Utf8),
-        required("row", DataType::Utf8),
-        optional("text", DataType::Utf8),
-    ]
 }

@@ -1,10 +1,8 @@
 //! `hit`: one retrieved chunk for one query.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,28 +42,4 @@ described! {
         /// Score in that index.
         pub score: f64,
     }
-}
-
-impl Record for Hit {
-    const KIND: RecordKind = RecordKind::Hit;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    let sources = list_of(struct_of(vec![
-        required("index", DataType::Utf8),
-        required("rank", DataType::Int32),
-        required("score", DataType::Float64),
-    ]));
-    vec![
-        required("id", DataType::Utf8),
-        required("question_id", DataType::Utf8),
-        required("query", DataType::Utf8),
-        required("rank", DataType::Int32),
-        required("score", DataType::Float64),
-        required("chunk_id", DataType::Utf8),
-        required("document_id", DataType::Utf8),
-        optional("title", DataType::Utf8),
-        required("contents", DataType::Utf8),
-        required("sources", sources),
-    ]
 }

@@ -13,9 +13,9 @@ mod columns;
 mod compat;
 mod describe;
 mod described;
+mod named;
 mod parents;
 mod record;
-mod schema;
 
 mod chunk;
 mod document;
@@ -29,9 +29,9 @@ mod trajectory;
 
 pub use batch::{from_batch, to_batch};
 pub use chunk::Chunk;
-pub use columns::{f64_column, list_text_column, text_column, text_value};
+pub use columns::{text_column, text_value};
 pub use compat::conform;
-pub use describe::Column;
+pub use described::Column;
 pub use document::Document;
 pub use example::Example;
 pub use hit::{Hit, HitSource};

@@ -1,10 +1,8 @@
 //! `metric`: one aggregated figure with its interval.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, optional, required};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,20 +23,4 @@ described! {
         /// Number of rows.
         pub count: i64,
     }
-}
-
-impl Record for Metric {
-    const KIND: RecordKind = RecordKind::Metric;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("name", DataType::Utf8),
-        required("group", DataType::Utf8),
-        required("value", DataType::Float64),
-        optional("low", DataType::Float64),
-        optional("high", DataType::Float64),
-        required("count", DataType::Int64),
-    ]
 }

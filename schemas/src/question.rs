@@ -1,10 +1,8 @@
 //! `question`: a question with golden answers and the evidence that supports them.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,27 +34,4 @@ described! {
         /// Supporting sentence, as it appears in the document.
         pub fact: Option<String>,
     }
-}
-
-impl Record for Question {
-    const KIND: RecordKind = RecordKind::Question;
-}
-
-pub(crate) fn evidence_type() -> DataType {
-    list_of(struct_of(vec![
-        optional("document_id", DataType::Utf8),
-        optional("title", DataType::Utf8),
-        optional("fact", DataType::Utf8),
-    ]))
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("question", DataType::Utf8),
-        required("golden_answers", list_of(DataType::Utf8)),
-        optional("question_type", DataType::Utf8),
-        required("evidence", evidence_type()),
-        optional("metadata", DataType::Utf8),
-    ]
 }

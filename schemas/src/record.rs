@@ -1,34 +1,35 @@
-//! Record kinds, the trait of their row structs, and the Arrow fields that compose their columns.
+//! Record kinds, and the trait of their row structs.
 
-use std::sync::Arc;
-
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A kind of row. `Table` is the open kind, with any columns, as output by `sql` and `join`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RecordKind {
-    /// A text with an id and a title.
-    Document,
-    /// A piece of a document, the unit of retrieval.
-    Chunk,
-    /// A question with golden answers and evidence.
-    Question,
-    /// One retrieved chunk for one query.
-    Hit,
-    /// One rollout: every message, tool call and observation.
-    Trajectory,
-    /// The answer metrics of one trajectory.
-    Score,
-    /// One training example, ready to be written.
-    Example,
-    /// One aggregated figure with its interval.
-    Metric,
-    /// A row that failed, with the reason.
-    Reject,
-    /// Any columns.
-    Table,
+use crate::named;
+
+named! {
+    /// A kind of row, in pipeline order. `Table` is the open kind, with any columns, as output by `sql` and `join`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum RecordKind {
+        /// A text with an id and a title.
+        Document = "document",
+        /// A piece of a document, the unit of retrieval.
+        Chunk = "chunk",
+        /// A question with golden answers and evidence.
+        Question = "question",
+        /// One retrieved chunk for one query.
+        Hit = "hit",
+        /// One rollout: every message, tool call and observation.
+        Trajectory = "trajectory",
+        /// The answer metrics of one trajectory.
+        Score = "score",
+        /// One training example, ready to be written.
+        Example = "example",
+        /// One aggregated figure with its interval.
+        Metric = "metric",
+        /// A row that failed, with the reason.
+        Reject = "reject",
+        /// Any columns.
+        Table = "table",
+    }
 }
 
 /// A schema mismatch of a batch, described for the user.
@@ -44,37 +45,6 @@ impl std::fmt::Display for SchemaError {
 impl std::error::Error for SchemaError {}
 
 impl RecordKind {
-    /// All kinds, in pipeline order.
-    pub const ALL: [Self; 10] = [
-        Self::Document,
-        Self::Chunk,
-        Self::Question,
-        Self::Hit,
-        Self::Trajectory,
-        Self::Score,
-        Self::Example,
-        Self::Metric,
-        Self::Reject,
-        Self::Table,
-    ];
-
-    /// Singular name used in YAML (`as: document`) and messages.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Document => "document",
-            Self::Chunk => "chunk",
-            Self::Question => "question",
-            Self::Hit => "hit",
-            Self::Trajectory => "trajectory",
-            Self::Score => "score",
-            Self::Example => "example",
-            Self::Metric => "metric",
-            Self::Reject => "reject",
-            Self::Table => "table",
-        }
-    }
-
     /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -121,20 +91,4 @@ pub fn renamed(former: &str) -> Option<&'static str> {
 pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     /// Kind of the row struct.
     const KIND: RecordKind;
-}
-
-pub(crate) fn required(name: &str, data_type: DataType) -> FieldRef {
-    Arc::new(Field::new(name, data_type, false))
-}
-
-pub(crate) fn optional(name: &str, data_type: DataType) -> FieldRef {
-    Arc::new(Field::new(name, data_type, true))
-}
-
-pub(crate) fn list_of(item: DataType) -> DataType {
-    DataType::List(Arc::new(Field::new("item", item, false)))
-}
-
-pub(crate) fn struct_of(fields: Vec<FieldRef>) -> DataType {
-    DataType::Struct(Fields::from(fields))
 }

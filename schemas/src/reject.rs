@@ -1,10 +1,8 @@
 //! `reject`: a row that failed, with the reason. Rejects are data: counted, shown, and retried.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, optional, required};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,18 +19,4 @@ described! {
         /// The row, the line or the last response, if known.
         pub detail: Option<String>,
     }
-}
-
-impl Record for Reject {
-    const KIND: RecordKind = RecordKind::Reject;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("kind", DataType::Utf8),
-        required("message", DataType::Utf8),
-        required("attempts", DataType::Int32),
-        optional("detail", DataType::Utf8),
-    ]
 }

@@ -1,10 +1,8 @@
 //! `score`: the answer metrics of one trajectory.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::record::{Record, RecordKind, list_of, optional, required};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,27 +37,4 @@ described! {
         /// Whether an observation contained gold evidence or the answer.
         pub grounded: bool,
     }
-}
-
-impl Record for Score {
-    const KIND: RecordKind = RecordKind::Score;
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("trajectory_id", DataType::Utf8),
-        required("question_id", DataType::Utf8),
-        required("sample_index", DataType::Int32),
-        optional("question_type", DataType::Utf8),
-        required("prediction", DataType::Utf8),
-        required("golden_answers", list_of(DataType::Utf8)),
-        required("em", DataType::Float64),
-        required("f1", DataType::Float64),
-        required("acc", DataType::Float64),
-        required("precision", DataType::Float64),
-        required("recall", DataType::Float64),
-        required("success", DataType::Boolean),
-        required("grounded", DataType::Boolean),
-    ]
 }

@@ -1,11 +1,10 @@
 //! `trajectory`: one rollout with every message, tool call and observation.
 
-use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 
 use crate::described::described;
-use crate::question::{Evidence, evidence_type};
-use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
+use crate::named;
+use crate::question::Evidence;
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,22 +57,24 @@ described! {
     }
 }
 
-/// Author of a message. Text of `Tool` messages comes from the environment and is never parsed as the model's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// The pipeline's instructions.
-    System,
-    /// The question.
-    User,
-    /// The model.
-    Assistant,
-    /// The environment.
-    Tool,
+named! {
+    /// Author of a message. Text of `Tool` messages comes from the environment and is never parsed as the model's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role {
+        /// The pipeline's instructions.
+        System = "system",
+        /// The question.
+        User = "user",
+        /// The model.
+        Assistant = "assistant",
+        /// The environment.
+        Tool = "tool",
+    }
 }
 
 described! {
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     /// One message.
     pub struct Message {
         /// `system`, `user`, `assistant` or `tool`.
@@ -103,37 +104,13 @@ impl Message {
     /// Creates a message with this role and text; all other fields are empty.
     #[must_use]
     pub fn text(role: Role, content: impl Into<String>) -> Self {
-        Self {
-            role: role.name().to_owned(),
-            content: content.into(),
-            reasoning: None,
-            tool_calls: Vec::new(),
-            tool_call_id: None,
-            observations: Vec::new(),
-            error: None,
-            prompt_tokens: None,
-            completion_tokens: None,
-            finish_reason: None,
-        }
+        Self { role: role.name().to_owned(), content: content.into(), ..Self::default() }
     }
 
     /// Whether the model wrote the message.
     #[must_use]
     pub fn is_model(&self) -> bool {
         self.role == Role::Assistant.name()
-    }
-}
-
-impl Role {
-    /// The name stored in rows.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-            Self::Tool => "tool",
-        }
     }
 }
 
@@ -163,61 +140,4 @@ described! {
         /// Fused score of the chunk.
         pub score: f64,
     }
-}
-
-impl Record for Trajectory {
-    const KIND: RecordKind = RecordKind::Trajectory;
-}
-
-fn message_type() -> DataType {
-    let call = struct_of(vec![
-        required("id", DataType::Utf8),
-        required("name", DataType::Utf8),
-        required("arguments", DataType::Utf8),
-    ]);
-    let observation = struct_of(vec![
-        required("chunk_id", DataType::Utf8),
-        required("document_id", DataType::Utf8),
-        optional("title", DataType::Utf8),
-        required("score", DataType::Float64),
-    ]);
-    struct_of(vec![
-        required("role", DataType::Utf8),
-        required("content", DataType::Utf8),
-        optional("reasoning", DataType::Utf8),
-        required("tool_calls", list_of(call)),
-        optional("tool_call_id", DataType::Utf8),
-        required("observations", list_of(observation)),
-        optional("error", DataType::Utf8),
-        optional("prompt_tokens", DataType::Int64),
-        optional("completion_tokens", DataType::Int64),
-        optional("finish_reason", DataType::Utf8),
-    ])
-}
-
-pub(crate) fn fields() -> Vec<FieldRef> {
-    vec![
-        required("id", DataType::Utf8),
-        required("question_id", DataType::Utf8),
-        required("sample_index", DataType::Int32),
-        required("question", DataType::Utf8),
-        required("golden_answers", list_of(DataType::Utf8)),
-        optional("question_type", DataType::Utf8),
-        required("evidence", evidence_type()),
-        required("policy", DataType::Utf8),
-        optional("model", DataType::Utf8),
-        required("protocol", DataType::Utf8),
-        required("tools", DataType::Utf8),
-        required("messages", list_of(message_type())),
-        required("answer", DataType::Utf8),
-        required("prediction", DataType::Utf8),
-        required("turns", DataType::Int32),
-        required("tool_calls", DataType::Int32),
-        required("prompt_tokens", DataType::Int64),
-        required("completion_tokens", DataType::Int64),
-        required("last_prompt_tokens", DataType::Int64),
-        required("last_completion_tokens", DataType::Int64),
-        required("finish_reason", DataType::Utf8),
-        optional("metadata", DataType::Utf8),
-    ]
 }

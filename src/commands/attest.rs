@@ -32,13 +32,8 @@ pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) 
     let path = session.directory().join(output);
     std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
     let signed = if args.key.is_some() { "signed" } else { "not signed: use --key to sign" };
-    if terminal.is_json() {
-        let subjects = statement.subject.len();
-        let line = json!({"file": output, "signed": args.key.is_some(), "subjects": subjects});
-        terminal.line(&line.to_string());
-    } else {
-        terminal.line(&format!("{}: {} ({signed})", output.display(), name));
-    }
+    let told = json!({"file": output, "signed": args.key.is_some(), "subjects": statement.subject.len()});
+    terminal.tell(&told, &format!("{}: {} ({signed})", output.display(), name));
     Ok(OK)
 }
 
@@ -70,11 +65,8 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     }
     public_file.write_all(public.as_bytes()).map_err(unwritable(&public_path))?;
     let id = key.public().id().map_err(wrong)?;
-    if terminal.is_json() {
-        terminal.line(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}).to_string());
-    } else {
-        terminal.line(&format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display()));
-    }
+    let text = format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display());
+    terminal.tell(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}), &text);
     Ok(OK)
 }
 
@@ -101,8 +93,8 @@ pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &
         let key = public.id().map_err(wrong)?;
         let subjects: Vec<_> =
             compared.iter().map(|(name, comparison)| json!({"name": name, "here": comparison})).collect();
-        let line = json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": statement.predicate});
-        terminal.line(&line.to_string());
+        terminal
+            .json(&json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": statement.predicate}));
     } else {
         let rows: Vec<_> =
             compared.iter().map(|(name, comparison)| vec![name.clone(), word(*comparison).to_owned()]).collect();

@@ -29,11 +29,7 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     if let Some(file) = &args.report {
         write(&session.directory().join(file), &page)?;
     }
-    if terminal.is_json() {
-        terminal.line(&page.json().to_string());
-    } else {
-        terminal.line(page.text().trim_end());
-    }
+    terminal.tell(&page.json(), page.text().trim_end());
     Ok(match signature? {
         _ if report.differences() > 0 => FAILED,
         OK if report.unchecked.is_empty() => OK,

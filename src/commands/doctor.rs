@@ -25,7 +25,7 @@ pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
         let version = env!("CARGO_PKG_VERSION");
-        terminal.line(&json!({"searchmill": version, "findings": list, "devices": devices}).to_string());
+        terminal.json(&json!({"searchmill": version, "findings": list, "devices": devices}));
     } else {
         let row = |found: &Finding| vec![found.what.to_owned(), found.state.to_owned(), found.detail.clone()];
         terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());

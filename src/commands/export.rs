@@ -18,7 +18,7 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
     let path = session.directory().join(&args.file);
     write(&path, export)?;
     if terminal.is_json() {
-        terminal.line(&json!({"file": args.file, "holds": census}).to_string());
+        terminal.json(&json!({"file": args.file, "holds": census}));
         return Ok(OK);
     }
     let size = std::fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default();

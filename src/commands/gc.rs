@@ -27,26 +27,24 @@ pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Resul
 
 fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64) {
     for result in &garbage.results {
-        let line = json!({"result": result.key, "name": result.name, "used": result.used, "bytes": result.bytes});
-        terminal.line(&line.to_string());
+        terminal.json(&json!({"result": result.key, "name": result.name, "used": result.used, "bytes": result.bytes}));
     }
     for (id, bytes) in &garbage.artifacts {
-        terminal.line(&json!({"artifact": id, "bytes": bytes}).to_string());
+        terminal.json(&json!({"artifact": id, "bytes": bytes}));
     }
     for (base, bytes) in &garbage.memos {
-        terminal.line(&json!({"memo": base, "bytes": bytes}).to_string());
+        terminal.json(&json!({"memo": base, "bytes": bytes}));
     }
     for (run, bytes) in &garbage.runs {
-        terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
+        terminal.json(&json!({"run": run, "bytes": bytes}));
     }
-    let summary = json!({
+    terminal.json(&json!({
         "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(),
         "freed": freed, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
         "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
         "kept_memos": garbage.kept_memos.0, "kept_memo_bytes": garbage.kept_memos.1,
-    });
-    terminal.line(&summary.to_string());
+    }));
 }
 
 fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now: f64) {

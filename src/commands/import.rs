@@ -22,7 +22,7 @@ pub(super) fn import(terminal: &Terminal, session: &Session, args: &ImportArgs) 
     }
     let imported = session.import(file)?;
     if terminal.is_json() {
-        terminal.line(&serde_json::to_string(&imported).unwrap_or_default());
+        terminal.json(&imported);
         return Ok(OK);
     }
     terminal.line(&format!(

@@ -14,20 +14,16 @@ pub(super) fn kinds(terminal: &Terminal, args: &KindsArgs) -> Result<u8, Failure
         return Ok(OK);
     };
     let kind = RecordKind::from_name(name).ok_or_else(|| unknown(name))?;
-    if terminal.is_json() {
-        let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
-        let told = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
-        terminal.line(&told.to_string());
-    } else {
-        terminal.line(&display::kind_page(kind, terminal.page()));
-    }
+    let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
+    let told = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
+    terminal.tell(&told, &display::kind_page(kind, terminal.page()));
     Ok(OK)
 }
 
 fn list(terminal: &Terminal) {
     if terminal.is_json() {
         for kind in RecordKind::ALL {
-            terminal.line(&json!({"name": kind.name(), "about": kind.about()}).to_string());
+            terminal.json(&json!({"name": kind.name(), "about": kind.about()}));
         }
         return;
     }

@@ -17,8 +17,7 @@ pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Res
         if terminal.is_json() {
             for entry in registry.iter() {
                 let (name, about, effect) = (entry.name, entry.about, display::effect(entry));
-                let line = json!({"name": name, "version": entry.version, "effect": effect, "about": about});
-                terminal.line(&line.to_string());
+                terminal.json(&json!({"name": name, "version": entry.version, "effect": effect, "about": about}));
             }
         } else {
             terminal.table(&["operator", "effect", "what it does"], &rows);
@@ -34,11 +33,7 @@ pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Res
         };
         Failure::usage(format!("there is no operator `{name}`")).with_help(help)
     })?;
-    if terminal.is_json() {
-        terminal.line(&(entry.schema)().to_string());
-    } else {
-        terminal.line(&display::reference_page(entry, args.markdown, terminal.page()));
-    }
+    terminal.tell(&(entry.schema)(), &display::reference_page(entry, args.markdown, terminal.page()));
     Ok(OK)
 }
 

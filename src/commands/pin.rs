@@ -9,21 +9,13 @@ use crate::exit::OK;
 pub(super) fn pin(terminal: &Terminal, session: &Session, args: &PinArgs) -> Result<u8, Failure> {
     let Some(what) = args.what.as_ref().filter(|_| !args.list) else { return list(terminal, session) };
     let pin = session.pin(what, args.run.as_deref(), args.name.as_deref(), args.lineage)?;
-    if terminal.is_json() {
-        terminal.line(&serde_json::to_string(&pin).unwrap_or_default());
-    } else {
-        terminal.line(&format!("{}: {} ({})", pin.name, pin.artifact.digest().short(), pin.from));
-    }
+    terminal.tell(&pin, &format!("{}: {} ({})", pin.name, pin.artifact.digest().short(), pin.from));
     Ok(OK)
 }
 
 pub(super) fn unpin(terminal: &Terminal, session: &Session, args: &UnpinArgs) -> Result<u8, Failure> {
     let pin = session.unpin(&args.name)?;
-    if terminal.is_json() {
-        terminal.line(&serde_json::to_string(&pin).unwrap_or_default());
-    } else {
-        terminal.line(&format!("{} is no longer pinned", pin.name));
-    }
+    terminal.tell(&pin, &format!("{} is no longer pinned", pin.name));
     Ok(OK)
 }
 
@@ -31,7 +23,7 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
     let pins = session.pins()?;
     if terminal.is_json() {
         for pin in &pins {
-            terminal.line(&serde_json::to_string(pin).unwrap_or_default());
+            terminal.json(&pin);
         }
         return Ok(OK);
     }

@@ -24,13 +24,13 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
 
 /// Prints the plan; returns whether there is work to do.
 pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey) -> bool {
-    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes().get(*place)?, status)));
+    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes.get(*place)?, status)));
     let cached = survey.nodes.values().filter(|status| status.is_known()).count();
     let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
     let to_run = survey.nodes.len() - cached - held;
     if terminal.is_json() {
         for (place, node, status) in told() {
-            terminal.line(&as_json(session, node, status, survey.work.get(&place)).to_string());
+            terminal.json(&as_json(session, node, status, survey.work.get(&place)));
         }
         return to_run > 0;
     }
@@ -59,7 +59,7 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey) {
     let header = ["asks an endpoint", "rows known", "to compute", "calls", "tokens", "cost", "going by"];
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (place, work) in &survey.work {
-        let node = plan.nodes().get(*place).map(|node| node.id().to_owned()).unwrap_or_default();
+        let node = plan.nodes.get(*place).map(|node| node.id().to_owned()).unwrap_or_default();
         rows.push(std::iter::once(node).chain(work_words(work)).collect());
     }
     terminal.line("");

@@ -99,17 +99,12 @@ async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
     }
 }
 
-#[cfg(unix)]
-async fn wait() -> bool {
+/// Waits for Ctrl-C or SIGTERM; returns whether one came.
+pub(super) async fn wait() -> bool {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return tokio::signal::ctrl_c().await.is_ok() };
     tokio::select! {
         pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
         _ = terminate.recv() => true,
     }
-}
-
-#[cfg(not(unix))]
-async fn wait() -> bool {
-    tokio::signal::ctrl_c().await.is_ok()
 }

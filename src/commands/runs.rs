@@ -21,7 +21,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             if imported {
                 line["imported"] = true.into();
             }
-            terminal.line(&line.to_string());
+            terminal.json(&line);
             continue;
         }
         let nodes = session.run_nodes(id)?;

@@ -47,8 +47,8 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
 /// Checks the pipeline in a file and returns its schedule.
 fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
     let plan = session.check(file, overrides)?.plan;
-    let name = plan.name().to_owned();
-    let schedule = plan.schedule().cloned().ok_or_else(|| {
+    let name = plan.name.clone();
+    let schedule = plan.schedule.clone().ok_or_else(|| {
         let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
         failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`")
     })?;
@@ -123,12 +123,11 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
         let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
         if terminal.is_json() {
             let daemon = state.daemon.as_ref().filter(|_| served);
-            let line = json!({
+            terminal.json(&json!({
                 "name": name, "file": state.file, "cron": state.cron, "timezone": state.timezone, "served": served,
                 "daemon": daemon, "paused": switch.paused, "next": next, "running": state.running,
                 "waiting": state.waiting.len(), "last": state.ended.last(), "counts": state.counts,
-            });
-            terminal.line(&line.to_string());
+            }));
             continue;
         }
         let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
@@ -176,7 +175,7 @@ fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Resu
         for tick in ticks.take(args.count) {
             if terminal.is_json() {
                 let local = cadence.local(tick);
-                terminal.line(&json!({"name": known.name, "tick": tick, "local": local}).to_string());
+                terminal.json(&json!({"name": known.name, "tick": tick, "local": local}));
             }
             rows.push(vec![known.name.clone(), tick.format("%Y-%m-%dT%H:%M:%SZ").to_string(), cadence.local(tick)]);
         }

@@ -43,7 +43,10 @@ fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Resul
     let address = listener.local_addr()?;
     terminal.line(&format!("serving `{name}` at http://{address}/v1{device}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(answer(listener, model, name, args.max_tokens, door, told_to_end()))?;
+    let until = async {
+        super::run::wait().await;
+    };
+    runtime.block_on(answer(listener, model, name, args.max_tokens, door, until))?;
     Ok(OK)
 }
 
@@ -69,20 +72,5 @@ fn folder(session: &Session, what: &str) -> Result<PathBuf, Failure> {
     match session.input(what)? {
         InputArtifact::Tree(tree) => Ok(tree.path),
         InputArtifact::Rows(_) => Err(Failure::usage(format!("`{what}` is a table, not a model"))),
-    }
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-async fn told_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let interrupted = tokio::signal::ctrl_c();
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminated) => {
-            tokio::select! {
-                _ = interrupted => {}
-                _ = terminated.recv() => {}
-            }
-        }
-        Err(_) => drop(interrupted.await),
     }
 }

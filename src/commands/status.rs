@@ -14,7 +14,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
     note_if_missing(terminal, session)?;
     let survey = session.survey(&checked, &RunOptions::default())?;
     let mut rows = Vec::new();
-    for (node, status) in checked.plan.nodes().iter().zip(survey.nodes.values()) {
+    for (node, status) in checked.plan.nodes.iter().zip(survey.nodes.values()) {
         let (word, _) = super::plan::words(status);
         let result = match status {
             NodeStatus::Cached { result, .. } => Some(result),
@@ -22,7 +22,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
         };
         let output = result.and_then(|result| result.outputs.first()).map(|(_, output)| output);
         if terminal.is_json() {
-            terminal.line(&json!({"node": node.id(), "status": word, "result": result}).to_string());
+            terminal.json(&json!({"node": node.id(), "status": word, "result": result}));
         }
         rows.push(vec![
             node.id().to_owned(),

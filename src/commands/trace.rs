@@ -25,12 +25,12 @@ pub(super) fn trace(terminal: &Terminal, session: &Session, args: &TraceArgs) ->
 fn show(terminal: &Terminal, traced: &Trace, args: &TraceArgs) {
     let (graph, down) = (&traced.graph, traced.direction == Direction::Down);
     if terminal.is_json() {
-        terminal.line(&json!({"target": args.what, "down": down, "steps": graph.steps}).to_string());
+        terminal.json(&json!({"target": args.what, "down": down, "steps": graph.steps}));
         return;
     }
     match args.format {
-        TraceFormat::Mermaid => terminal.line(lineage::mermaid(graph).trim_end()),
-        TraceFormat::Dot => terminal.line(lineage::dot(graph).trim_end()),
+        TraceFormat::Mermaid => terminal.line(lineage::drawing(graph).mermaid().trim_end()),
+        TraceFormat::Dot => terminal.line(lineage::drawing(graph).dot().trim_end()),
         TraceFormat::Text if down => {
             let (header, rows) = lineage::table(graph);
             terminal.table(&header, &rows);
@@ -43,21 +43,22 @@ fn up_row(terminal: &Terminal, traced: &Trace, row: &str, format: TraceFormat) -
     let found = traced.ancestry(row)?;
     if terminal.is_json() {
         let steps = traced.involved(&found);
-        terminal.line(&json!({"row": row, "rows": found.rows, "steps": steps}).to_string());
+        terminal.json(&json!({"row": row, "rows": found.rows, "steps": steps}));
         return Ok(());
     }
-    terminal.line(&match format {
+    let text = match format {
         TraceFormat::Text => lineage::ancestry(&found, &traced.graph),
-        TraceFormat::Mermaid => lineage::ancestry_mermaid(&found),
-        TraceFormat::Dot => lineage::ancestry_dot(&found),
-    });
+        TraceFormat::Mermaid => lineage::row_drawing(&found).mermaid(),
+        TraceFormat::Dot => lineage::row_drawing(&found).dot(),
+    };
+    terminal.line(text.trim_end());
     Ok(())
 }
 
 fn down_row(terminal: &Terminal, traced: &Trace, row: &str) -> Result<(), Failure> {
     let found = traced.descent(row)?;
     if terminal.is_json() {
-        terminal.line(&json!({"row": row, "down": true, "tables": found}).to_string());
+        terminal.json(&json!({"row": row, "down": true, "tables": found}));
         return Ok(());
     }
     let (header, rows) = lineage::descendants(&found);

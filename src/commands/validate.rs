@@ -13,8 +13,8 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
         let checked = session.check(file, &overrides);
         match checked.and_then(|checked| session.check_destinations(&checked).map(|()| checked.plan)) {
             Ok(plan) => {
-                terminal.valid(file, plan.nodes().len());
-                for node in plan.nodes() {
+                terminal.valid(file, plan.nodes.len());
+                for node in &plan.nodes {
                     if let Some(unseen) = &node.operator.declaration.unseen {
                         terminal.note(&format!("{}: {unseen}", node.id()));
                     }

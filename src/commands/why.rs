@@ -17,7 +17,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let (node, lines) = (args.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (word, detail) = super::plan::words(&why.status);
     if terminal.is_json() {
-        terminal.line(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}).to_string());
+        terminal.json(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}));
         return Ok(OK);
     }
     let text = match word {

@@ -117,16 +117,20 @@ impl Page<'_> {
 
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("# Audit of {}\n\n**{}**\n\n", self.target, self.ending().join(". "));
-        let checked: Vec<Vec<String>> =
-            self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
-        text.push_str(&markdown_table(&["checked", ""], &checked));
-        if !self.report.nodes.is_empty() {
-            text.push_str(&markdown_table(&["node", "check", "outcome", "detail"], &self.nodes()));
-        }
-        if !self.report.findings.is_empty() {
-            text.push_str(&markdown_table(&["", "check", "where", "what"], &self.findings()));
+        for (header, rows) in self.tables() {
+            text.push_str(&markdown_table(header, &rows));
         }
         text
+    }
+
+    /// Returns the tables of a page: headers and rows.
+    fn tables(&self) -> Vec<(&'static [&'static str], Vec<Vec<String>>)> {
+        let checked = self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
+        let mut tables: Vec<(&[&str], _)> = vec![(&["checked", ""], checked)];
+        tables.push((&["node", "check", "outcome", "detail"], self.nodes()));
+        tables.push((&["", "check", "where", "what"], self.findings()));
+        tables.retain(|(_, rows): &(_, Vec<_>)| !rows.is_empty());
+        tables
     }
 
     fn findings(&self) -> Vec<Vec<String>> {
@@ -140,18 +144,12 @@ impl Page<'_> {
     pub(crate) fn html(&self) -> String {
         let whole = self.report.differences() == 0 && self.report.unchecked.is_empty();
         let class = if whole { "good" } else { "bad" };
-        let checked: Vec<Vec<String>> =
-            self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
         let mut body = format!("<h1>Audit of {}</h1>\n", escape(&self.target));
         for line in self.ending() {
             body.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(&line)));
         }
-        body.push_str(&html_table(&["checked", ""], &checked));
-        if !self.report.nodes.is_empty() {
-            body.push_str(&html_table(&["node", "check", "outcome", "detail"], &self.nodes()));
-        }
-        if !self.report.findings.is_empty() {
-            body.push_str(&html_table(&["", "check", "where", "what"], &self.findings()));
+        for (header, rows) in self.tables() {
+            body.push_str(&html_table(header, &rows));
         }
         let title = escape(&self.target);
         format!(

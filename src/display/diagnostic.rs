@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
-use searchmill_engine::diagnostic::{Diagnostic, FileId, Label, Severity, SourceMap};
+use searchmill_engine::diagnostic::{Diagnostic, FileId, Label, SourceMap};
 use searchmill_engine::operator::without_user_info;
 
 /// Maximum length of an excerpt line, in characters.
@@ -19,12 +19,8 @@ const NEAR: usize = 6;
 /// Formats one finding, ending in a line break.
 #[must_use]
 pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> String {
-    let level = match diagnostic.severity {
-        Severity::Error => Level::ERROR,
-        Severity::Warning => Level::WARNING,
-    };
     let excerpts = excerpts(diagnostic, sources);
-    let group = level.primary_title(tame(&diagnostic.message)).id(diagnostic.code);
+    let group = Level::ERROR.primary_title(tame(&diagnostic.message)).id(diagnostic.code);
     let group = group.elements(excerpts.iter().map(Excerpt::snippet));
     let group = group.elements(diagnostic.notes.iter().map(|note| Level::NOTE.message(tame(note))));
     let group = group.elements(diagnostic.help.iter().map(|help| Level::HELP.message(tame(help))));
@@ -32,22 +28,6 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
     // Restores the columns of the original file lines.
     without_user_info(&excerpts.iter().fold(text, Excerpt::mend_columns)) + "\n"
-}
-
-/// Formats all findings, with a line that counts them.
-#[must_use]
-pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, color: bool) -> String {
-    let mut text: String = diagnostics.iter().map(|diagnostic| render(diagnostic, sources, color) + "\n").collect();
-    let count = |severity| diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count();
-    let counted = |number: usize, word: &str| match number {
-        0 => None,
-        1 => Some(format!("1 {word}")),
-        _ => Some(format!("{number} {word}s")),
-    };
-    let counts = [counted(count(Severity::Error), "error"), counted(count(Severity::Warning), "warning")];
-    text.push_str(&counts.into_iter().flatten().collect::<Vec<_>>().join(", "));
-    text.push('\n');
-    text
 }
 
 /// Cleans user text for a message: replaces control characters, limits the length.

@@ -9,9 +9,9 @@ use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
 use serde_json::Value;
 
-use super::safe::plain;
+use super::drawing::Drawing;
 use super::style::{DIM, ERROR, STRONG};
-use super::table::{bytes, text_table};
+use super::table::{bytes, cut, text_table};
 
 /// Maximum length of a line of params.
 const PARAMS: usize = 120;
@@ -24,14 +24,6 @@ const IDS: usize = 5;
 
 fn short(id: &ArtifactId) -> String {
     id.digest().short()
-}
-
-fn cut(text: &str, width: usize) -> String {
-    let line = plain(text).replace(['\n', '\r', '\t'], " ");
-    match line.char_indices().nth(width) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }
 
 /// Formats every leaf as `a.b=value`, in lines; omits nulls and empty values.
@@ -190,17 +182,8 @@ pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
     (header, graph.steps.iter().flat_map(row).collect())
 }
 
-fn label(text: &str) -> String {
-    text.replace('"', "'").replace('<', "&lt;")
-}
-
-/// Nodes and edges of a graph.
-struct Drawing {
-    nodes: Vec<(String, String)>,
-    edges: Vec<(usize, usize, String)>,
-}
-
-fn drawing(graph: &Graph) -> Drawing {
+/// Draws results.
+pub(crate) fn drawing(graph: &Graph) -> Drawing {
     let mut nodes = Vec::new();
     let mut places = BTreeMap::new();
     let mut edges = Vec::new();
@@ -219,47 +202,11 @@ fn drawing(graph: &Graph) -> Drawing {
             }
         }
     }
-    Drawing { nodes, edges }
+    Drawing { title: "lineage", quote: "\"", nodes, edges }
 }
 
-impl Drawing {
-    fn mermaid(&self) -> String {
-        let mut text = "flowchart TD\n".to_owned();
-        for (place, (name, about)) in self.nodes.iter().enumerate() {
-            text.push_str(&format!("  n{place}[\"{}<br/><small>{}</small>\"]\n", label(name), label(about)));
-        }
-        for (from, to, name) in &self.edges {
-            let name = if name.is_empty() { String::new() } else { format!("|\"{}\"|", label(name)) };
-            text.push_str(&format!("  n{from} -->{name} n{to}\n"));
-        }
-        text
-    }
-
-    fn dot(&self) -> String {
-        let mut text = "digraph lineage {\n  node [shape=box, fontname=\"sans-serif\"];\n".to_owned();
-        let plain = |text: &str| text.replace('\\', "\\\\").replace('"', "'");
-        for (place, (name, about)) in self.nodes.iter().enumerate() {
-            text.push_str(&format!("  n{place} [label=\"{}\\n{}\"];\n", plain(name), plain(about)));
-        }
-        for (from, to, name) in &self.edges {
-            text.push_str(&format!("  n{from} -> n{to} [label=\"{}\"];\n", plain(name)));
-        }
-        text.push_str("}\n");
-        text
-    }
-}
-
-/// Formats results as a Mermaid flowchart.
-pub(crate) fn mermaid(graph: &Graph) -> String {
-    drawing(graph).mermaid()
-}
-
-/// Formats results for Graphviz.
-pub(crate) fn dot(graph: &Graph) -> String {
-    drawing(graph).dot()
-}
-
-fn row_drawing(found: &Ancestry) -> Drawing {
+/// Draws rows.
+pub(crate) fn row_drawing(found: &Ancestry) -> Drawing {
     let node = |row: &Ancestor| {
         let tables: Vec<String> = row.places.iter().map(table_name).collect();
         (format!("{} {}", row.kind, row.id), tables.join(" ← "))
@@ -269,19 +216,11 @@ fn row_drawing(found: &Ancestry) -> Drawing {
         edges.collect::<Vec<_>>()
     };
     Drawing {
+        title: "lineage",
+        quote: "\"",
         nodes: found.rows.iter().map(node).collect(),
         edges: found.rows.iter().enumerate().flat_map(edge).collect(),
     }
-}
-
-/// Formats rows as a Mermaid flowchart.
-pub(crate) fn ancestry_mermaid(found: &Ancestry) -> String {
-    row_drawing(found).mermaid().trim_end().to_owned()
-}
-
-/// Formats rows for Graphviz.
-pub(crate) fn ancestry_dot(found: &Ancestry) -> String {
-    row_drawing(found).dot().trim_end().to_owned()
 }
 
 fn table_name(place: &Place) -> String {

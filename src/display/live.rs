@@ -153,9 +153,9 @@ impl Live {
     fn new(plan: &Plan, json: bool, quiet: bool) -> Self {
         let live = !json && !quiet && std::io::stderr().is_terminal();
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-        let name_width = plan.nodes().iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
+        let name_width = plan.nodes.iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
         let currency = plan.currency().unwrap_or_default();
-        let writers = plan.nodes().iter().filter(|node| !node.operator.declaration.destinations().is_empty());
+        let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
         let writers = writers.map(|node| node.id().to_owned()).collect();
         Self { json, quiet, bars, state: Mutex::new(State { writers, name_width, currency, ..State::default() }) }
     }

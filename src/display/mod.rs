@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 mod conversation;
 pub mod diagnostic;
+mod drawing;
 mod ending;
 pub(crate) mod lineage;
 mod live;
@@ -20,6 +21,7 @@ mod wrap;
 pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use conversation::conversation;
+pub(crate) use drawing::Drawing;
 pub(crate) use reference::{effect, kind_page, reference_page};
 pub(crate) use rejects::reject;
 pub(crate) use table::{bytes, duration, json_lines, preview, quoted};

@@ -90,7 +90,7 @@ pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>
         for row in 0..batch.num_rows() {
             let cell = |column: &Option<ArrayFormatter<'_>>| {
                 let text = column.as_ref().and_then(|column| column.value(row).try_to_string().ok());
-                cut(&text.unwrap_or_default())
+                cut(&text.unwrap_or_default(), CELL)
             };
             rows.push(columns.iter().map(cell).collect());
         }
@@ -98,9 +98,10 @@ pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>
     (header.unwrap_or_default(), rows)
 }
 
-fn cut(text: &str) -> String {
+/// Returns a text as one line of at most `width` characters.
+pub(super) fn cut(text: &str, width: usize) -> String {
     let line = plain(text).replace(['\n', '\r', '\t'], " ");
-    match line.char_indices().nth(CELL) {
+    match line.char_indices().nth(width) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }

@@ -65,6 +65,16 @@ impl Terminal {
         out(text);
     }
 
+    /// Prints a value as one line of JSON.
+    pub(crate) fn json(&self, value: &impl serde::Serialize) {
+        out(&serde_json::to_string(value).unwrap_or_default());
+    }
+
+    /// Prints a value as JSON, or as text.
+    pub(crate) fn tell(&self, value: &impl serde::Serialize, text: &str) {
+        if self.json { self.json(value) } else { self.line(text) }
+    }
+
     /// Prints a note that is not part of the result.
     pub fn note(&self, text: &str) {
         if !self.quiet && !self.json {
@@ -142,7 +152,7 @@ fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> serde_json::Value 
         serde_json::json!({"file": file, "line": line, "column": column})
     };
     serde_json::json!({
-        "severity": finding.severity.name(),
+        "severity": "error",
         "code": finding.code,
         "message": without_user_info(&finding.message),
         "at": finding.span().map(place),

@@ -236,20 +236,12 @@ impl Daemon<'_> {
 
     fn act(&mut self, place: usize, action: Action) -> Option<Event> {
         match action {
-            Action::Start(ticket) => Some(self.start(place, &ticket)),
-            Action::Terminate(id) => {
-                self.signal(place, id, Signal::Terminate);
-                None
-            }
-            Action::Kill(id) => {
-                self.signal(place, id, Signal::Kill);
-                None
-            }
-            Action::Tell(notice) => {
-                self.tell(place, &notice);
-                None
-            }
+            Action::Start(ticket) => return Some(self.start(place, &ticket)),
+            Action::Terminate(id) => self.signal(place, id, Signal::Terminate),
+            Action::Kill(id) => self.signal(place, id, Signal::Kill),
+            Action::Tell(notice) => self.tell(place, &notice),
         }
+        None
     }
 
     fn tell(&self, place: usize, notice: &Notice) {

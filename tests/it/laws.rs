@@ -11,7 +11,7 @@ use searchmill_engine::operator::{
     Accept, Arity, BoundOperator, OperatorEntry, OutputType, PortType, Repeatability, processor,
 };
 use searchmill_engine::plan::{Input, Node};
-use searchmill_engine::spec::{NodeSpec, Overrides, arguments, load_text};
+use searchmill_engine::spec::{NodeSpec, Overrides, arguments, read_text};
 use searchmill_engine::store::{ArtifactId, OutputRecord};
 use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value, json};
@@ -58,9 +58,9 @@ fn pipeline(example: &str) -> String {
 /// Returns the only node of a pipeline.
 fn spec_of(pipeline: &str) -> NodeSpec {
     let overrides = Overrides { set: Vec::new(), params_files: Vec::new() };
-    let spec = load_text(Path::new("example.yaml"), pipeline, &overrides, &mut SourceMap::new());
-    let mut spec = spec.unwrap_or_else(|problems| panic!("{pipeline}\n{problems:?}"));
-    spec.nodes.remove(0)
+    let reading = read_text(Path::new("example.yaml"), pipeline, &overrides, &mut SourceMap::new());
+    assert!(reading.problems.is_empty(), "{pipeline}\n{:?}", reading.problems);
+    reading.spec.expect("a spec").nodes.remove(0)
 }
 
 /// Returns the params of the only node of a pipeline, as its operator reads them.

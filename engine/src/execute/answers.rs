@@ -31,7 +31,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     };
     let calls = Arc::new(CallCache::new(store, &calls_base(&endpoint.identity)));
     let seed = rerun.step.preimage.seed.unwrap_or_default();
-    let context = quiet_context(rerun.step.name(), seed, directory, tokio::runtime::Handle::current());
+    let context = quiet_context(seed, directory, &tokio::runtime::Handle::current());
     let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
         return Ok(Outcome::NotChecked("its rows are not independent".to_owned()));
     };

@@ -1,17 +1,16 @@
 //! The record of a run: reports, counts and records the outcome of each node.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use indexmap::IndexMap;
-use searchmill_schemas::text_column;
 
 use super::clock::unix_time;
+use super::loss::most_frequent;
 use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::{Blame, Effect, InputArtifact, OperatorError, Redactor, Usage};
+use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
@@ -42,11 +41,11 @@ impl Books {
         let started = unix_time();
         let record = RunRecord {
             id: run_id(after_all(store, started)),
-            pipeline: plan.name().to_owned(),
-            file: plan.file().display().to_string(),
-            params: plan.params().clone(),
-            set: plan.overrides().set.clone(),
-            params_files: plan.overrides().params_files.clone(),
+            pipeline: plan.name.clone(),
+            file: plan.file.display().to_string(),
+            params: plan.params.clone(),
+            set: plan.overrides.set.clone(),
+            params_files: plan.overrides.params_files.clone(),
             limit,
             started,
             finished: None,
@@ -149,6 +148,9 @@ impl Books {
             self.summary.rejects += result.rejects();
         }
         let (output, rows, bytes) = default_output(node, &result.outputs);
+        let rejects = result.outputs.get("rejects").filter(|output| output.rows > 0);
+        let reason = rejects.and_then(|rejects| most_frequent(&self.store, rejects));
+        let rejected_for = reason.map(|(kind, message)| format!("{kind}: {message}"));
         self.reporter.event(&Event::NodeFinished {
             output,
             bytes,
@@ -156,7 +158,7 @@ impl Books {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
-            rejected_for: rejected_for(&self.store, &result.outputs),
+            rejected_for,
             key: result.key,
             cached_rows,
             calls: result.calls,
@@ -248,23 +250,6 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
         seconds: 0.0,
         preimage: None,
     }
-}
-
-/// The most frequent reject reason of a node, with one of its messages: `connection: …`.
-fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
-    let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
-    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
-    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
-    for batch in rows.batches() {
-        let batch = batch.ok()?;
-        let (kind, message) = (text_column(&batch, "kind").ok()?, text_column(&batch, "message").ok()?);
-        for (kind, message) in kind.iter().zip(message).filter_map(|(kind, message)| kind.zip(message)) {
-            let found = kinds.entry(kind.to_owned()).or_insert_with(|| (0, message.to_owned()));
-            found.0 += 1;
-        }
-    }
-    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
-    Some(format!("{kind}: {message}"))
 }
 
 /// Returns type, rows and bytes of a node's default output.

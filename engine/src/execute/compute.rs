@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use super::clock::unix_time;
 use super::context::context_parts;
-use super::executor::{Task, blocking, executor};
-use super::job::{NodeJob, Ran};
+use super::executor::{self, blocking};
+use super::job::{NodeJob, Ran, RowsRun};
 use super::progress::NodeProgress;
-use super::rows::RowsRun;
 use super::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::Digest;
 use crate::operator::{Computed, ContextParts, OperatorError, ProgressSink};
@@ -26,12 +25,12 @@ struct Prepared {
 /// Runs the kernel of a node and records the result. The caller must hold the node's lease.
 pub(super) async fn compute(job: Arc<NodeJob>, start: Instant) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
-    let (prepared, task) = blocking(move || prepare(&own)).await?;
-    let ran = executor(&job)?.submit(task).outcome().await;
+    let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
+    let ran = executor::run(executor::program(&job)?, Arc::clone(&job), parts, progress).await;
     blocking(move || record(&job, &prepared, ran, start)).await
 }
 
-fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
+fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.run.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
@@ -55,7 +54,7 @@ fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
     let parts = context_parts(&job.run, node, &progress);
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
-    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, Task { job: Arc::clone(job), parts, progress }))
+    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, parts, progress))
 }
 
 fn record(
@@ -119,7 +118,7 @@ fn origin(job: &NodeJob) -> Origin {
     let node = job.node();
     Origin {
         node: node.id().to_owned(),
-        pipeline: job.run.plan.name().to_owned(),
+        pipeline: job.run.plan.name.clone(),
         params: node.operator.params.clone(),
         directory: job.run.options.directory.display().to_string(),
         sources: job.parts.files(),

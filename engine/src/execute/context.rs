@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::progress::NodeProgress;
 use super::run::Run;
-use crate::operator::{Context, ContextParts, EndpointSession, NoCheckpoint, NoPieces, NoSources, ProgressSink};
+use crate::operator::{Context, ContextParts, EndpointSession, ProgressSink};
 use crate::plan::Node;
 
 /// Rows in flight of an external node (default).
@@ -16,20 +16,13 @@ pub(super) fn context_parts(run: &Run, node: &Node, progress: &Arc<NodeProgress>
     ContextParts {
         seed: node.spec.seed,
         cancelled: run.stop.flag(),
-        scratch: std::env::temp_dir(),
-        directory: options.directory.clone(),
         memory: resources.memory,
-        gpus: 0,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
         retry: node.spec.retry,
         secrets: Arc::clone(&options.secrets),
-        runtime: tokio::runtime::Handle::current(),
         progress: Arc::clone(progress) as Arc<dyn ProgressSink>,
-        http: run.http.clone(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
+        ..ContextParts::bare(&options.directory, &tokio::runtime::Handle::current(), run.http.clone())
     }
 }
 

@@ -69,7 +69,7 @@ impl Decider<'_> {
         sources: &SourceDigests,
         look: Look,
     ) -> Result<Decision, StoreError> {
-        let node = &self.plan.nodes()[place];
+        let node = &self.plan.nodes[place];
         let kept = match self.kept(node) {
             Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
             Some(Ok(last)) => Some(last),
@@ -151,7 +151,7 @@ impl Decider<'_> {
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
         let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
-        let mut on: Vec<String> = unknown().map(|input| self.plan.nodes()[input.node].id().to_owned()).collect();
+        let mut on: Vec<String> = unknown().map(|input| self.plan.nodes[input.node].id().to_owned()).collect();
         on.dedup();
         let mut filled = Known::new();
         for input in &node.inputs {

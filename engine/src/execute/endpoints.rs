@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use super::options::Settings;
 use crate::fingerprint::{Digest, calls_base};
-use crate::operator::{Budget, BudgetLimits, EndpointSession, EndpointUse, RateLimiter, Redactor, SecretLookup};
+use crate::operator::{Budget, EndpointSession, EndpointUse, RateLimiter, Redactor};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{CallCache, Store};
@@ -31,9 +32,9 @@ pub(super) struct Endpoints {
 impl Endpoints {
     /// Creates rate limiters for all endpoints the plan's nodes call. If nodes set different limits for one endpoint,
     /// the strictest apply.
-    pub(super) fn new(plan: &Plan, budget: BudgetLimits, secrets: &SecretLookup, rebuy: bool) -> Self {
+    pub(super) fn new(plan: &Plan, options: &Settings) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
-        for found in plan.nodes().iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
+        for found in plan.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
             match uses.get_mut(&found.address) {
                 Some(before) => {
                     before.limits = before.limits.stricter(&found.limits);
@@ -43,8 +44,8 @@ impl Endpoints {
             }
         }
         let redactor = Redactor::of_environment();
-        for name in plan.nodes().iter().flat_map(Node::secrets) {
-            if let Some(value) = secrets(&name) {
+        for name in plan.nodes.iter().flat_map(Node::secrets) {
+            if let Some(value) = (options.secrets)(&name) {
                 redactor.learn(&name, &value);
             }
         }
@@ -54,7 +55,8 @@ impl Endpoints {
             (address, limiter)
         };
         let limiters = uses.into_iter().map(limiter).collect();
-        Self { limiters, budget: Budget::new(budget), redactor, shortest, calls: Mutex::default(), rebuy }
+        let (budget, rebuy) = (Budget::new(options.asked.budget), options.asked.rebuy);
+        Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy }
     }
 
     /// Returns the endpoint session of a node.

@@ -43,14 +43,14 @@ impl History {
     /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
     fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
         let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
-        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name())
+        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name)
     }
 
     /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
     /// would run.
     fn read_kept(&self, plan: &Plan, store: &Store, limit: Option<u64>) -> BTreeMap<String, Result<NodeRun, String>> {
         let mut kept = BTreeMap::new();
-        let frozen = plan.nodes().iter().filter(|node| node.spec.freeze);
+        let frozen = plan.nodes.iter().filter(|node| node.spec.freeze);
         let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
         // Imported runs do not count: they belong to another store.
         for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
@@ -75,7 +75,7 @@ impl History {
     /// Reads records, newest run first, until every node of the plan was found.
     fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
         let mut nodes = BTreeMap::new();
-        let mut missing: BTreeSet<&str> = plan.nodes().iter().map(Node::id).collect();
+        let mut missing: BTreeSet<&str> = plan.nodes.iter().map(Node::id).collect();
         for run in self.earlier(plan, store, RUNS) {
             if missing.is_empty() {
                 break;

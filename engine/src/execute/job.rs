@@ -1,16 +1,20 @@
-//! A node to be run, and the result of its kernel.
+//! A node to be run, the run of its kernel, and its result.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::identity::Parts;
-use super::rows::RowsRun;
+use super::progress::NodeProgress;
 use super::run::Run;
-use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Computed, EndpointSession};
+use super::stop::Stop;
+use crate::fingerprint::{Digest, NodeKey, Reason, SeenSources};
+use crate::operator::{Computed, Context, EndpointSession, Inputs, OperatorError, Usage};
 use crate::plan::Node;
-use crate::store::{CallCache, OutputRecord, Written};
+use crate::spec::OnError;
+use crate::store::{CallCache, ColumnLineage, OutputRecord, Store, Written};
 
 /// Everything needed to run one node.
 pub(super) struct NodeJob {
@@ -34,7 +38,7 @@ impl NodeJob {
 
     /// Returns the row limit of the node, if it is a source.
     pub(super) fn limit(&self) -> Option<u64> {
-        self.run.options.limit.filter(|_| self.node().inputs.is_empty())
+        self.run.options.asked.limit.filter(|_| self.node().inputs.is_empty())
     }
 
     /// Whether known parts of the row input are skipped. Not after an output was found damaged: the reused parts may be
@@ -50,9 +54,58 @@ impl NodeJob {
     }
 }
 
-/// The result of a kernel run.
+/// The context of a kernel run and its inputs.
+pub(super) struct KernelRun {
+    pub(super) inputs: Inputs,
+    pub(super) main_port: Option<String>,
+    pub(super) context: Context,
+    /// Identity without the row input, shared by all rows of that input.
+    pub(super) row_base: Digest,
+    /// Identity without the row input, shared by all parts of that input.
+    pub(super) block_base: Digest,
+    /// Whether to skip known parts of the row input.
+    pub(super) recall_blocks: bool,
+    pub(super) on_error: OnError,
+    pub(super) stop: Stop,
+    pub(super) progress: Arc<NodeProgress>,
+    pub(super) store: Store,
+    /// The remembered calls to the node's model.
+    pub(super) calls: Option<Arc<CallCache>>,
+    /// The sources as the key saw them.
+    pub(super) sources: Arc<SeenSources>,
+}
+
+/// The result of a kernel run. A worker reports it in this form.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ran {
+    #[serde(flatten)]
     pub(super) written: Written,
+    #[serde(flatten)]
     pub(super) rows: RowsRun,
     pub(super) computed: Computed,
+}
+
+/// The outcome of a kernel run; most fields apply only to row kernels and queries.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct RowsRun {
+    #[serde(flatten)]
+    pub(super) usage: Usage,
+    pub(super) cached_rows: u64,
+    /// Failed rows dropped by `on_error: drop`.
+    pub(super) dropped: u64,
+    /// Stopped before all rows were done; finished rows are in the memo.
+    pub(super) stopped: bool,
+    /// Base of the memo that holds the rows.
+    pub(super) memo: Option<Digest>,
+    /// Base of the calls that hold the answers.
+    #[serde(skip)]
+    pub(super) asked: Option<Digest>,
+    /// Stamp before which rows and answers do not count.
+    #[serde(default)]
+    pub(super) since: u64,
+    /// Lineage of the columns of a query's outputs.
+    pub(super) columns: BTreeMap<String, ColumnLineage>,
+    /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
+    #[serde(skip)]
+    pub(super) failure: Option<OperatorError>,
 }

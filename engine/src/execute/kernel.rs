@@ -2,37 +2,14 @@
 
 use std::sync::Arc;
 
+use super::job::{KernelRun, RowsRun};
 use super::map::{MapJob, run_map};
-use super::progress::NodeProgress;
 use super::query::run_query;
-use super::rows::{RowsJob, RowsRun, run_rows};
-use super::stop::Stop;
+use super::rows::{RowsJob, run_rows};
 use super::watch::WatchedRows;
-use crate::fingerprint::{Digest, RowKeys, SeenSources};
-use crate::operator::{AsyncMapKernel, BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
-use crate::spec::OnError;
-use crate::store::{Blocks, CallCache, Memo, Store, StoreSink};
-
-/// The context of a kernel run and its inputs.
-pub(super) struct KernelRun {
-    pub(super) inputs: Inputs,
-    pub(super) main_port: Option<String>,
-    pub(super) context: Context,
-    /// Identity without the row input, shared by all rows of that input.
-    pub(super) row_base: Digest,
-    /// Identity without the row input, shared by all parts of that input.
-    pub(super) block_base: Digest,
-    /// Whether to skip known parts of the row input.
-    pub(super) recall_blocks: bool,
-    pub(super) on_error: OnError,
-    pub(super) stop: Stop,
-    pub(super) progress: Arc<NodeProgress>,
-    pub(super) store: Store,
-    /// The remembered calls to the node's model.
-    pub(super) calls: Option<Arc<CallCache>>,
-    /// The sources as the key saw them.
-    pub(super) sources: Arc<SeenSources>,
-}
+use crate::fingerprint::{Digest, RowKeys};
+use crate::operator::{AsyncMapKernel, BoundOperator, Kernel, OperatorError};
+use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. Blocking.
 pub(super) fn run_kernel(
@@ -40,6 +17,14 @@ pub(super) fn run_kernel(
     run: &KernelRun,
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
+    match run_whole(operator, run, sink) {
+        // At `--limit`, the sink ends the source by failing its write.
+        Err(_) if sink.limit_reached() => Ok(RowsRun::default()),
+        done => done,
+    }
+}
+
+fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
     let kernel = operator.open(&run.inputs, &run.context)?;
     // Opening may load a model: check that its files are those named by the key.
     if let Some(what) = run.sources.differs(&operator.declaration.sources(&run.context.resolve(""))) {
@@ -47,19 +32,19 @@ pub(super) fn run_kernel(
     }
     let main = run.main_port.as_deref().unwrap_or_default();
     match kernel {
-        Kernel::Blocking(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
+        Kernel::Blocking(kernel) => {
+            kernel.run(&run.inputs, sink, &run.context)?;
+            Ok(RowsRun::default())
+        }
         Kernel::Map(kernel) => {
             let rows = run.inputs.rows(main)?;
             let blocks = Blocks::open(&run.store, &run.block_base, run.recall_blocks)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
-            let mut done = RowsRun::known(run_map(&job, sink)?);
-            done.memo = Some(run.block_base);
-            return Ok(done);
+            Ok(RowsRun { cached_rows: run_map(&job, sink)?, memo: Some(run.block_base), ..RowsRun::default() })
         }
         Kernel::Query(kernel) => {
-            let outputs = &mut Outputs::new(sink);
-            let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
-            return Ok(RowsRun::of_query(columns));
+            let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, sink, &run.context))?;
+            Ok(RowsRun { columns, ..RowsRun::default() })
         }
         Kernel::AsyncMap(kernel) => {
             let base = run.row_base;
@@ -67,26 +52,12 @@ pub(super) fn run_kernel(
             let keys = RowKeys::new(base, kernel.reads());
             let since = run.store.floor(&base)?.since;
             let memo = remembered(run, &base)?.since(since);
-            let job = RowsJob {
-                kernel,
-                rows: run.inputs.rows(main)?,
-                keys,
-                memo,
-                since,
-                calls: run.calls.clone(),
-                on_error: run.on_error,
-                context: run.context.clone(),
-                stop: run.stop.clone(),
-                progress: Arc::clone(&run.progress),
-            };
-            let mut done = run.context.block_on(run_rows(job, &mut Outputs::new(sink)))?;
-            done.memo = Some(base);
-            done.since = since;
-            done.asked = run.calls.as_ref().map(|calls| calls.base());
-            return Ok(done);
+            let rows = run.inputs.rows(main)?;
+            let done = run.context.block_on(run_rows(RowsJob { run, kernel, rows, keys, memo, since }, sink))?;
+            let asked = run.calls.as_ref().map(|calls| calls.base());
+            Ok(RowsRun { memo: Some(base), since, asked, ..done })
         }
     }
-    Ok(RowsRun::default())
 }
 
 /// Opens the memo of known rows and repairs it if it is damaged.

@@ -1,6 +1,6 @@
 //! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use searchmill_schemas::{Reject, from_batch};
@@ -8,7 +8,7 @@ use searchmill_schemas::{Reject, from_batch};
 use super::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
-use crate::plan::{Input, Node, Plan};
+use crate::plan::{Input, Node, Plan, with_all_before};
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -62,7 +62,7 @@ impl Left {
 impl Account<'_> {
     /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
     pub(super) fn held_back(&self, place: usize) -> Option<String> {
-        let node = &self.plan.nodes()[place];
+        let node = &self.plan.nodes[place];
         let left = self.left(place);
         let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
         if lost > most + 1e-9 {
@@ -82,20 +82,10 @@ impl Account<'_> {
 
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
-        let node = &self.plan.nodes()[loss.place];
-        let reason = self.most_frequent_reason(loss.place).map(|reason| format!(", most often {reason}"));
+        let node = &self.plan.nodes[loss.place];
+        let reason = self.output(loss.place, REJECTS).and_then(|rejects| most_frequent(self.store, rejects));
+        let reason = reason.map(|(kind, message)| format!(", most often `{kind}`: {message}"));
         format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
-    }
-
-    fn most_frequent_reason(&self, place: usize) -> Option<String> {
-        let output = self.output(place, REJECTS)?;
-        let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id) else { return None };
-        let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
-        for reject in rows.batches().filter_map(|batch| from_batch::<Reject>(&batch.ok()?).ok()).flatten() {
-            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
-        }
-        let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
-        Some(format!("`{kind}`: {message}"))
     }
 
     fn output(&self, place: usize, port: &str) -> Option<&OutputRecord> {
@@ -112,7 +102,7 @@ impl Account<'_> {
                 // A node that reads the rejects does not lose them.
                 if input.output == REJECTS { arriving } else { leaving }
             };
-            let inputs = self.plan.nodes()[before].inputs.iter().map(of_input);
+            let inputs = self.plan.nodes[before].inputs.iter().map(of_input);
             let arriving = inputs.fold(WHOLE, Left::worse);
             let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
             reached.insert(before, (arriving, leaving));
@@ -121,18 +111,13 @@ impl Account<'_> {
     }
 
     /// Returns a node and all its dependencies, in order.
-    fn before(&self, place: usize) -> Vec<usize> {
-        let mut found = std::collections::BTreeSet::from([place]);
-        let mut pending = vec![place];
-        while let Some(next) = pending.pop() {
-            pending.extend(self.plan.dependencies(next).into_iter().filter(|before| found.insert(*before)));
-        }
-        found.into_iter().collect()
+    fn before(&self, place: usize) -> BTreeSet<usize> {
+        with_all_before(self.plan, &BTreeSet::from([place]))
     }
 
     /// Returns the rows lost by the node itself.
     fn own(&self, place: usize) -> Option<Loss> {
-        let node = &self.plan.nodes()[place];
+        let node = &self.plan.nodes[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
         let result = self.keys.get(&place).and_then(|key| self.store.result(key));
         let lost = rejects + result.map_or(0, |result| result.dropped);
@@ -157,7 +142,7 @@ impl Account<'_> {
     /// Whether any node before it produced rows.
     fn had_rows(&self, place: usize) -> bool {
         let gives = |before: usize| {
-            let node = &self.plan.nodes()[before];
+            let node = &self.plan.nodes[before];
             let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
             port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
         };
@@ -171,6 +156,19 @@ impl Account<'_> {
         };
         node.operator.declaration.destinations().into_iter().find(holds)
     }
+}
+
+/// Returns the most frequent kind among rejects, and one of its messages.
+pub(super) fn most_frequent(store: &Store, rejects: &OutputRecord) -> Option<(String, String)> {
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for batch in rows.batches() {
+        for reject in from_batch::<Reject>(&batch.ok()?).ok()? {
+            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
+        }
+    }
+    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    Some((kind, message))
 }
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {

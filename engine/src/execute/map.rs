@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arrow::array::RecordBatch;
-use searchmill_schemas::to_batch;
 
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{Context, MapKernel, MapOutput, OperatorError, Outputs, RowsInput};
+use crate::operator::{Context, MapKernel, MapOutput, OperatorError, RowsInput};
 use crate::store::{Block, Blocks, StoreSink};
 
 /// Rows per task (at most).
@@ -142,7 +141,7 @@ impl Writing<'_, '_> {
                 Slot::Piece(piece) => {
                     let died = |_| OperatorError::engine("a worker thread panicked: this is a bug in the operator");
                     let (rows, output) = piece.recv().map_err(died)??;
-                    self.write(&output)?;
+                    output.write(self.sink)?;
                     self.done += rows as u64;
                 }
                 Slot::End(key, rows) => self.sink.end_block(key, rows)?,
@@ -151,17 +150,6 @@ impl Writing<'_, '_> {
             self.job.context.progress().set(self.done, self.job.rows.rows, "rows");
         }
         Ok(self.known)
-    }
-
-    fn write(&mut self, output: &MapOutput) -> Result<(), OperatorError> {
-        let mut outputs = Outputs::new(self.sink);
-        for (port, batch) in &output.batches {
-            outputs.write(port, batch)?;
-        }
-        if !output.rejects.is_empty() {
-            outputs.write("rejects", &to_batch(&output.rejects)?)?;
-        }
-        Ok(())
     }
 
     fn known(&mut self, key: RowKey, block: &Block, part: usize) -> Result<(), OperatorError> {
@@ -174,7 +162,7 @@ impl Writing<'_, '_> {
         // without the memo.
         for batch in self.job.rows.part_batches(part) {
             let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
-            self.write(&output)?;
+            output.write(self.sink)?;
         }
         self.sink.end_block(key, block.rows)
     }

@@ -11,7 +11,7 @@
 //!    key, and `lookup` asks the store. A node that waits is compared with its last run as far as its preimage is
 //!    known.
 //! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
-//! 5. `compute` prepares checkpoint, pieces and floor, and gives the task to an `executor` (this process or a worker).
+//! 5. `compute` prepares checkpoint, pieces and floor, and gives them to `executor` (this process or a worker).
 //!    Then it checks that no source changed (`watch`) and records the result.
 //! 6. `driver::settle` delivers outputs and records the node in the ledger (`books`), or starts it again: after damaged
 //!    inputs (`repeats`), changed sources, or a takeover by another machine (`tenure`).
@@ -97,7 +97,7 @@ pub use clock::unix_time;
 pub use decide::{diff_known, preimage_of};
 pub use driver::run;
 pub use identity::{Known, node_key};
-pub use options::Settings;
+pub use options::{Chosen, RunOptions, Settings};
 pub use replay::{ReplayOptions, replay};
 pub use request::{Request, Retry};
 pub use resources::Machine;

@@ -90,7 +90,7 @@ fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
     if has_floor(node) {
         job.run.store.forget_floor(&job.parts.row_base(node));
     }
-    match look_up(&job.run.store, node, &job.parts, key, job.run.options.retry()) {
+    match look_up(&job.run.store, node, &job.parts, key, job.run.options.asked.retry()) {
         Lookup::Hit(result) => Some(*result),
         Lookup::Miss(_) => None,
     }

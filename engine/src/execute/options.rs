@@ -1,61 +1,91 @@
 //! Run settings: what to run, and with which resources.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::request::{Request, Retry};
 use super::resources::Machine;
 use super::worker::Workers;
 use crate::operator::{BudgetLimits, SecretLookup};
+use crate::plan::Selection;
+
+/// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The nodes to run (all); others are only looked up.
+    pub selection: Selection,
+    /// Run the nodes with rejected rows, and their dependents, instead of `selection`.
+    pub retry_rejects: bool,
+    /// Run these nodes even if their result is cached (`*`: all).
+    pub force: Vec<String>,
+    /// Run the nodes with remote sources even if their result is cached.
+    pub refresh_sources: bool,
+    /// Ignore cached results. New results are still recorded.
+    pub no_cache: bool,
+    /// Read at most this many rows of each source.
+    pub limit: Option<u64>,
+    /// Run at most this many nodes at a time (threads of the machine).
+    pub jobs: Option<usize>,
+    /// After a failure, run the nodes that do not depend on it.
+    pub keep_going: bool,
+    /// Limits that replace those in the pipeline's `budget:`.
+    pub budget: BudgetLimits,
+    /// Pay again for damaged remembered answers.
+    pub rebuy: bool,
+    /// Deliver outputs even if too many rows were lost before them.
+    pub deliver_anyway: bool,
+    /// Programs for nodes that run in a separate process. The session adds the GPUs of the machine.
+    pub workers: Workers,
+}
+
+impl RunOptions {
+    pub(super) fn retry(&self) -> Retry {
+        if self.retry_rejects { Retry::Dropped } else { Retry::Failed }
+    }
+}
+
+/// The nodes that the options select in one plan.
+#[derive(Clone)]
+pub struct Chosen {
+    /// Places of the nodes that may run; others are only looked up.
+    pub selected: BTreeSet<usize>,
+    /// Nodes that run even if their result is cached (`*`: all).
+    pub force: BTreeSet<String>,
+}
+
+impl Chosen {
+    /// Returns the request that decides which of the nodes run.
+    #[must_use]
+    pub fn request<'a>(&'a self, directory: &'a Path, options: &RunOptions) -> Request<'a> {
+        Request {
+            directory,
+            limit: options.limit,
+            selected: Some(&self.selected),
+            force: Some(&self.force),
+            no_cache: options.no_cache,
+            retry: options.retry(),
+        }
+    }
+}
 
 /// Settings of a run.
 #[derive(Clone)]
 pub struct Settings {
-    /// Nodes running at the same time (at most).
-    pub jobs: usize,
-    /// After a failure, run the nodes that do not depend on it.
-    pub keep_going: bool,
-    /// Nodes to run even if they are cached (`*`: all).
-    pub force: BTreeSet<String>,
-    /// Ignore cached results (results are still recorded).
-    pub no_cache: bool,
-    /// Rows per source (at most).
-    pub limit: Option<u64>,
-    /// Places of the nodes to run; others are only looked up.
-    pub selected: BTreeSet<usize>,
+    /// What was asked for, with the budget and the devices that count.
+    pub asked: RunOptions,
+    /// The nodes to run.
+    pub chosen: Chosen,
     /// Base of relative paths.
     pub directory: PathBuf,
     /// The machine's resources.
     pub machine: Machine,
-    /// Worker programs and devices for nodes that run in a separate process.
-    pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
-    /// Limits on calls to endpoints. Once they are used up, the run stops; the next run resumes.
-    pub budget: BudgetLimits,
-    /// Pay again for damaged remembered answers, however many.
-    pub rebuy: bool,
-    /// Also retry rows dropped by `on_error: drop`.
-    pub retry_dropped: bool,
-    /// Deliver outputs even if too many rows were lost before them.
-    pub deliver_anyway: bool,
 }
 
 impl Settings {
-    pub(super) fn retry(&self) -> Retry {
-        if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
-    }
-
     /// Returns the settings that decide which nodes run.
-    #[must_use]
-    pub fn request(&self) -> Request<'_> {
-        Request {
-            directory: &self.directory,
-            limit: self.limit,
-            selected: Some(&self.selected),
-            force: Some(&self.force),
-            no_cache: self.no_cache,
-            retry: self.retry(),
-        }
+    pub(super) fn request(&self) -> Request<'_> {
+        self.chosen.request(&self.directory, &self.asked)
     }
 }

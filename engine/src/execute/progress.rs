@@ -25,10 +25,21 @@ impl NodeProgress {
         let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { node: node.to_owned(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
     }
+
+    /// Returns progress that nobody sees.
+    pub(super) fn unseen() -> Self {
+        Self::new("", Arc::new(Silent))
+    }
+}
+
+struct Silent;
+
+impl Reporter for Silent {
+    fn event(&self, _event: &Event) {}
 }
 
 impl ProgressSink for NodeProgress {
-    fn progress(&self, done: u64, total: u64, unit: &str) {
+    fn set(&self, done: u64, total: u64, unit: &str) {
         let now = self.start.elapsed().as_millis() as u64;
         let next = self.next_ms.load(Ordering::Relaxed);
         let claim =

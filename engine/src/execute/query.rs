@@ -422,7 +422,7 @@ mod tests {
             harness.memory = memory;
             let context = harness.context();
             let kernel = Counts { restores_order };
-            context.block_on(run_query(&kernel, &inputs, &mut Outputs::new(&mut Nowhere), &context)).unwrap();
+            context.block_on(run_query(&kernel, &inputs, &mut Nowhere, &context)).unwrap();
             context.computed().repeats
         };
         assert_eq!(run(None, false), Repeatability::Everywhere);

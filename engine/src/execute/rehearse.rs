@@ -7,27 +7,18 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use futures::{StreamExt, stream};
 
-use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::row_calls::RowCalls;
-use super::stop::Stop;
 use crate::fingerprint::CallPlace;
 use crate::operator::{
     AsyncMapKernel, Budget, BudgetLimits, CallJournal, Context, ContextParts, EndpointSession, Inputs, Kernel,
-    NoCheckpoint, NoPieces, NoSources, OperatorError, RetryPolicy,
+    OperatorError,
 };
 use crate::plan::Node;
-use crate::report::{Event, Reporter};
 use crate::store::CallCache;
 
 /// One sample of a row, and the place of its calls.
 pub(super) type Rehearsed = (RecordBatch, CallPlace);
-
-struct Silent;
-
-impl Reporter for Silent {
-    fn event(&self, _event: &Event) {}
-}
 
 /// Counts the rows that need no new call, using answers given after `since`. Blocking; needs no runtime, and may be
 /// called within one.
@@ -45,7 +36,7 @@ pub(super) fn free_rows(
     let failed = |error: std::io::Error| OperatorError::machine(format!("cannot start a thread: {error}"));
     let rehearse = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
-        let context = quiet_context(node.id(), node.spec.seed, directory, runtime.handle().clone());
+        let context = quiet_context(node.spec.seed, directory, runtime.handle());
         let Kernel::AsyncMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
         Ok(runtime.block_on(count(&kernel, &context, calls, since, rows)))
     };
@@ -71,26 +62,14 @@ async fn count(
 }
 
 /// Returns a context that makes no calls and reports nothing.
-pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: tokio::runtime::Handle) -> Context {
-    let machine = Machine::detect();
+pub(super) fn quiet_context(seed: u64, directory: &Path, runtime: &tokio::runtime::Handle) -> Context {
     let parts = ContextParts {
         seed,
-        cancelled: Stop::default().flag(),
-        scratch: std::env::temp_dir(),
-        directory: directory.to_owned(),
-        threads: machine.threads,
-        memory: None,
-        gpus: 0,
+        threads: Machine::detect().threads,
         concurrency: 64,
-        retry: RetryPolicy::default(),
         // Nothing is sent, so no API key is needed.
         secrets: Arc::new(|_| Some("none".to_owned())),
-        runtime,
-        progress: Arc::new(NodeProgress::new(name, Arc::new(Silent))),
-        http: reqwest::Client::new(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
+        ..ContextParts::bare(directory, runtime, reqwest::Client::new())
     };
     let nothing = Budget::new(BudgetLimits { calls: Some(0), ..BudgetLimits::default() });
     Context::new(parts).with_session(EndpointSession { budget: nothing, ..EndpointSession::default() })

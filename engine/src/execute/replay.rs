@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use indexmap::IndexMap;
-use searchmill_schemas::Reject;
 
-use super::kernel::{KernelRun, run_kernel};
+use super::job::KernelRun;
+use super::kernel::run_kernel;
 use super::progress::NodeProgress;
 use super::rerun::{Outcome, Rerun};
 use super::resources::Machine;
@@ -22,10 +22,8 @@ use crate::lineage::{
 };
 use crate::operator::{
     AsyncMapKernel, BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel,
-    MapOutput, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy,
-    SecretLookup, http_client,
+    MapOutput, OperatorEntry, OperatorError, PortType, Registry, Repeatability, SecretLookup, http_client,
 };
-use crate::report::{Event, Reporter};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, Store, StoreSink};
 
@@ -76,27 +74,31 @@ pub async fn replay(
     tokio::task::spawn_blocking(work).await.map_err(died)?
 }
 
+/// Why a step was not checked.
+struct Unchecked(String);
+
+/// A failure now is reported, but does not prove the record wrong.
+impl<E: Into<OperatorError>> From<E> for Unchecked {
+    fn from(error: E) -> Self {
+        Self(format!("it cannot be computed again: {}", error.into()))
+    }
+}
+
 /// Returns the files that an operator reads, if they match the record.
-fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
+fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, Unchecked> {
     let digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
     let sources = operator.declaration.sources(directory);
     let (identities, files) =
-        digests.identify(&sources, directory).map_err(|problem| format!("its source {problem}"))?;
+        digests.identify(&sources, directory).map_err(|problem| Unchecked(format!("its source {problem}")))?;
     let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
     if let Some(place) = (0..identities.len().max(recorded.len())).find(|at| identities.get(*at) != recorded.get(*at)) {
         let name = identities.get(place).or(recorded.get(place)).map_or("", |source| source.name.as_str());
-        return Err(format!("its source `{name}` is not what was read"));
+        return Err(Unchecked(format!("its source `{name}` is not what was read")));
     }
     Ok(SeenSources::new(sources, files, directory))
 }
 
 /// Discards the progress of single nodes.
-struct Silent;
-
-impl Reporter for Silent {
-    fn event(&self, _event: &Event) {}
-}
-
 /// How to check a recorded node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {
@@ -130,13 +132,10 @@ impl MapKernel for OneByOne {
             match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
                 Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
                 Err(failure) if failure.kind.is_postponed() => return Err(OperatorError::data(failure.message)),
-                Err(failure) => output.reject(Reject {
-                    id: texts(row, 0, &["id"]).first().copied().unwrap_or_default().to_owned(),
-                    kind: failure.kind.name().to_owned(),
-                    message: failure.message,
-                    attempts: i32::try_from(failure.attempts).unwrap_or(i32::MAX),
-                    detail: failure.detail,
-                }),
+                Err(failure) => {
+                    let id = texts(row, 0, &["id"]).first().copied().unwrap_or_default();
+                    output.reject(failure.reject(id));
+                }
             }
         }
         Ok(())
@@ -195,11 +194,7 @@ impl Bench {
         let scratch = self.store.scratch()?;
         let outcome = self.outcome(check, step, &scratch, report);
         scratch.remove()?;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            // A failure now is reported, but does not prove the record wrong.
-            Err(error) => Outcome::NotChecked(format!("it cannot be computed again: {error}")),
-        };
+        let outcome = outcome.unwrap_or_else(|Unchecked(why)| Outcome::NotChecked(why));
         note(step.name(), check.name(), outcome, report);
         Ok(())
     }
@@ -217,20 +212,14 @@ impl Bench {
         }
     }
 
-    fn outcome(&self, check: Check, step: &Step, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
-        let entry = match self.entry(step, report) {
-            Ok(entry) => entry,
-            Err(why) => return Ok(Outcome::NotChecked(why)),
-        };
-        let rerun = match self.rerun(check, step, &entry, scratch)? {
-            Ok(rerun) => rerun,
-            Err(why) => return Ok(Outcome::NotChecked(why)),
-        };
+    fn outcome(&self, check: Check, step: &Step, scratch: &Store, report: &Report) -> Result<Outcome, Unchecked> {
+        let entry = self.entry(step, report)?;
+        let rerun = self.rerun(check, step, &entry, scratch)?;
         if check == Check::Answers {
-            return super::answers::compare(&self.store, &rerun, &self.options.directory);
+            return Ok(super::answers::compare(&self.store, &rerun, &self.options.directory)?);
         }
         if check == Check::Recheck {
-            return super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed);
+            return Ok(super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
         }
         if let Some(rows) = self.options.sample {
             let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
@@ -245,20 +234,23 @@ impl Bench {
                 return Ok(outcome);
             }
         }
-        self.whole(&rerun, scratch, report)
+        Ok(self.whole(&rerun, scratch, report)?)
     }
 
     /// Returns the operator, if this build has the same version of it and all inputs and sources are available.
-    fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, String> {
+    fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, Unchecked> {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
-        let entry = self.registry.get(name).ok_or_else(|| format!("this program has no operator `{name}`"))?;
+        let entry =
+            self.registry.get(name).ok_or_else(|| Unchecked(format!("this program has no operator `{name}`")))?;
         if u64::from(entry.version) != version {
             let ours = entry.version;
-            return Err(format!("it was made by `{name}` version {version}, this program has version {ours}"));
+            return Err(Unchecked(format!(
+                "it was made by `{name}` version {version}, this program has version {ours}"
+            )));
         }
         let damaged = step.inputs.iter().find(|input| report.damaged.contains(&input.id));
         if let Some(input) = damaged {
-            return Err(format!("its input `{}` is not what was recorded", input.port));
+            return Err(Unchecked(format!("its input `{}` is not what was recorded", input.port)));
         }
         for source in sources(step).iter().filter(|source| source.name != "--limit") {
             let why = match source_state(source) {
@@ -269,7 +261,7 @@ impl Bench {
                 SourceState::Named => "is remote",
                 SourceState::Unplaced => "lay at a place that was not recorded",
             };
-            return Err(format!("its source `{}` {why}", source.name));
+            return Err(Unchecked(format!("its source `{}` {why}", source.name)));
         }
         Ok(*entry)
     }
@@ -280,18 +272,16 @@ impl Bench {
         step: &'a Step,
         entry: &OperatorEntry,
         scratch: &Store,
-    ) -> Result<Result<Rerun<'a>, String>, OperatorError> {
+    ) -> Result<Rerun<'a>, Unchecked> {
         let origin = step.result.origin.as_ref();
         let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
         let schema = (entry.schema)();
         // The key counts: `origin` may add params that the key leaves out, but may not change others.
         if identity_params(&schema, params) != identity_params(&schema, &step.preimage.params) {
-            return Ok(Err("its recorded params do not agree".to_owned()));
+            return Err(Unchecked("its recorded params do not agree".to_owned()));
         }
-        let operator = match (entry.bind)(params.clone()) {
-            Ok(operator) => operator,
-            Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
-        };
+        let operator = (entry.bind)(params.clone())
+            .map_err(|issue| Unchecked(format!("its param `{}` is not understood: {}", issue.path, issue.message)))?;
         let computed = origin.and_then(|origin| origin.computed.clone());
         let computed = computed.unwrap_or_else(|| Computed::declared(operator.declaration.repeatability));
         if check == Check::Replay
@@ -299,10 +289,10 @@ impl Bench {
         {
             let asks = operator.declaration.endpoint.is_some();
             let instead = if asks { " (`--rollouts` compares it with the answers that were kept)" } else { "" };
-            return Ok(Err(format!("{why}{instead}")));
+            return Err(Unchecked(format!("{why}{instead}")));
         }
         if operator.declaration.runs_programs && !self.options.allow_programs {
-            return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));
+            return Err(Unchecked("it runs a program: --allow-programs computes it again".to_owned()));
         }
         let mut inputs = Inputs::new();
         for input in &step.inputs {
@@ -311,36 +301,22 @@ impl Bench {
         let main_port = operator.declaration.ports.inputs.first().map(|port| port.name.clone());
         let directory =
             origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
-        let sources = match seen(&operator, &directory, &step.preimage.sources) {
-            Ok(sources) => Arc::new(sources),
-            Err(why) => return Ok(Err(why)),
-        };
-        let context = self.context(step, directory, Arc::clone(&sources), scratch);
-        Ok(Ok(Rerun { step, operator, inputs, context, main_port, sources }))
+        let sources = Arc::new(seen(&operator, &directory, &step.preimage.sources)?);
+        let context = self.context(step, &directory, Arc::clone(&sources), scratch);
+        Ok(Rerun { step, operator, inputs, context, main_port, sources })
     }
 
-    fn context(&self, step: &Step, directory: PathBuf, sources: Arc<SeenSources>, scratch: &Store) -> Context {
+    fn context(&self, step: &Step, directory: &Path, sources: Arc<SeenSources>, scratch: &Store) -> Context {
         Context::new(ContextParts {
             seed: step.preimage.seed.unwrap_or_default(),
-            cancelled: Stop::default().flag(),
             scratch: scratch.root().join("tmp"),
-            directory,
             threads: self.options.machine.threads,
-            memory: None,
-            gpus: 0,
-            concurrency: 1,
-            retry: RetryPolicy::default(),
             secrets: Arc::clone(&self.options.secrets),
-            runtime: tokio::runtime::Handle::current(),
-            progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
-            http: self.http.clone(),
-            checkpoint: Arc::new(NoCheckpoint),
-            pieces: Arc::new(NoPieces),
             sources,
+            ..ContextParts::bare(directory, &tokio::runtime::Handle::current(), self.http.clone())
         })
     }
 
-    /// Recomputes all outputs and compares them.
     fn whole(&self, rerun: &Rerun<'_>, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
         let step = rerun.step;
         let mut ports: IndexMap<String, PortType> = IndexMap::new();
@@ -353,10 +329,7 @@ impl Bench {
         let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
         let limit = limit.and_then(|limit| limit.content.parse().ok());
         let mut sink = StoreSink::new(scratch, ports).with_limit(limit);
-        match run_kernel(&rerun.operator, &kernel_run(rerun, scratch), &mut sink) {
-            Err(_) if sink.limit_reached() => {}
-            other => drop(other?),
-        }
+        run_kernel(&rerun.operator, &kernel_run(rerun, scratch), &mut sink)?;
         let computed = sink.commit()?;
         let mut differences = Vec::new();
         let (mut rows, mut bytes, mut rewritten) = (0, 0, 0);
@@ -425,7 +398,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         recall_blocks: false,
         on_error: OnError::DeadLetter,
         stop: Stop::default(),
-        progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),
+        progress: Arc::new(NodeProgress::unseen()),
         store: scratch.clone(),
         calls: None,
         sources: Arc::clone(&rerun.sources),

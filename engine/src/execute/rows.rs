@@ -7,70 +7,29 @@ use std::sync::atomic::Ordering;
 use arrow::array::{Array, RecordBatch};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use searchmill_schemas::{Reject, text_column};
+use searchmill_schemas::text_column;
 
-use super::progress::NodeProgress;
+use super::job::{KernelRun, RowsRun};
 use super::row_calls::{RowCalls, read_calls};
-use super::stop::Stop;
-use crate::fingerprint::{CallPlace, Digest, RowIdentity, RowKey, RowKeys};
+use crate::fingerprint::{CallPlace, RowIdentity, RowKey, RowKeys};
 use crate::operator::{
     AsyncMapKernel, CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
-use crate::store::{CallCache, ColumnLineage, Memo};
+use crate::store::Memo;
 
 /// Finished rows waiting to be written, as a multiple of the rows in flight (at most).
 const AHEAD: usize = 64;
 
-/// The outcome of a kernel run; most fields apply only to row kernels and queries.
-#[derive(Debug, Default)]
-pub(super) struct RowsRun {
-    pub(super) usage: Usage,
-    pub(super) cached_rows: u64,
-    /// Failed rows dropped by `on_error: drop`.
-    pub(super) dropped: u64,
-    /// Stopped before all rows were done; finished rows are in the memo.
-    pub(super) stopped: bool,
-    /// Base of the memo that holds the rows.
-    pub(super) memo: Option<Digest>,
-    /// Base of the calls that hold the answers.
-    pub(super) asked: Option<Digest>,
-    /// Stamp before which rows and answers do not count.
-    pub(super) since: u64,
-    /// Lineage of the columns of a query's outputs.
-    pub(super) columns: BTreeMap<String, ColumnLineage>,
-    /// Rows without a result.
-    pub(super) failed: u64,
-    /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
-    pub(super) failure: Option<OperatorError>,
-}
-
-impl RowsRun {
-    /// Returns the outcome of a run in which this many rows were known and nothing was paid.
-    pub(super) fn known(cached_rows: u64) -> Self {
-        Self { cached_rows, ..Self::default() }
-    }
-
-    /// Returns the outcome of a query.
-    pub(super) fn of_query(columns: BTreeMap<String, ColumnLineage>) -> Self {
-        Self { columns, ..Self::default() }
-    }
-}
-
-/// Everything needed to run the rows of a node.
+/// The rows of a node, and what is known of them.
 pub(super) struct RowsJob<'a> {
+    pub(super) run: &'a KernelRun,
     pub(super) kernel: Arc<dyn AsyncMapKernel>,
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
     pub(super) memo: Memo,
     /// Earlier answers do not count.
     pub(super) since: u64,
-    /// The remembered calls to the node's model.
-    pub(super) calls: Option<Arc<CallCache>>,
-    pub(super) on_error: OnError,
-    pub(super) context: Context,
-    pub(super) stop: Stop,
-    pub(super) progress: Arc<NodeProgress>,
 }
 
 struct Done {
@@ -94,10 +53,10 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
     let (mut identity, mut calls_read) = (None, false);
     loop {
         while !exhausted
-            && flying.len() < job.context.concurrency()
-            && waiting.len() < job.context.concurrency() * AHEAD
+            && flying.len() < job.run.context.concurrency()
+            && waiting.len() < job.run.context.concurrency() * AHEAD
         {
-            if job.stop.is_draining() || state.failure.is_some() {
+            if job.run.stop.is_draining() || state.failure.is_some() {
                 state.stopped = true;
                 exhausted = true;
                 break;
@@ -116,13 +75,13 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
             let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
             match recall(&job, &task) {
                 Some(done) => drop(waiting.insert(place, done)),
-                None if is_broke(&job.context) => {
+                None if is_broke(&job.run.context) => {
                     state.stopped = true;
                     exhausted = true;
                 }
                 None => {
                     if !std::mem::replace(&mut calls_read, true) {
-                        job.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.context))?;
+                        job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
                     }
                     flying.push(launch(&job, task));
                 }
@@ -131,14 +90,14 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         while let Some(done) = waiting.remove(&next_write) {
             next_write += 1;
             write(&job, done, outputs, &mut state)?;
-            job.progress.cached_rows.store(state.cached_rows, Ordering::Relaxed);
-            job.progress.progress(next_write as u64, total, "rows");
+            job.run.progress.cached_rows.store(state.cached_rows, Ordering::Relaxed);
+            job.run.progress.set(next_write as u64, total, "rows");
         }
         match flying.next().await {
             Some(done) => {
                 let done =
                     done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
-                let calls = job.calls.as_ref().map_or(Ok(()), |calls| calls.check());
+                let calls = job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check());
                 let kept = remember(&mut job.memo, &done).and_then(|()| Ok(calls?));
                 if let Err(error) = kept {
                     // Keep storing rows in flight: they are paid for, and space may become free.
@@ -151,7 +110,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         }
     }
     job.memo.sync()?;
-    job.calls.as_ref().map_or(Ok(()), |calls| calls.sync())?;
+    job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync())?;
     match state.failure.take() {
         Some(error) => Err(error),
         None => Ok(state),
@@ -199,16 +158,16 @@ fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
 }
 
 fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
-    let mut session = job.context.session().clone();
+    let mut session = job.run.context.session().clone();
     let place = CallPlace {
-        seed: job.context.seed(),
+        seed: job.run.context.seed(),
         sample: task.sample,
         occurrence: task.identity.occurrence,
         ..CallPlace::default()
     };
-    let journal = job.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
+    let journal = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
     session.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
-    let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_session(session));
+    let (kernel, context) = (Arc::clone(&job.kernel), job.run.context.clone().with_session(session));
     tokio::spawn(async move {
         let RowTask { place, row, sample, key, .. } = task;
         let result = kernel.run(&row, sample, &context).await;
@@ -246,7 +205,6 @@ fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut R
         }
         Err(failure) => {
             state.usage += failure.usage.without(&done.replayed);
-            state.failed += 1;
             refuse(job, &done.row_id, failure, outputs, state)
         }
     }
@@ -263,25 +221,18 @@ fn refuse(
         state.stopped = true;
         return Ok(());
     }
-    let kind = failure.kind.name();
-    match job.on_error {
+    match job.run.on_error {
         OnError::Drop => {
             state.dropped += 1;
             Ok(())
         }
         OnError::Fail => {
-            let message =
-                format!("row `{row_id}` failed ({kind}, attempts: {}): {}", failure.attempts, failure.message);
+            let (kind, attempts) = (failure.kind.name(), failure.attempts);
+            let message = format!("row `{row_id}` failed ({kind}, attempts: {attempts}): {}", failure.message);
             let error = OperatorError::data(message).with_help("`on_error: dead_letter` keeps the other rows");
             state.failure.get_or_insert(error);
             Ok(())
         }
-        OnError::DeadLetter => outputs.reject(Reject {
-            id: row_id.to_owned(),
-            kind: kind.to_owned(),
-            message: failure.message,
-            attempts: i32::try_from(failure.attempts).unwrap_or(i32::MAX),
-            detail: failure.detail,
-        }),
+        OnError::DeadLetter => outputs.reject(failure.reject(row_id)),
     }
 }

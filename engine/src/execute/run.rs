@@ -30,7 +30,7 @@ pub(super) struct Run {
 impl Run {
     /// Returns the node at that place of the plan.
     pub(super) fn node(&self, place: usize) -> &Node {
-        &self.plan.nodes()[place]
+        &self.plan.nodes[place]
     }
 
     /// Stores the digests of sources for the next run.

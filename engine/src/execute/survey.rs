@@ -106,7 +106,7 @@ impl NodeStatus {
                 Self::Held { key, preimage, reasons }
             }
             Decision::Waits { on, preimage, reasons } => Self::Unknown { waits_for: on, preimage, reasons },
-            Decision::Broken(SourceProblem::NotFetched { address }) => {
+            Decision::Broken(SourceProblem::NotFetched(address)) => {
                 let waits_for = vec![format!("`{address}`, which a run fetches")];
                 Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
             }
@@ -136,7 +136,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     let mut known = Known::new();
     let sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
-    for (place, node) in plan.nodes().iter().enumerate() {
+    for (place, node) in plan.nodes.iter().enumerate() {
         if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
             continue;
         }
@@ -172,7 +172,7 @@ pub fn not_known(
 fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
     let pending = match decision {
         Decision::Run(pending) => Some(pending),
-        Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched { .. }) => None,
+        Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched(_)) => None,
         _ => return None,
     };
     let endpoint = node.operator.declaration.endpoint.clone()?;

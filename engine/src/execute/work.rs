@@ -74,7 +74,7 @@ impl Work {
         let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
         let estimate = history.map(|((rows, usage), _)| {
-            let usage = scaled(&usage, missing as f64 / rows as f64);
+            let usage = usage.scaled(missing as f64 / rows as f64);
             prices.as_ref().map_or(usage, |prices| usage.at(prices))
         });
         Ok(Self { rows: Some((known, missing)), estimate, basis: history.map(|(_, basis)| basis), prices })
@@ -128,14 +128,4 @@ fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, 
         usage += cost;
     }
     (rows > 0).then_some((rows, usage))
-}
-
-fn scaled(usage: &Usage, factor: f64) -> Usage {
-    let scale = |count: u64| (count as f64 * factor).round() as u64;
-    Usage {
-        calls: scale(usage.calls),
-        prompt_tokens: scale(usage.prompt_tokens),
-        completion_tokens: scale(usage.completion_tokens),
-        cost_nanos: scale(usage.cost_nanos),
-    }
 }

@@ -124,7 +124,7 @@ impl SourceDigests {
         let written = source.written();
         match source {
             Source::Identity(text) => Ok((vec![identity("identity", text)], SeenSource::empty(written))),
-            Source::Awaited { address } => Err(SourceProblem::NotFetched { address: address.clone() }),
+            Source::Awaited { address } => Err(SourceProblem::NotFetched(address.clone())),
             Source::Program(path) => self.program(path, written, self.version(path)),
             Source::Executable(path) => self.program(path, written, None),
             _ if source.is_remote() => Ok((vec![identity(&written, &written)], SeenSource::empty(written))),
@@ -269,7 +269,7 @@ fn read_only_devices(mounts: &str) -> BTreeSet<String> {
 fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
     match error.kind() {
         std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
-        std::io::ErrorKind::ResourceBusy => SourceProblem::Changing { path: written.to_owned() },
+        std::io::ErrorKind::ResourceBusy => SourceProblem::Changing(written.to_owned()),
         _ => SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() },
     }
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::endpoint_session::EndpointSession;
 use super::error::OperatorError;
 use super::params::Secret;
@@ -15,7 +17,7 @@ use super::repeatability::{Computed, Repeatability};
 use super::sources::SourceFiles;
 
 /// Number and timing of retries of an external call.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
     /// Attempts, the first included.
     pub max_attempts: u32,
@@ -42,28 +44,13 @@ impl RetryPolicy {
     }
 }
 
-/// Receives progress; implemented by the driver.
+/// Receives progress; implemented by the driver. Cheap to call often. By default, nobody listens.
 pub trait ProgressSink: Send + Sync {
     /// Reports `done` of `total` units (`total` 0: unknown).
-    fn progress(&self, done: u64, total: u64, unit: &str);
-    /// Adds a line to the log of this node.
-    fn log(&self, line: &str);
-}
-
-/// Progress of one node. Cheap to call often.
-#[derive(Clone)]
-pub struct Progress(Arc<dyn ProgressSink>);
-
-impl Progress {
-    /// Reports `done` of `total` units (`total` 0: unknown).
-    pub fn set(&self, done: u64, total: u64, unit: &str) {
-        self.0.progress(done, total, unit);
-    }
+    fn set(&self, _done: u64, _total: u64, _unit: &str) {}
 
     /// Adds a line to the log of this node.
-    pub fn log(&self, line: &str) {
-        self.0.log(line);
-    }
+    fn log(&self, _line: &str) {}
 }
 
 /// Stores the state of a long computation, so that it can resume after a crash; implemented by the store.
@@ -78,19 +65,6 @@ pub trait CheckpointStore: Send + Sync {
     /// # Errors
     /// Fails if the state cannot be written.
     fn save(&self, state: &[u8]) -> Result<(), OperatorError>;
-}
-
-/// A store that saves no state.
-pub struct NoCheckpoint;
-
-impl CheckpointStore for NoCheckpoint {
-    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
-        Ok(None)
-    }
-
-    fn save(&self, _state: &[u8]) -> Result<(), OperatorError> {
-        Ok(())
-    }
 }
 
 /// Pieces of a node's work computed earlier, by this run or another. For kernels that assemble many independent pieces,
@@ -109,16 +83,34 @@ pub trait Pieces: Send + Sync {
     fn keep(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError>;
 }
 
-/// A store that holds no pieces.
-pub struct NoPieces;
+/// What a context has without a driver: it reports nothing, saves nothing, and knows neither pieces nor sources.
+pub struct Nothing;
 
-impl Pieces for NoPieces {
+impl ProgressSink for Nothing {}
+
+impl CheckpointStore for Nothing {
+    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(None)
+    }
+
+    fn save(&self, _state: &[u8]) -> Result<(), OperatorError> {
+        Ok(())
+    }
+}
+
+impl Pieces for Nothing {
     fn find(&self, _content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
         Ok(None)
     }
 
     fn keep(&self, _content: &[u8], _made: &[u8]) -> Result<(), OperatorError> {
         Ok(())
+    }
+}
+
+impl SourceFiles for Nothing {
+    fn files(&self, _written: &str) -> Option<Vec<PathBuf>> {
+        None
     }
 }
 
@@ -170,6 +162,31 @@ pub struct ContextParts {
     pub pieces: Arc<dyn Pieces>,
     /// External files, as the node's key saw them.
     pub sources: Arc<dyn SourceFiles>,
+}
+
+impl ContextParts {
+    /// Returns parts with [`Nothing`] behind them: one thread, one row in flight, the CPU, no secrets.
+    #[must_use]
+    pub fn bare(directory: &Path, runtime: &tokio::runtime::Handle, http: reqwest::Client) -> Self {
+        Self {
+            seed: 0,
+            cancelled: Arc::default(),
+            scratch: std::env::temp_dir(),
+            directory: directory.to_owned(),
+            threads: 1,
+            memory: None,
+            gpus: 0,
+            concurrency: 1,
+            retry: RetryPolicy::default(),
+            secrets: Arc::new(|_| None),
+            runtime: runtime.clone(),
+            progress: Arc::new(Nothing),
+            http,
+            checkpoint: Arc::new(Nothing),
+            pieces: Arc::new(Nothing),
+            sources: Arc::new(Nothing),
+        }
+    }
 }
 
 /// The context of an operator. Cheap to clone.
@@ -339,8 +356,8 @@ impl Context {
 
     /// Returns the progress of this node.
     #[must_use]
-    pub fn progress(&self) -> Progress {
-        Progress(Arc::clone(&self.0.progress))
+    pub fn progress(&self) -> &dyn ProgressSink {
+        self.0.progress.as_ref()
     }
 
     /// Runs asynchronous work from a blocking kernel. Never call it from asynchronous code.

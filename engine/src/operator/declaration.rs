@@ -22,6 +22,7 @@ type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, Ope
 
 /// An operator's declaration for given params. Starts with [`pure`](Self::pure), [`seeded`](Self::seeded) or
 /// [`external`](Self::external); further calls add what the operator needs.
+#[derive(Default)]
 pub struct Declaration {
     /// Input and output ports.
     pub ports: Ports,
@@ -70,23 +71,7 @@ impl Declaration {
     }
 
     fn new(ports: Ports, effect: Effect) -> Self {
-        Self {
-            ports,
-            effect,
-            repeatability: effect.into(),
-            issues: Vec::new(),
-            endpoint: None,
-            rows: None,
-            runs_programs: false,
-            uses_gpus: false,
-            retries: false,
-            unseen: None,
-            check_inputs: None,
-            sources: None,
-            fetch: None,
-            recheck: None,
-            deliver: None,
-        }
+        Self { ports, effect, repeatability: effect.into(), ..Self::default() }
     }
 
     /// Sets where recomputation on a CPU produces the same bytes (pure and seeded: everywhere; external: nowhere). A

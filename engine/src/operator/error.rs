@@ -1,9 +1,11 @@
 //! Operator errors, and who can fix them.
 
 use searchmill_schemas::SchemaError;
+use serde::{Deserialize, Serialize};
 
 /// Who can fix the error; decides the exit code and the help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Blame {
     /// The YAML asks for something impossible.
     Pipeline,
@@ -20,7 +22,8 @@ pub enum Blame {
 }
 
 /// The error of an operator.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
 pub struct OperatorError {
     /// Who can fix it.
     pub blame: Blame,
@@ -78,14 +81,6 @@ impl OperatorError {
         self
     }
 }
-
-impl std::fmt::Display for OperatorError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for OperatorError {}
 
 impl From<SchemaError> for OperatorError {
     fn from(error: SchemaError) -> Self {

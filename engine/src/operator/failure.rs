@@ -1,47 +1,35 @@
 //! Failed rows and their reasons.
 
+use searchmill_schemas::{Reject, named};
+
 use super::money::Usage;
 
-/// The kind of a row's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// No answer in time.
-    Timeout,
-    /// Status 429 until attempts ran out.
-    RateLimited,
-    /// Status 5xx until attempts ran out.
-    ServerError,
-    /// No connection, or the connection broke.
-    Connection,
-    /// Status 4xx: a retry will not help.
-    Refused,
-    /// The answer does not follow the API.
-    BadResponse,
-    /// The row itself is unusable.
-    Data,
-    /// The run was stopped; the row is neither done nor failed.
-    Cancelled,
-    /// The budget of the run is used up; the row is neither done nor failed.
-    Budget,
+named! {
+    /// The kind of a row's failure.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FailureKind {
+        /// No answer in time.
+        Timeout = "timeout",
+        /// Status 429 until attempts ran out.
+        RateLimited = "rate_limited",
+        /// Status 5xx until attempts ran out.
+        ServerError = "server_error",
+        /// No connection, or the connection broke.
+        Connection = "connection",
+        /// Status 4xx: a retry will not help.
+        Refused = "refused",
+        /// The answer does not follow the API.
+        BadResponse = "bad_response",
+        /// The row itself is unusable.
+        Data = "data",
+        /// The run was stopped; the row is neither done nor failed.
+        Cancelled = "cancelled",
+        /// The budget of the run is used up; the row is neither done nor failed.
+        Budget = "budget",
+    }
 }
 
 impl FailureKind {
-    /// Returns the name in `rejects` rows.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::RateLimited => "rate_limited",
-            Self::ServerError => "server_error",
-            Self::Connection => "connection",
-            Self::Refused => "refused",
-            Self::BadResponse => "bad_response",
-            Self::Data => "data",
-            Self::Cancelled => "cancelled",
-            Self::Budget => "budget",
-        }
-    }
-
     /// Whether the row is left for a later run, neither done nor failed.
     #[must_use]
     pub fn is_postponed(self) -> bool {
@@ -69,5 +57,17 @@ impl RowFailure {
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), attempts: 1, detail: None, usage: Usage::default() }
+    }
+
+    /// Returns the row of `rejects`.
+    pub(crate) fn reject(self, id: impl Into<String>) -> Reject {
+        let attempts = i32::try_from(self.attempts).unwrap_or(i32::MAX);
+        Reject {
+            id: id.into(),
+            kind: self.kind.name().to_owned(),
+            message: self.message,
+            attempts,
+            detail: self.detail,
+        }
     }
 }

@@ -64,6 +64,14 @@ impl MapOutput {
     pub fn reject(&mut self, reject: Reject) {
         self.rejects.push(reject);
     }
+
+    /// Writes all rows, the rejected ones last.
+    pub(crate) fn write(&self, outputs: &mut Outputs) -> Result<(), OperatorError> {
+        for (port, batch) in &self.batches {
+            outputs.write(port, batch)?;
+        }
+        outputs.write_rows("rejects", &self.rejects)
+    }
 }
 
 /// A kernel that processes one row at a time and awaits external calls.

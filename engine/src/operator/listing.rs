@@ -119,12 +119,12 @@ pub(crate) fn files_of(
         Source::Argument(path) => list(path, Wanted::Seen, directory, stopped),
         Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
         Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
-            Err(SourceProblem::NotFound { .. }) => Ok(Listing::default()),
+            Err(SourceProblem::NotFound(_)) => Ok(Listing::default()),
             found => found,
         },
         Source::Fetched { path, .. } if path.is_file() => Ok(one(file_name(path), path.clone())),
         Source::Fetched { address, .. } | Source::Awaited { address } => {
-            Err(SourceProblem::NotFetched { address: address.clone() })
+            Err(SourceProblem::NotFetched(address.clone()))
         }
         Source::Program(path) | Source::Executable(path) => {
             Ok(one(format!("program {}", file_name(path)), path.clone()))
@@ -155,10 +155,10 @@ pub(crate) fn list(
         Ok(found) if found.is_file() => {
             Ok(Listing { files: vec![(wanted.name(&path, directory), path)], ..Listing::default() })
         }
-        Ok(_) => Err(SourceProblem::NotAFile { path: written.to_owned() }),
+        Ok(_) => Err(SourceProblem::NotAFile(written.to_owned())),
         Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(SourceProblem::NotFound { path: written.to_owned() })
+            Err(SourceProblem::NotFound(written.to_owned()))
         }
         Err(error) => Err(unreadable(&error)),
     }
@@ -166,7 +166,7 @@ pub(crate) fn list(
 
 /// Returns the files that a pattern matches, in path order. As in shells, only a literal dot matches a leading dot.
 fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Result<Listing, SourceProblem> {
-    let not_found = || SourceProblem::NotFound { path: written.to_owned() };
+    let not_found = || SourceProblem::NotFound(written.to_owned());
     let pattern = if Path::new(plain).is_absolute() {
         plain.to_owned()
     } else {
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(names(&list("", Wanted::All, folder.path(), &|| false).unwrap()), ["file"]);
         assert_eq!(names(&list("*", Wanted::All, folder.path(), &|| false).unwrap()), ["file"]);
         let refused = list("socket", Wanted::All, folder.path(), &|| false).unwrap_err();
-        assert_eq!(refused, SourceProblem::NotAFile { path: "socket".to_owned() });
+        assert_eq!(refused, SourceProblem::NotAFile("socket".to_owned()));
         assert!(refused.to_string().contains("is not a regular file"), "{refused}");
         drop(socket);
         std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
@@ -360,6 +360,6 @@ mod tests {
             std::fs::write(odd.join(name), "").unwrap();
         }
         assert_eq!(names(&list("*.jsonl", Wanted::All, &odd, &|| false).unwrap()), ["a.jsonl", "b.jsonl"]);
-        assert!(matches!(list("*.csv", Wanted::All, &odd, &|| false), Err(SourceProblem::NotFound { .. })));
+        assert!(matches!(list("*.csv", Wanted::All, &odd, &|| false), Err(SourceProblem::NotFound(_))));
     }
 }

@@ -77,8 +77,7 @@ mod user_info;
 
 pub use calls::{Attempt, Call, CallFailure};
 pub use context::{
-    CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
-    SecretLookup, http_client,
+    CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy, SecretLookup, http_client,
 };
 pub use contract::{Example, Operator};
 pub use declaration::Declaration;
@@ -104,5 +103,5 @@ pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Effect, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
 pub use shorthand::{allow_names, named_or_tagged};
-pub use sources::{NoSources, Source, SourceFiles, SourceProblem};
+pub use sources::{Source, SourceFiles, SourceProblem};
 pub use user_info::{has_user_info, without_user_info};

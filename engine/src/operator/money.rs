@@ -46,21 +46,28 @@ impl Usage {
     /// Subtracts `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    /// Multiplies everything.
+    #[must_use]
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
+        self.with(self, |count, _| (count as f64 * factor).round() as u64)
+    }
+
+    fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            calls: self.calls.saturating_sub(other.calls),
-            prompt_tokens: self.prompt_tokens.saturating_sub(other.prompt_tokens),
-            completion_tokens: self.completion_tokens.saturating_sub(other.completion_tokens),
-            cost_nanos: self.cost_nanos.saturating_sub(other.cost_nanos),
+            calls: combine(self.calls, other.calls),
+            prompt_tokens: combine(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens: combine(self.completion_tokens, other.completion_tokens),
+            cost_nanos: combine(self.cost_nanos, other.cost_nanos),
         }
     }
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.calls = self.calls.saturating_add(other.calls);
-        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
-        self.cost_nanos = self.cost_nanos.saturating_add(other.cost_nanos);
+        *self = self.with(&other, u64::saturating_add);
     }
 }
 

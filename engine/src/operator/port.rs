@@ -1,6 +1,6 @@
 //! Typed input and output ports.
 
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, named};
 
 /// The type of an edge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,29 +11,18 @@ pub enum PortType {
     Tree(TreeKind),
 }
 
-/// The content of a folder artifact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TreeKind {
-    /// A search index.
-    Index,
-    /// A model or adapter.
-    Model,
-    /// A report for readers.
-    Report,
-    /// Written files (`write`).
-    Files,
-}
-
-impl TreeKind {
-    /// Returns the name in messages.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Index => "index",
-            Self::Model => "model",
-            Self::Report => "report",
-            Self::Files => "files",
-        }
+named! {
+    /// The content of a folder artifact.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum TreeKind {
+        /// A search index.
+        Index = "index",
+        /// A model or adapter.
+        Model = "model",
+        /// A report for readers.
+        Report = "report",
+        /// Written files (`write`).
+        Files = "files",
     }
 }
 
@@ -162,7 +151,9 @@ impl Ports {
         self
     }
 
-    fn input(mut self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {
+    /// Adds an input of that arity.
+    #[must_use]
+    pub fn input_of(mut self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {
         self.inputs.push(InputPort { name: name.to_owned(), accept, arity, about: about.to_owned(), rejects_of: None });
         self
     }
@@ -179,19 +170,13 @@ impl Ports {
     /// Adds an input that takes one table of one of these kinds.
     #[must_use]
     pub fn rows_in(self, name: &str, kinds: &[RecordKind], about: &str) -> Self {
-        self.input(name, Accept::Rows(kinds.to_vec()), Arity::One, about)
+        self.input_of(name, Accept::Rows(kinds.to_vec()), Arity::One, about)
     }
 
     /// Adds an input that takes one table of any kind.
     #[must_use]
     pub fn any_rows_in(self, name: &str, about: &str) -> Self {
-        self.input(name, Accept::AnyRows, Arity::One, about)
-    }
-
-    /// Adds an input of that arity.
-    #[must_use]
-    pub fn input_of(self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {
-        self.input(name, accept, arity, about)
+        self.input_of(name, Accept::AnyRows, Arity::One, about)
     }
 
     /// Lets the user name any number of inputs.
@@ -201,27 +186,26 @@ impl Ports {
         self
     }
 
-    /// Adds an output table of that kind.
-    #[must_use]
-    pub fn rows_out(mut self, name: &str, kind: RecordKind, about: &str) -> Self {
-        let output = OutputType::Fixed(PortType::Rows(kind));
+    fn output(mut self, name: &str, output: OutputType, about: &str) -> Self {
         self.outputs.push(OutputPort { name: name.to_owned(), output, about: about.to_owned() });
         self
+    }
+
+    /// Adds an output table of that kind.
+    #[must_use]
+    pub fn rows_out(self, name: &str, kind: RecordKind, about: &str) -> Self {
+        self.output(name, OutputType::Fixed(PortType::Rows(kind)), about)
     }
 
     /// Adds an output table of the kind that arrives at an input.
     #[must_use]
-    pub fn same_out(mut self, name: &str, as_input: &str, about: &str) -> Self {
-        let output = OutputType::SameAs(as_input.to_owned());
-        self.outputs.push(OutputPort { name: name.to_owned(), output, about: about.to_owned() });
-        self
+    pub fn same_out(self, name: &str, as_input: &str, about: &str) -> Self {
+        self.output(name, OutputType::SameAs(as_input.to_owned()), about)
     }
 
     /// Adds an output folder.
     #[must_use]
-    pub fn tree_out(mut self, name: &str, kind: TreeKind, about: &str) -> Self {
-        let output = OutputType::Fixed(PortType::Tree(kind));
-        self.outputs.push(OutputPort { name: name.to_owned(), output, about: about.to_owned() });
-        self
+    pub fn tree_out(self, name: &str, kind: TreeKind, about: &str) -> Self {
+        self.output(name, OutputType::Fixed(PortType::Tree(kind)), about)
     }
 }

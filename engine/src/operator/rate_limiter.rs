@@ -89,13 +89,14 @@ impl Bucket {
     }
 
     /// Returns the time until the level reaches `wanted`.
-    fn wait(&self, wanted: f64) -> Duration {
+    fn wait(&mut self, wanted: f64, now: Instant) -> Duration {
+        self.fill(now);
         let seconds = ((wanted - self.level) / self.per_second).max(0.0);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_hours(1))
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
@@ -166,15 +167,7 @@ impl RateLimiter {
         let state = State {
             requests: bucket(limits.requests_per_minute),
             tokens: bucket(limits.tokens_per_minute),
-            pause_until: None,
-            under_way: BTreeSet::new(),
-            serial: 0,
-            waiting_since: None,
-            heard: false,
-            told: None,
-            spoke: false,
-            unreached: Streak::default(),
-            turned_away: BTreeMap::new(),
+            ..State::default()
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
         Arc::new(Self { address: address.to_owned(), stall_after, slots, state: Mutex::new(state) })
@@ -197,14 +190,9 @@ impl RateLimiter {
         if let Some(until) = state.pause_until.filter(|until| *until > now) {
             return Err(until - now);
         }
-        let mut wait = Duration::ZERO;
-        for (bucket, wanted) in [(&mut state.requests, 1.0), (&mut state.tokens, f64::MIN_POSITIVE)]
-            .into_iter()
-            .filter_map(|(bucket, wanted)| Some((bucket.as_mut()?, wanted)))
-        {
-            bucket.fill(now);
-            wait = wait.max(if bucket.level < wanted { bucket.wait(wanted) } else { Duration::ZERO });
-        }
+        let buckets = [(&mut state.requests, 1.0), (&mut state.tokens, f64::MIN_POSITIVE)].into_iter();
+        let waits = buckets.filter_map(|(bucket, wanted)| Some(bucket.as_mut()?.wait(wanted, now)));
+        let wait = waits.max().unwrap_or_default();
         if !wait.is_zero() {
             return Err(wait.max(Duration::from_millis(1)));
         }

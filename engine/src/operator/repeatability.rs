@@ -1,33 +1,25 @@
 //! Effects of operators, and where a result can be recomputed to the same bytes. Operators declare it from their
 //! params, results record it, and `audit` and the reference pages use the same words.
 
+use searchmill_schemas::named;
 use serde::{Deserialize, Serialize};
 
-/// Whether running an operator twice produces the same result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Same inputs and params: same bytes.
-    Pure,
-    /// Same inputs, params and seed: same bytes.
-    Seeded,
-    /// Calls external services (an endpoint); results are kept because they cost money.
-    External,
-}
-
-impl Effect {
-    /// Returns the name of the effect.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pure => "pure",
-            Self::Seeded => "seeded",
-            Self::External => "external",
-        }
+named! {
+    /// Whether running an operator twice produces the same result.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Effect {
+        /// Same inputs and params: same bytes.
+        #[default]
+        Pure = "pure",
+        /// Same inputs, params and seed: same bytes.
+        Seeded = "seeded",
+        /// Calls external services (an endpoint); results are kept because they cost money.
+        External = "external",
     }
 }
 
 /// Where recomputation produces the same bytes, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeatability {
     /// Nowhere: the bytes depend on something outside the key (a server, a program without guarantees).
@@ -37,6 +29,7 @@ pub enum Repeatability {
     /// On the same kind of processor: its vector unit affects the last bits of sums.
     Processor,
     /// On every machine.
+    #[default]
     Everywhere,
 }
 

@@ -40,15 +40,7 @@ impl RowsInput {
     #[must_use]
     pub fn from_batches(kind: RecordKind, schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-        Self {
-            kind,
-            schema,
-            rows,
-            digest: String::new(),
-            parts: Vec::new(),
-            part_digests: Vec::new(),
-            memory: Arc::new(batches),
-        }
+        Self { memory: Arc::new(batches), ..Self::from_parts(kind, schema, rows, String::new(), Vec::new()) }
     }
 
     /// Returns the Parquet files, in order (empty for rows in memory).
@@ -98,19 +90,16 @@ impl RowsInput {
 type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>> + Send>;
 
 fn read_part(path: PathBuf) -> BatchIterator {
-    match open_part(&path) {
-        Ok(batches) => batches,
-        Err(error) => Box::new(std::iter::once(Err(error))),
-    }
+    open_part(&path).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
 }
 
 fn open_part(path: &Path) -> Result<BatchIterator, OperatorError> {
     let shown = path.display().to_string();
     let file = File::open(path).map_err(|error| OperatorError::machine(format!("cannot open {shown}: {error}")))?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()?;
-    Ok(Box::new(
-        reader.map(move |batch| batch.map_err(|e| OperatorError::machine(format!("cannot read {shown}: {e}")))),
-    ))
+    let unreadable =
+        move |error: arrow::error::ArrowError| OperatorError::machine(format!("cannot read {shown}: {error}"));
+    Ok(Box::new(reader.map(move |batch| batch.map_err(&unreadable))))
 }
 
 /// A folder artifact.
@@ -208,7 +197,7 @@ pub trait OutputSink: Send {
     /// # Errors
     /// Fails if the rows do not fit the port or cannot be written.
     fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError>;
-    /// Returns the folder of a tree port.
+    /// Returns the folder of a tree port: fill it with files before returning.
     ///
     /// # Errors
     /// Fails if there is no such port or the folder cannot be created.
@@ -220,30 +209,15 @@ pub trait OutputSink: Send {
 }
 
 /// The outputs of a kernel.
-pub struct Outputs<'a> {
-    sink: &'a mut dyn OutputSink,
-}
+pub type Outputs<'a> = dyn OutputSink + 'a;
 
-impl<'a> Outputs<'a> {
-    /// Creates outputs that write into that sink.
-    pub fn new(sink: &'a mut dyn OutputSink) -> Self {
-        Self { sink }
-    }
-
-    /// Appends rows to a port.
-    ///
-    /// # Errors
-    /// Fails if the rows do not fit the port's kind or cannot be written.
-    pub fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
-        self.sink.write(port, batch)
-    }
-
+impl dyn OutputSink + '_ {
     /// Appends row structs to a port.
     ///
     /// # Errors
     /// Fails if the rows cannot be written.
     pub fn write_rows<R: Record>(&mut self, port: &str, rows: &[R]) -> Result<(), OperatorError> {
-        if rows.is_empty() { Ok(()) } else { self.sink.write(port, &to_batch(rows)?) }
+        if rows.is_empty() { Ok(()) } else { self.write(port, &to_batch(rows)?) }
     }
 
     /// Appends a failed row to the `rejects` port.
@@ -252,23 +226,5 @@ impl<'a> Outputs<'a> {
     /// Fails if the row cannot be written.
     pub fn reject(&mut self, reject: Reject) -> Result<(), OperatorError> {
         self.write_rows("rejects", &[reject])
-    }
-
-    /// Returns the folder of a tree port: fill it with files before returning.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be created.
-    pub fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError> {
-        self.sink.tree(port)
-    }
-
-    /// Records a figure about this node in its manifest.
-    pub fn figure(&mut self, name: &str, value: f64) {
-        self.sink.figure(name, value);
-    }
-
-    /// Adds text shown after the run and by `show` (for example a comparison table).
-    pub fn summary(&mut self, text: &str) {
-        self.sink.summary(text);
     }
 }

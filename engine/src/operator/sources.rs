@@ -73,52 +73,31 @@ impl Source {
 }
 
 /// Why a source cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceProblem {
-    /// The path does not exist.
-    NotFound {
-        /// As written.
-        path: String,
-    },
-    /// The file has not been fetched yet.
-    NotFetched {
-        /// Origin.
-        address: String,
-    },
+    /// The path, as written, does not exist.
+    #[error("`{0}` is not there")]
+    NotFound(String),
+    /// The file from this address has not been fetched yet.
+    #[error("`{0}` is not here yet")]
+    NotFetched(String),
     /// The file exists but cannot be read.
+    #[error("`{path}` cannot be read: {reason}")]
     Unreadable {
         /// As written.
         path: String,
         /// Why.
         reason: String,
     },
-    /// The file keeps changing while it is read.
-    Changing {
-        /// As written.
-        path: String,
-    },
-    /// A pipe, socket or device: its content cannot be read twice.
-    NotAFile {
-        /// As written.
-        path: String,
-    },
+    /// The file, as written, keeps changing while it is read.
+    #[error("`{0}` changes again and again while it is read")]
+    Changing(String),
+    /// A pipe, socket or device, as written: its content cannot be read twice.
+    #[error("`{0}` is not a regular file: write its content to a file and name that")]
+    NotAFile(String),
     /// The run was stopped.
+    #[error("interrupted")]
     Stopped,
-}
-
-impl std::fmt::Display for SourceProblem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound { path } => write!(f, "`{path}` is not there"),
-            Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
-            Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
-            Self::Changing { path } => write!(f, "`{path}` changes again and again while it is read"),
-            Self::NotAFile { path } => {
-                write!(f, "`{path}` is not a regular file: write its content to a file and name that")
-            }
-            Self::Stopped => f.write_str("interrupted"),
-        }
-    }
 }
 
 /// The local files behind a node's sources, as its key saw them; implemented by the driver. An operator must read only
@@ -127,18 +106,8 @@ pub trait SourceFiles: Send + Sync {
     /// Returns the files behind a source, given as written, in path order; `None`: the key has no such source.
     fn files(&self, written: &str) -> Option<Vec<PathBuf>>;
 
-    /// Wraps the bytes of one of these files: while they are read, they are compared with what the key saw.
-    fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send>;
-}
-
-/// A list without files.
-pub struct NoSources;
-
-impl SourceFiles for NoSources {
-    fn files(&self, _written: &str) -> Option<Vec<PathBuf>> {
-        None
-    }
-
+    /// Wraps the bytes of one of these files: while they are read, they are compared with what the key saw, if it is
+    /// known.
     fn watched(self: Arc<Self>, _path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
         bytes
     }

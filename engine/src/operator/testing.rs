@@ -1,7 +1,6 @@
 //! Runs one operator in memory, for its author's tests: real kernel, real files, no store.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +13,15 @@ use futures::StreamExt;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
-use super::context::{
-    CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, ProgressSink, RetryPolicy,
-};
+use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
 use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel};
 use super::listing::files_of;
 use super::money::Usage;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
-use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
-use super::sources::{NoSources, Source, SourceFiles};
+use super::rows::{InputArtifact, Inputs, OutputSink, RowsInput, TreeInput};
+use super::sources::{Source, SourceFiles};
 
 /// Files behind sources, without comparison.
 struct Listed(BTreeMap<String, Vec<PathBuf>>);
@@ -32,10 +29,6 @@ struct Listed(BTreeMap<String, Vec<PathBuf>>);
 impl SourceFiles for Listed {
     fn files(&self, written: &str) -> Option<Vec<PathBuf>> {
         self.0.get(written).cloned()
-    }
-
-    fn watched(self: Arc<Self>, _path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
-        bytes
     }
 }
 
@@ -131,7 +124,7 @@ impl Harness {
             memory: None,
             directory: std::env::current_dir().expect("a working directory"),
             secrets: BTreeMap::new(),
-            pieces: Arc::new(NoPieces),
+            pieces: Arc::new(Nothing),
             logged: Arc::default(),
         }
     }
@@ -151,7 +144,7 @@ impl Harness {
     /// Returns a context like the driver's.
     #[must_use]
     pub fn context(&self) -> Context {
-        self.context_with(Arc::new(NoSources))
+        self.context_with(Arc::new(Nothing))
     }
 
     /// Returns a context with source files.
@@ -163,23 +156,21 @@ impl Harness {
         let secrets = self.secrets.clone();
         let scratch = self.folder.path().join("scratch");
         std::fs::create_dir_all(&scratch).expect("a scratch folder");
+        let http = super::http_client().expect("an HTTP client");
         Context::new(ContextParts {
             seed: self.seed,
-            cancelled: Arc::new(AtomicBool::new(false)),
             scratch,
-            directory: self.directory.clone(),
             threads: 2,
             memory: self.memory,
             concurrency: self.concurrency,
             gpus: self.gpus,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
-            runtime: self.runtime.handle().clone(),
             progress: Arc::clone(&self.logged) as Arc<dyn ProgressSink>,
-            http: super::http_client().expect("an HTTP client"),
             checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
             pieces: Arc::clone(&self.pieces),
             sources,
+            ..ContextParts::bare(&self.directory, self.runtime.handle(), http)
         })
     }
 
@@ -228,7 +219,7 @@ impl Harness {
                 self.runtime.block_on(self.run_rows(kernel.as_ref(), inputs.rows(&main)?, &context, sink))
             }
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
-            Kernel::Blocking(kernel) => kernel.run(inputs, &mut Outputs::new(sink), &context),
+            Kernel::Blocking(kernel) => kernel.run(inputs, sink, &context),
         }
     }
 
@@ -238,12 +229,7 @@ impl Harness {
             for start in (0..batch.num_rows()).step_by(self.batch_rows) {
                 let mut output = MapOutput::default();
                 kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
-                for (port, batch) in &output.batches {
-                    sink.write(port, batch)?;
-                }
-                if !output.rejects.is_empty() {
-                    sink.write("rejects", &to_batch(&output.rejects)?)?;
-                }
+                output.write(sink)?;
             }
         }
         Ok(())
@@ -276,14 +262,7 @@ impl Harness {
                 }
                 Err(failure) => {
                     let id = searchmill_schemas::text_column(&row, "id")?.value(0).to_owned();
-                    let reject = Reject {
-                        id,
-                        kind: failure.kind.name().to_owned(),
-                        message: failure.message,
-                        attempts: i32::try_from(failure.attempts).unwrap_or(i32::MAX),
-                        detail: failure.detail,
-                    };
-                    sink.write("rejects", &to_batch(&[reject])?)?;
+                    sink.write("rejects", &to_batch(&[failure.reject(id)])?)?;
                 }
             }
         }
@@ -346,8 +325,6 @@ pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
 struct Logged(Mutex<Vec<String>>);
 
 impl ProgressSink for Logged {
-    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-
     fn log(&self, line: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
     }
@@ -402,8 +379,6 @@ pub struct Listener {
 }
 
 impl ProgressSink for Listener {
-    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-
     fn log(&self, line: &str) {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
         self.cancelled.fetch_or(line == self.cancels, Ordering::Relaxed);
@@ -418,25 +393,10 @@ pub fn listened(
     cancels: &'static str,
     runtime: &tokio::runtime::Runtime,
 ) -> (Context, Arc<Listener>) {
-    let cancelled = Arc::new(AtomicBool::new(false));
+    let cancelled = Arc::<AtomicBool>::default();
     let listener = Arc::new(Listener { lines: Mutex::default(), cancels, cancelled: Arc::clone(&cancelled) });
-    let context = Context::new(ContextParts {
-        seed,
-        cancelled,
-        scratch: folder.join("listened"),
-        directory: folder.to_owned(),
-        memory: None,
-        threads: 1,
-        gpus: 0,
-        concurrency: 1,
-        retry: RetryPolicy::default(),
-        secrets: Arc::new(|_| None),
-        runtime: runtime.handle().clone(),
-        progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
-        http: reqwest::Client::new(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
-    });
+    let bare = ContextParts::bare(folder, runtime.handle(), reqwest::Client::new());
+    let progress = Arc::clone(&listener) as Arc<dyn ProgressSink>;
+    let context = Context::new(ContextParts { seed, cancelled, scratch: folder.join("listened"), progress, ..bare });
     (context, listener)
 }

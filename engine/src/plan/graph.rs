@@ -88,65 +88,30 @@ impl std::fmt::Debug for Node {
 /// A checked plan: nodes in topological order.
 #[derive(Debug)]
 pub struct Plan {
-    pub(super) name: String,
-    pub(super) file: PathBuf,
-    pub(super) params: Value,
-    pub(super) overrides: Overrides,
-    pub(super) schedule: Option<Schedule>,
-    pub(super) budget: BudgetLimits,
-    pub(super) nodes: Vec<Node>,
+    /// The pipeline's name.
+    pub name: String,
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// The params after overrides.
+    pub params: Value,
+    /// The overrides from the command line.
+    pub overrides: Overrides,
+    /// When it runs on its own.
+    pub schedule: Option<Schedule>,
+    /// The budget in the file.
+    pub budget: BudgetLimits,
+    /// All nodes.
+    pub nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
 }
 
 impl Plan {
-    /// Returns the pipeline's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the currency of its endpoints' prices.
     #[must_use]
     pub fn currency(&self) -> Option<String> {
         let mut endpoints = self.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref());
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
-    }
-
-    /// Returns the budget in the file.
-    #[must_use]
-    pub fn budget(&self) -> BudgetLimits {
-        self.budget
-    }
-
-    /// Returns the file it was read from.
-    #[must_use]
-    pub fn file(&self) -> &std::path::Path {
-        &self.file
-    }
-
-    /// Returns the params after overrides.
-    #[must_use]
-    pub fn params(&self) -> &Value {
-        &self.params
-    }
-
-    /// Returns the overrides from the command line.
-    #[must_use]
-    pub fn overrides(&self) -> &Overrides {
-        &self.overrides
-    }
-
-    /// Returns the schedule, if any.
-    #[must_use]
-    pub fn schedule(&self) -> Option<&Schedule> {
-        self.schedule.as_ref()
-    }
-
-    /// Returns all nodes.
-    #[must_use]
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
     }
 
     /// Returns the node of that id and its place.

@@ -36,8 +36,7 @@ pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
         if value.scalar_text().is_some_and(|found| found == text) {
             return Some(value.span);
         }
-        pending.extend(value.items());
-        pending.extend(value.entries().iter().map(|(_, value)| value));
+        pending.extend(value.children());
     }
     None
 }
@@ -85,7 +84,7 @@ pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnosti
     let store = place(&store.to_string_lossy(), directory);
     let inside = |place: &PathBuf| place.starts_with(&store) || store.starts_with(place);
     let mut errors = Vec::new();
-    for node in plan.nodes() {
+    for node in &plan.nodes {
         for destination in node.operator.declaration.destinations() {
             if places(&destination, directory).iter().any(inside) {
                 let message = format!("`{}` writes to `{destination}`, where the store is", node.id());

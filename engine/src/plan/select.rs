@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::graph::Plan;
+use super::graph::{Node, Plan};
 
 /// The selection from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Selection {
 /// Fails with the first id that the plan does not have.
 pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, String> {
     let mut chosen: BTreeSet<usize> = if selection.targets.is_empty() {
-        (0..plan.nodes().len()).collect()
+        (0..plan.nodes.len()).collect()
     } else {
         reach(places(plan, &selection.targets)?, |node| plan.dependencies(node))
     };
@@ -47,20 +47,13 @@ fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     for id in ids {
         let node = id.split_once('.').map_or(id.as_str(), |(node, _)| node);
         let exact = plan.node(id).or_else(|| plan.node(node)).map(|(place, _)| place);
-        let before = found.len();
-        match exact {
-            Some(place) => found.push(place),
-            None => found.extend(
-                plan.nodes()
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, n)| n.id().split_once('@').is_some_and(|(base, _)| base == id))
-                    .map(|(place, _)| place),
-            ),
-        }
-        if found.len() == before {
+        let variant = |(_, node): &(usize, &Node)| node.id().split_once('@').is_some_and(|(base, _)| base == id);
+        let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);
+        let places: Vec<usize> = exact.map_or_else(|| variants().collect(), |place| vec![place]);
+        if places.is_empty() {
             return Err(id.clone());
         }
+        found.extend(places);
     }
     Ok(found)
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::diagnostic::SourceMap;
-use crate::spec::{Overrides, Schedule, Time, load_text};
+use crate::spec::{Overrides, Schedule, Time, read_text};
 
 fn schedule(written: &str) -> Schedule {
     let text = format!("schedule: {{{written}}}\nnodes: {{a: {{op: x}}}}\n");
-    let spec = load_text(Path::new("made-up.yaml"), text, &Overrides::default(), &mut SourceMap::new());
-    spec.expect("a pipeline").schedule.expect("a schedule")
+    let reading = read_text(Path::new("made-up.yaml"), text, &Overrides::default(), &mut SourceMap::new());
+    reading.spec.expect("a pipeline").schedule.expect("a schedule")
 }
 
 fn at(text: &str) -> Time {

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::options::{RunOptions, budget, unknown_node};
+use super::options::{budget, unknown_node};
 use super::pipeline::Pipeline;
-use crate::execute::{NodeStatus, Request, Survey, diff_known, preimage_of, survey};
+use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
 use crate::plan::with_all_before;
@@ -30,7 +30,7 @@ impl Session {
     /// Fails if the options name an unknown node, or if the store cannot be read.
     pub fn survey(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
         let chosen = self.chosen(&pipeline.plan, options)?;
-        Ok(survey(&pipeline.plan, self.look()?, chosen.request(self, options))?)
+        Ok(survey(&pipeline.plan, self.look()?, chosen.request(self.directory(), options))?)
     }
 
     /// Like [`Session::survey`], with the checks that [`Session::run`] makes before it opens the store.

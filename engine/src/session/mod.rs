@@ -35,7 +35,6 @@ pub use audit::{Audit, AuditOptions};
 pub use failure::Failure;
 pub use history::PastRun;
 pub use open::Session;
-pub use options::RunOptions;
 pub use pipeline::Pipeline;
 pub use place::StorePlace;
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};

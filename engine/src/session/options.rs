@@ -1,62 +1,12 @@
-//! Options of a run, and the nodes they select.
+//! Applies the options of a run to a plan.
 
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use super::open::Session;
-use crate::execute::{Request, Retry, Workers, failed_rows};
+use crate::execute::{Chosen, Request, RunOptions, failed_rows};
 use crate::operator::{BudgetLimits, Source};
 use crate::plan::{Node, Plan, Selection, meant_node, select};
-
-/// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// The nodes to run (all); others are only looked up.
-    pub selection: Selection,
-    /// Run the nodes with rejected rows, and their dependents, instead of `selection`.
-    pub retry_rejects: bool,
-    /// Run these nodes even if their result is cached (`*`: all).
-    pub force: Vec<String>,
-    /// Run the nodes with remote sources even if their result is cached.
-    pub refresh_sources: bool,
-    /// Ignore cached results. New results are still recorded.
-    pub no_cache: bool,
-    /// Read at most this many rows of each source.
-    pub limit: Option<u64>,
-    /// Run at most this many nodes at a time (threads of the machine).
-    pub jobs: Option<usize>,
-    /// After a failure, run the nodes that do not depend on it.
-    pub keep_going: bool,
-    /// Limits that replace those in the pipeline's `budget:`.
-    pub budget: BudgetLimits,
-    /// Pay again for damaged remembered answers.
-    pub rebuy: bool,
-    /// Deliver outputs even if too many rows were lost before them.
-    pub deliver_anyway: bool,
-    /// Programs for nodes that run in a separate process. The session adds the GPUs of the machine.
-    pub workers: Workers,
-}
-
-/// The nodes that the options select in one plan.
-pub(super) struct Chosen {
-    /// Places of the nodes that may run.
-    pub(super) selected: BTreeSet<usize>,
-    /// Nodes that run even if their result is cached.
-    pub(super) force: BTreeSet<String>,
-}
-
-impl Chosen {
-    /// Returns the request that decides which of the nodes run.
-    pub(super) fn request<'a>(&'a self, session: &'a Session, options: &RunOptions) -> Request<'a> {
-        Request {
-            selected: Some(&self.selected),
-            force: Some(&self.force),
-            no_cache: options.no_cache,
-            retry: if options.retry_rejects { Retry::Dropped } else { Retry::Failed },
-            ..Request::new(session.directory()).limited(options.limit)
-        }
-    }
-}
 
 impl Session {
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
@@ -72,7 +22,7 @@ impl Session {
         let mut force: BTreeSet<String> = options.force.iter().cloned().collect();
         if options.refresh_sources {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
-            force.extend(plan.nodes().iter().filter(remote).map(|node| node.id().to_owned()));
+            force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
         Ok(Chosen { selected, force })
     }
@@ -80,7 +30,7 @@ impl Session {
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: Option<u64>) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
-        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes()[place].id().to_owned()).collect();
+        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_owned()).collect();
         if from.is_empty() {
             let help = "`searchmill run FILE` runs whatever is not up to date";
             return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
@@ -91,13 +41,13 @@ impl Session {
 
 /// Returns the error for an unknown node.
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
-    let nodes: Vec<&str> = plan.nodes().iter().map(Node::id).collect();
+    let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
     Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
 }
 
 /// Returns the budget of a run of the plan.
 pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, Failure> {
-    let budget = plan.budget().overlaid(options.budget);
+    let budget = plan.budget.overlaid(options.budget);
     if budget.cost.is_some() && plan.currency().is_none() {
         let help = "give the endpoint `prices: {prompt: …, completion: …}`, or set the budget in calls or tokens";
         let failure = Failure::usage("a budget of cost needs prices, and no endpoint of the pipeline has any");

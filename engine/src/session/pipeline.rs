@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use super::open::Session;
-use crate::diagnostic::{Diagnostic, Severity, SourceMap};
+use crate::diagnostic::{Diagnostic, SourceMap};
 use crate::plan::{Plan, bind, check_store};
-use crate::spec::{Overrides, read};
+use crate::spec::{Overrides, Reading, read};
 
 /// A checked pipeline.
 #[derive(Debug)]
@@ -33,13 +33,9 @@ impl Session {
     pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
         let file = file.as_ref();
         let mut sources = SourceMap::new();
-        let reading = read(file, overrides, &mut sources);
-        let broken = reading.problems.iter().any(|problem| problem.severity == Severity::Error);
-        let mut problems = reading.problems;
-        // A pipeline with syntax errors is bound, too, so that all errors are reported together.
-        let bound = reading.spec.map(|spec| bind(spec, file, self.directory(), self.registry()));
-        match bound {
-            Some(Ok(plan)) if !broken => return Ok(Pipeline { plan: Arc::new(plan), sources }),
+        let Reading { spec, mut problems } = read(file, overrides, &mut sources);
+        match spec.map(|spec| bind(spec, file, self.directory(), self.registry())) {
+            Some(Ok(plan)) if problems.is_empty() => return Ok(Pipeline { plan: Arc::new(plan), sources }),
             Some(Err(found)) => problems.extend(found),
             _ => {}
         }

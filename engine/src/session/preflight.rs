@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::options::Chosen;
 use super::pipeline::Pipeline;
 use crate::diagnostic::Diagnostic;
-use crate::execute::{NO_GPU, Request, Workers, devices, not_known};
+use crate::execute::{Chosen, NO_GPU, Request, Workers, devices, not_known};
 use crate::plan::{Node, Plan};
 use crate::store::Store;
 
@@ -35,7 +34,7 @@ pub fn visible_devices() -> Option<String> {
 
 /// Adds the machine's GPUs to the workers. Asks the driver only if a node needs a GPU: that takes time.
 pub(super) fn with_devices(workers: &Workers, plan: &Plan) -> Result<Workers, Failure> {
-    let wants_gpus = plan.nodes().iter().any(|node| node.spec.resources.gpus > 0);
+    let wants_gpus = plan.nodes.iter().any(|node| node.spec.resources.gpus > 0);
     let found = if wants_gpus { devices(visible_devices().as_deref()).map_err(Failure::Other)? } else { Vec::new() };
     Ok(Workers { devices: found, ..workers.clone() })
 }
@@ -75,7 +74,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let plan = &pipeline.plan;
         let findings = |finding: &dyn Fn(&Node) -> Option<Diagnostic>| -> Result<Vec<Diagnostic>, Failure> {
-            let of = |place: &usize| finding(&plan.nodes()[*place]);
+            let of = |place: &usize| finding(&plan.nodes[*place]);
             let lacking = chosen.selected.iter().copied().filter(|place| of(place).is_some()).collect();
             Ok(not_known(plan, store, request, lacking)?.iter().filter_map(of).collect())
         };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::options::{RunOptions, budget};
+use super::options::budget;
 use super::pipeline::Pipeline;
 use super::preflight::with_devices;
-use crate::execute::{Machine, Settings, Stop, run};
+use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
 use crate::operator::Source;
 use crate::plan::{Input, Node, Plan};
@@ -33,8 +33,8 @@ impl PreparedRun {
     #[must_use]
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
-        let jobs = plan.nodes().iter().map(|node| job(plan, node)).collect();
-        let (name, file) = (plan.name().to_owned(), plan.file().to_owned());
+        let jobs = plan.nodes.iter().map(|node| job(plan, node)).collect();
+        let (name, file) = (plan.name.clone(), plan.file.clone());
         Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
     }
 
@@ -74,23 +74,14 @@ impl Session {
         let chosen = self.chosen(plan, &options)?;
         let store = self.store()?.clone();
         let workers = with_devices(&options.workers, plan)?;
-        self.preflight(pipeline, &workers, &store, &chosen, chosen.request(self, &options))?;
+        self.preflight(pipeline, &workers, &store, &chosen, chosen.request(self.directory(), &options))?;
         let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
         let settings = Settings {
-            jobs: options.jobs.unwrap_or(machine.threads),
-            keep_going: options.keep_going,
-            force: chosen.force,
-            no_cache: options.no_cache,
-            limit: options.limit,
-            selected: chosen.selected,
+            asked: RunOptions { budget, workers, ..options },
+            chosen,
             directory: self.directory().to_owned(),
             machine,
-            workers,
             secrets: Arc::clone(&self.secrets),
-            budget,
-            retry_dropped: options.retry_rejects,
-            rebuy: options.rebuy,
-            deliver_anyway: options.deliver_anyway,
         };
         Ok(PreparedRun { plan: Arc::clone(plan), store, settings })
     }
@@ -104,7 +95,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn job(plan: &Plan, node: &Node) -> Job {
     let input = |input: &Input| JobInput {
         port: input.port.clone(),
-        node: plan.nodes()[input.node].id().to_owned(),
+        node: plan.nodes[input.node].id().to_owned(),
         output: input.output.clone(),
     };
     Job {

@@ -8,7 +8,7 @@ use searchmill_schemas::{Document, RecordKind};
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::execute::NodeStatus;
+use crate::execute::{NodeStatus, RunOptions};
 use crate::operator::{
     BlockingKernel, BudgetLimits, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     Ports, Registry, Secret, entry,
@@ -140,7 +140,7 @@ fn a_secret_that_is_not_set_is_refused_before_the_run() {
     let text = "nodes:\n  one: {op: greet, with: {word: hello, token: \"${secret:GREETING}\"}}\n";
     let unset = session(folder.path()).with_secrets(Arc::new(|_| None));
     let pipeline = check(&unset, text, &[]).unwrap();
-    let names = unset.unset_secrets(&pipeline.plan.nodes()[0]).unwrap().names;
+    let names = unset.unset_secrets(&pipeline.plan.nodes[0]).unwrap().names;
     assert_eq!(names, ["GREETING"]);
     let refused = unset.prepare(&pipeline, RunOptions::default()).err().unwrap();
     let line = refused.to_string();

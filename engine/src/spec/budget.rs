@@ -42,9 +42,5 @@ pub(super) fn weight(value: &Spanned) -> usize {
 
 /// Returns the nesting depth of a value: 1 for a scalar.
 pub(super) fn height(value: &Spanned) -> usize {
-    1 + match &value.value {
-        Value::List(items) => items.iter().map(height).max().unwrap_or(0),
-        Value::Map(entries) => entries.iter().map(|(_, value)| height(value)).max().unwrap_or(0),
-        _ => 0,
-    }
+    1 + value.children().map(height).max().unwrap_or(0)
 }

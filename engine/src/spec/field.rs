@@ -29,21 +29,17 @@ pub(super) fn take(fields: &mut Vec<(Key, Spanned)>, name: &str) -> Option<Spann
 /// An unknown key.
 pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
     let fault = Diagnostic::error("unknown-key", format!("{what} has no key `{}`", key.text)).at(key.span, "");
-    match suggest::advice(&key.text, known) {
-        Some(help) => fault.help(help),
-        None => fault,
-    }
+    fault.help_some(suggest::advice(&key.text, known))
+}
+
+/// An error at a value, and where the value was inserted.
+pub(super) fn fault(code: &'static str, value: &Spanned, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(code, message).at(value.span, "").at_some(value.via, "used here")
 }
 
 /// A value of the wrong type.
 pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnostic {
-    let fault = Diagnostic::error("wrong-type", format!("{what} must be {wanted}, not {}", value.kind()));
-    fault.at(value.span, "").at_some(value.via, "used here")
-}
-
-fn bad_value(value: &Spanned, message: String, help: &str) -> Diagnostic {
-    let fault = Diagnostic::error("bad-value", message).at(value.span, "").at_some(value.via, "used here");
-    if help.is_empty() { fault } else { fault.help(help) }
+    fault("wrong-type", value, format!("{what} must be {wanted}, not {}", value.kind()))
 }
 
 /// Reads the entries of a map. `null` is an empty map.
@@ -94,11 +90,8 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
     let number = number.filter(|number| *number >= least);
     if number.is_none() {
         let shown = value.scalar_text().unwrap_or_default();
-        problems.push(bad_value(
-            value,
-            format!("{what} must be a whole number of at least {least}, not `{shown}`"),
-            "",
-        ));
+        let message = format!("{what} must be a whole number of at least {least}, not `{shown}`");
+        problems.push(fault("bad-value", value, message));
     }
     number
 }
@@ -107,7 +100,7 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
 pub(super) fn duration(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Duration> {
     const UNITS: &[(&str, f64)] = &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0)];
     let help = "a duration is written as `500ms`, `1s`, `2m` or `1h`";
-    let seconds = amount(value, UNITS, 1.0, what, help, problems)?;
+    let seconds = amount(value, UNITS, what, help, problems)?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
@@ -124,25 +117,18 @@ pub(super) fn bytes(value: &Spanned, what: &str, problems: &mut Problems) -> Opt
         ("gib", 1_073_741_824.0),
         ("tib", 1_099_511_627_776.0),
     ];
-    amount(value, UNITS, 1.0, what, "a size is written as `512MB` or `2GiB`", problems).map(|bytes| bytes as u64)
+    amount(value, UNITS, what, "a size is written as `512MB` or `2GiB`", problems).map(|bytes| bytes as u64)
 }
 
-fn amount(
-    value: &Spanned,
-    units: &[(&str, f64)],
-    bare: f64,
-    what: &str,
-    help: &str,
-    problems: &mut Problems,
-) -> Option<f64> {
+fn amount(value: &Spanned, units: &[(&str, f64)], what: &str, help: &str, problems: &mut Problems) -> Option<f64> {
     let text = text(value, what, problems)?;
     let digits = text.trim_end_matches(|ch: char| ch.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
-    let factor = if unit.is_empty() { Some(bare) } else { units.iter().find(|(name, _)| *name == unit).map(|u| u.1) };
+    let factor = if unit.is_empty() { Some(1.0) } else { units.iter().find(|(name, _)| *name == unit).map(|u| u.1) };
     let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
     let amount = number.zip(factor).map(|(number, factor)| number * factor);
     if amount.is_none() {
-        problems.push(bad_value(value, format!("{what} cannot be `{text}`"), help));
+        problems.push(fault("bad-value", value, format!("{what} cannot be `{text}`")).help(help));
     }
     amount
 }
@@ -153,8 +139,8 @@ pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problem
     let folded = text.replace('-', "_");
     let found = words.iter().find(|word| **word == folded).copied();
     if found.is_none() {
-        let help = suggest::advice(&text, words).unwrap_or_default();
-        problems.push(bad_value(value, format!("{what} cannot be `{text}`"), &help));
+        let fault = fault("bad-value", value, format!("{what} cannot be `{text}`"));
+        problems.push(fault.help_some(suggest::advice(&text, words)));
     }
     found
 }

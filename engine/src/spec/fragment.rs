@@ -18,12 +18,10 @@ const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "sc
 #[derive(Default)]
 pub(super) struct Fragment {
     pub(super) name: Option<String>,
-    pub(super) description: Option<String>,
     pub(super) nodes: Vec<NodeSpec>,
     pub(super) params: Option<Spanned>,
     pub(super) schedule: Option<Schedule>,
     pub(super) budget: BudgetLimits,
-    pub(super) tests: Option<Spanned>,
 }
 
 /// Params that override those declared in the file.
@@ -78,15 +76,16 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
         Some(value)
     };
     fragment.name = field("name", shared).and_then(|v| field::text(&v, "`name`", &mut shared.problems));
-    let description = field("description", shared);
-    fragment.description = description.and_then(|v| field::text(&v, "`description`", &mut shared.problems));
+    field("description", shared).and_then(|v| field::text(&v, "`description`", &mut shared.problems));
     let written = field("schedule", shared);
     fragment.schedule = written.and_then(|written| schedule::read(written, shared));
     let budget = field("budget", shared);
     fragment.budget = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
-    fragment.tests = field("tests", shared);
-    if let Some(tests) = &fragment.tests {
-        check_tests(tests, shared);
+    // Nothing runs them yet.
+    let tests = field("tests", shared);
+    let is_list = |tests: &Spanned| matches!(tests.value, Value::List(_) | Value::Map(_) | Value::Null | Value::Broken);
+    if let Some(tests) = tests.filter(|tests| !is_list(tests)) {
+        shared.report(field::wrong_type(&tests, "`tests`", "a list of tests"));
     }
 }
 
@@ -126,10 +125,4 @@ fn budget(value: Spanned, shared: &mut Shared<'_>) -> BudgetLimits {
         }
     }
     budget
-}
-
-fn check_tests(tests: &Spanned, shared: &mut Shared<'_>) {
-    if !matches!(tests.value, Value::List(_) | Value::Map(_) | Value::Null | Value::Broken) {
-        shared.report(field::wrong_type(tests, "`tests`", "a list of tests"));
-    }
 }

@@ -1,6 +1,6 @@
 //! Reads a file and its includes into one [`Spec`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::fragment::{Over, fragment};
@@ -8,7 +8,6 @@ use super::include::Place;
 use super::pipeline::{NodeSpec, Overrides, Spec};
 use super::reference;
 use super::scope::Shared;
-use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// Reads a whole pipeline.
@@ -21,15 +20,12 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
         name: root.name.unwrap_or(fallback),
-        description: root.description,
         files: shared.sources.paths().filter(|path| path.is_file()).map(Path::to_owned).collect(),
-        secrets: secrets(&root.nodes, shared),
         nodes: root.nodes,
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
         overrides: overrides.clone(),
         schedule: root.schedule,
         budget: root.budget,
-        tests: root.tests,
     })
 }
 
@@ -46,34 +42,4 @@ fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
         shared.report(fault.help("rename one of them, or include the file with a `prefix:`"));
         false
     });
-}
-
-fn secrets(nodes: &[NodeSpec], shared: &Shared<'_>) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    if !shared.secrets.is_empty() {
-        for node in nodes {
-            collect_secrets(&node.with, &mut found);
-        }
-    }
-    found
-}
-
-fn collect_secrets(value: &Spanned, found: &mut BTreeSet<String>) {
-    match &value.value {
-        Value::String(text) => {
-            let name = text.strip_prefix("${secret:").and_then(|rest| rest.strip_suffix('}'));
-            found.extend(name.map(str::to_owned));
-        }
-        Value::List(items) => {
-            for item in items {
-                collect_secrets(item, found);
-            }
-        }
-        Value::Map(entries) => {
-            for (_, value) in entries {
-                collect_secrets(value, found);
-            }
-        }
-        _ => {}
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::field::Problems;
+use super::field::{Problems, is_id};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -23,22 +23,15 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
     let axes = axes(matrix, problems);
     let size = axes.iter().try_fold(1_usize, |size, axis| size.checked_mul(axis.len()));
     if size.is_none_or(|size| size > MAX_NODES) {
-        let fault = Diagnostic::error(
-            "matrix-too-large",
-            format!("this matrix expands to more than {MAX_NODES} nodes (limit)"),
-        );
-        problems.push(fault.at(matrix.span, ""));
+        let message = format!("this matrix expands to more than {MAX_NODES} nodes (limit)");
+        problems.push(Diagnostic::error("matrix-too-large", message).at(matrix.span, ""));
         return vec![Vec::new()];
     }
     axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
 }
 
 fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> {
-    let extend = |row: &Vec<Coordinate>, coordinate: &Coordinate| {
-        let mut row = row.clone();
-        row.push(coordinate.clone());
-        row
-    };
+    let extend = |row: &[Coordinate], coordinate: &Coordinate| [row, &[coordinate.clone()]].concat();
     rows.iter().flat_map(|row| axis.iter().map(move |coordinate| extend(row, coordinate))).collect()
 }
 
@@ -55,7 +48,7 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
 fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
     match &value.value {
         Value::Broken => None,
-        Value::List(_) if !is_word(&key.text) => {
+        Value::List(_) if !is_id(&key.text) => {
             problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
             None
         }
@@ -65,10 +58,6 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
             None
         }
     }
-}
-
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|ch| ch.is_alphanumeric() || matches!(ch, '_' | '-'))
 }
 
 fn bad(span: Span, message: String) -> Diagnostic {

@@ -24,7 +24,6 @@ mod matrix;
 mod node;
 mod pipeline;
 mod reference;
-mod resolved;
 mod scalar;
 mod schedule;
 mod scope;
@@ -44,12 +43,11 @@ use std::path::Path;
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
-pub use resolved::resolved_yaml;
 pub use schedule::{Catchup, Overlap, Schedule};
 pub(crate) use suggest::advice;
 pub use value::{Key, Spanned, Value, locate};
 
-use crate::diagnostic::{Diagnostic, FileId, Severity, SourceMap};
+use crate::diagnostic::{Diagnostic, FileId, SourceMap};
 use scope::Shared;
 
 /// Limit of reported diagnostics.
@@ -65,45 +63,13 @@ pub struct Reading {
     pub problems: Vec<Diagnostic>,
 }
 
-impl Reading {
-    /// Returns the spec if there are no errors.
-    ///
-    /// # Errors
-    /// All diagnostics.
-    pub fn finish(self) -> Result<Spec, Vec<Diagnostic>> {
-        let failed = self.problems.iter().any(|problem| problem.severity == Severity::Error);
-        self.spec.filter(|_| !failed).ok_or(self.problems)
-    }
-}
-
-/// Reads a pipeline from a file.
-///
-/// # Errors
-/// All diagnostics together.
-pub fn load(path: &Path, overrides: &Overrides, sources: &mut SourceMap) -> Result<Spec, Vec<Diagnostic>> {
-    read(path, overrides, sources).finish()
-}
-
-/// Reads a pipeline from memory; `path` is its nominal location.
-///
-/// # Errors
-/// All diagnostics together.
-pub fn load_text(
-    path: &Path,
-    text: impl Into<String>,
-    overrides: &Overrides,
-    sources: &mut SourceMap,
-) -> Result<Spec, Vec<Diagnostic>> {
-    read_text(path, text, overrides, sources).finish()
-}
-
-/// Reads like [`load`], and also returns what could be read despite errors.
+/// Reads a pipeline from a file, as far as possible despite errors.
 pub fn read(path: &Path, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
     let file = source::read(path, None, sources);
     read_admitted(path, file, overrides, sources)
 }
 
-/// Reads like [`load_text`], and also returns what could be read despite errors.
+/// Reads a pipeline from memory; `path` is its nominal location.
 pub fn read_text(path: &Path, text: impl Into<String>, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
     let file = source::take(path, text.into(), sources);
     read_admitted(path, file, overrides, sources)

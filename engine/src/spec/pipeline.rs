@@ -1,7 +1,8 @@
 //! A pipeline as written: nodes with references and resolved params, not yet checked against operators.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
 use super::value::Spanned;
@@ -13,8 +14,6 @@ use crate::operator::{BudgetLimits, RetryPolicy};
 pub struct Spec {
     /// Its name.
     pub name: String,
-    /// Its purpose.
-    pub description: Option<String>,
     /// The files it was read from: its own, included ones, those of `--params`.
     pub files: Vec<PathBuf>,
     /// Nodes in the order written; a matrix is expanded in place.
@@ -23,14 +22,10 @@ pub struct Spec {
     pub params: serde_json::Value,
     /// The command line's overrides of params.
     pub overrides: Overrides,
-    /// Names of all referenced secrets.
-    pub secrets: BTreeSet<String>,
     /// When it runs on its own.
     pub schedule: Option<Schedule>,
     /// Spending limits of a run.
     pub budget: BudgetLimits,
-    /// `tests:` as written, with its shape checked.
-    pub tests: Option<Spanned>,
 }
 
 /// A node of a pipeline.
@@ -108,7 +103,8 @@ pub struct Resources {
 }
 
 /// How a rejected row is handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnError {
     /// The node fails.
     Fail,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use searchmill_schemas::named;
+
 use super::cadence::{self, Cadence};
 use super::field::{self, Problems, take};
 use super::scope::{Shared, part_span};
@@ -9,9 +11,6 @@ use super::value::{Key, Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
 const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace"];
-const OVERLAP: [(&str, Overlap); 4] =
-    [("skip", Overlap::Skip), ("queue", Overlap::Queue), ("replace", Overlap::Replace), ("allow", Overlap::Allow)];
-const CATCHUP: [(&str, Catchup); 3] = [("none", Catchup::None), ("latest", Catchup::Latest), ("all", Catchup::All)];
 /// Default time for a run to finish calls in flight.
 const GRACE: Duration = Duration::from_mins(1);
 
@@ -32,45 +31,33 @@ pub struct Schedule {
     pub grace: Duration,
 }
 
-/// How a tick during an active run is handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overlap {
-    /// It is skipped.
-    #[default]
-    Skip,
-    /// It is queued.
-    Queue,
-    /// It stops the active run and replaces it.
-    Replace,
-    /// It starts a parallel run.
-    Allow,
-}
-
-/// How missed ticks are handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Catchup {
-    /// All are skipped.
-    None,
-    /// Only the latest one runs.
-    #[default]
-    Latest,
-    /// All run, one after another.
-    All,
-}
-
-impl Overlap {
-    /// Returns the name in YAML.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        OVERLAP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+named! {
+    /// How a tick during an active run is handled.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Overlap {
+        /// It is skipped.
+        #[default]
+        Skip = "skip",
+        /// It is queued.
+        Queue = "queue",
+        /// It stops the active run and replaces it.
+        Replace = "replace",
+        /// It starts a parallel run.
+        Allow = "allow",
     }
 }
 
-impl Catchup {
-    /// Returns the name in YAML.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        CATCHUP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+named! {
+    /// How missed ticks are handled.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Catchup {
+        /// All are skipped.
+        None = "none",
+        /// Only the latest one runs.
+        #[default]
+        Latest = "latest",
+        /// All run, one after another.
+        All = "all",
     }
 }
 
@@ -85,8 +72,8 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
         shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
     }
     let problems = &mut shared.problems;
-    let overlap = word(take(&mut fields, "overlap"), "`overlap`", &OVERLAP, problems);
-    let catchup = word(take(&mut fields, "catchup"), "`catchup`", &CATCHUP, problems);
+    let overlap = word(take(&mut fields, "overlap"), "`overlap`", &Overlap::ALL, Overlap::name, problems);
+    let catchup = word(take(&mut fields, "catchup"), "`catchup`", &Catchup::ALL, Catchup::name, problems);
     let mut length = |name: &str, most: u64| length(take(&mut fields, name)?, name, most, problems);
     let jitter = length("jitter", 24);
     let max_runtime = length("max_runtime", 24 * 365);
@@ -132,8 +119,7 @@ fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
     match cadence::zone(&name) {
         Ok(zone) => Some(zone),
         Err(meant) => {
-            let fault = Diagnostic::error("bad-timezone", format!("unknown time zone `{name}`"));
-            let fault = fault.at(value.span, "").at_some(value.via, "used here");
+            let fault = field::fault("bad-timezone", value, format!("unknown time zone `{name}`"));
             shared.report(fault.help(match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "a time zone is written by its IANA name: `Europe/Berlin`, `Asia/Shanghai`, `UTC`".to_owned(),
@@ -143,29 +129,34 @@ fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
     }
 }
 
-fn word<T: Copy>(value: Option<Spanned>, what: &str, words: &[(&str, T)], problems: &mut Problems) -> Option<T> {
+fn word<T: Copy>(
+    value: Option<Spanned>,
+    what: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+    problems: &mut Problems,
+) -> Option<T> {
     let value = value?;
-    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = all.iter().map(|policy| name(*policy)).collect();
     // `none` may be written as YAML's null.
     let value = match value.value {
         Value::Null if names.contains(&"none") => Spanned::new(Value::String("none".to_owned()), value.span),
         _ => value,
     };
     let found = field::choice(&value, what, &names, problems)?;
-    words.iter().find(|(name, _)| *name == found).map(|(_, policy)| *policy)
+    all.iter().copied().find(|policy| name(*policy) == found)
 }
 
 /// Reads a duration of at most `most` hours.
 fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {
-        let fault = Diagnostic::error("bad-value", format!("`{name}` must be at most {most} hours")).at(value.span, "");
-        problems.push(fault.at_some(value.via, "used here"));
+        problems.push(field::fault("bad-value", &value, format!("`{name}` must be at most {most} hours")));
         return None;
     }
     if length.is_zero() && name == "max_runtime" {
-        let fault = Diagnostic::error("bad-value", "`max_runtime` of 0 stops every run").at(value.span, "");
-        problems.push(fault.at_some(value.via, "used here").help("leave it out for no limit"));
+        let fault = field::fault("bad-value", &value, "`max_runtime` of 0 stops every run");
+        problems.push(fault.help("leave it out for no limit"));
         return None;
     }
     Some(length)

@@ -1,6 +1,6 @@
 //! Resolves `${…}`: params (which may refer to each other), environment variables, secrets, matrix coordinates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
 use super::matrix::Coordinate;
@@ -19,7 +19,6 @@ const MAX_KEPT: usize = 2000;
 pub(super) struct Shared<'s> {
     pub(super) sources: &'s mut SourceMap,
     pub(super) problems: Vec<Diagnostic>,
-    pub(super) secrets: BTreeSet<String>,
     pub(super) budget: Budget,
     /// Number of included files, and their bytes.
     pub(super) included: usize,
@@ -29,15 +28,7 @@ pub(super) struct Shared<'s> {
 
 impl<'s> Shared<'s> {
     pub(super) fn new(sources: &'s mut SourceMap, environment: &'s dyn Fn(&str) -> Option<String>) -> Self {
-        Self {
-            sources,
-            problems: Vec::new(),
-            secrets: BTreeSet::new(),
-            budget: Budget::default(),
-            included: 0,
-            included_bytes: 0,
-            environment,
-        }
+        Self { sources, problems: Vec::new(), budget: Budget::default(), included: 0, included_bytes: 0, environment }
     }
 
     /// Stores a diagnostic, up to the limit.
@@ -91,15 +82,9 @@ impl<'a> Scope<'a> {
                 let text = std::mem::take(text);
                 *value = self.replace(&text, value.span, depth, matrix, shared);
             }
-            Value::List(items) => {
-                for item in items {
-                    self.apply_at(item, depth + 1, matrix, shared);
-                }
-            }
+            Value::List(items) => items.iter_mut().for_each(|item| self.apply_at(item, depth + 1, matrix, shared)),
             Value::Map(entries) => {
-                for (_, value) in entries {
-                    self.apply_at(value, depth + 1, matrix, shared);
-                }
+                entries.iter_mut().for_each(|(_, value)| self.apply_at(value, depth + 1, matrix, shared));
             }
             _ => {}
         }
@@ -141,10 +126,7 @@ impl<'a> Scope<'a> {
             Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
             Target::Matrix(key) => coordinate(key, span, matrix, shared).map(|value| brought(value, span)),
             Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
-            Target::Secret(name) => {
-                shared.secrets.insert(name.clone());
-                Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span))
-            }
+            Target::Secret(name) => Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
         }
     }
 
@@ -204,7 +186,7 @@ impl<'a> Scope<'a> {
                 let around = self.lookup(&path[..depth], span, shared)?;
                 return descend(&around, path, depth, span, shared).cloned();
             }
-            let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { child(here, step) };
+            let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { here.child(step) };
             here = next.or_else(|| unknown(here, path, depth, span, shared))?;
         }
         let mut value = here.clone();
@@ -225,16 +207,9 @@ fn descend<'v>(
         if here.value == Value::Broken {
             return None;
         }
-        here = child(here, step).or_else(|| unknown(here, path, depth, span, shared))?;
+        here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
     }
     Some(here)
-}
-
-fn child<'v>(value: &'v Spanned, step: &str) -> Option<&'v Spanned> {
-    match &value.value {
-        Value::List(items) => items.get(step.parse::<usize>().ok()?),
-        _ => value.get(step),
-    }
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
@@ -242,10 +217,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
         return None;
     }
     let fault = Diagnostic::error("unknown-param", format!("unknown param `{}`", path.join("."))).at(span, "");
-    shared.report(match param_advice(here, path, depth) {
-        Some(help) => fault.help(help),
-        None => fault,
-    });
+    shared.report(fault.help_some(param_advice(here, path, depth)));
     None
 }
 

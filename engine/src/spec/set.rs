@@ -24,21 +24,14 @@ pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Sh
 }
 
 fn read_file(path: &Path, shared: &mut Shared<'_>) -> Option<Spanned> {
-    match source::read(path, None, shared.sources) {
-        Ok(file) => {
-            let text = shared.sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
-            let value = syntax::parse(file, &text, &mut shared.problems)?;
-            if matches!(value.value, Value::Map(_)) {
-                return Some(value);
-            }
-            shared.report(super::field::wrong_type(&value, "a file of params", "a map"));
-            None
-        }
-        Err(fault) => {
-            shared.report(fault);
-            None
-        }
+    let file = source::read(path, None, shared.sources).map_err(|fault| shared.report(fault)).ok()?;
+    let text = shared.sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
+    let value = syntax::parse(file, &text, &mut shared.problems)?;
+    if matches!(value.value, Value::Map(_)) {
+        return Some(value);
     }
+    shared.report(super::field::wrong_type(&value, "a file of params", "a map"));
+    None
 }
 
 /// Applies one map to another: maps merge, anything else replaces. An undeclared param is an error. Of two different
@@ -97,10 +90,7 @@ fn undeclared(around: &Spanned, path: &[String], span: Span, shared: &Shared<'_>
         Value::Map(_) if !is_slip => Some(declare(around, &path[..depth], &keys, shared)),
         _ => param_advice(around, path, depth),
     };
-    match help {
-        Some(help) => fault.help(help),
-        None => fault,
-    }
+    fault.help_some(help)
 }
 
 /// Overrides change params; only the pipeline declares them.
@@ -130,10 +120,7 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shar
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {
             let fault = undeclared(here, &path[..=depth], span, shared);
-            shared.report(match choice_advice(here, path, depth) {
-                Some(help) => fault.help(help),
-                None => fault,
-            });
+            shared.report(fault.help_some(choice_advice(here, path, depth)));
             return;
         }
         let Some(next) = slot(here, &path[depth], depth > 0) else { return };

@@ -66,11 +66,7 @@ fn reference(error: &ScanError, place: &Place<'_>) -> Option<Diagnostic> {
 
 fn other(error: &ScanError, place: &Place<'_>) -> Diagnostic {
     let (message, help) = wording(error.info());
-    let fault = Diagnostic::error("syntax", message).at(place.span(), "");
-    match help {
-        Some(help) => fault.help(help),
-        None => fault,
-    }
+    Diagnostic::error("syntax", message).at(place.span(), "").help_some(help)
 }
 
 /// Returns message and advice for a parser error; its own message if there is nothing better.

@@ -58,17 +58,6 @@ impl Spanned {
         Self::new(Value::Map(Vec::new()), span)
     }
 
-    /// Whether an error in it was reported already.
-    #[must_use]
-    pub fn is_broken(&self) -> bool {
-        match &self.value {
-            Value::Broken => true,
-            Value::List(items) => items.iter().any(Self::is_broken),
-            Value::Map(entries) => entries.iter().any(|(_, value)| value.is_broken()),
-            _ => false,
-        }
-    }
-
     /// Returns the value of a key if this is a map that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
@@ -91,6 +80,11 @@ impl Spanned {
             Value::List(items) => items,
             _ => &[],
         }
+    }
+
+    /// Returns the items of a list, or the values of a map.
+    pub fn children(&self) -> impl Iterator<Item = &Self> {
+        self.items().iter().chain(self.entries().iter().map(|(_, value)| value))
     }
 
     /// Returns the text of a scalar, as written if known: `007` stays `007`. `None` for lists, maps and null.
@@ -135,21 +129,12 @@ impl Spanned {
         }
     }
 
-    /// Returns the value at a path of keys and list positions, or at the longest existing prefix of it.
-    #[must_use]
-    pub fn nearest(&self, path: &[&str]) -> &Self {
-        let mut here = self;
-        for step in path {
-            let next = match &here.value {
-                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
-                _ => here.get(step),
-            };
-            match next {
-                Some(next) => here = next,
-                None => break,
-            }
+    /// Returns the value of a key, or at a position of a list.
+    pub(super) fn child(&self, step: &str) -> Option<&Self> {
+        match &self.value {
+            Value::List(items) => items.get(step.parse::<usize>().ok()?),
+            _ => self.get(step),
         }
-        here
     }
 }
 
@@ -157,6 +142,10 @@ impl Spanned {
 /// existing parent.
 #[must_use]
 pub fn locate(value: &Spanned, dotted_path: &str) -> Span {
-    let steps: Vec<_> = dotted_path.split('.').filter(|step| !step.is_empty()).collect();
-    value.nearest(&steps).span
+    let mut here = value;
+    for step in dotted_path.split('.').filter(|step| !step.is_empty()) {
+        let Some(next) = here.child(step) else { break };
+        here = next;
+    }
+    here.span
 }

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use indexmap::IndexMap;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{RecordKind, conform};
+use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, ArtifactType, Part};
 use super::block::{Block, part_path};
@@ -26,7 +27,7 @@ use crate::fingerprint::RowKey;
 use crate::operator::{OperatorError, OutputSink, PortType, Redactor};
 
 /// The committed outputs of a node.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Written {
     /// Committed outputs by port.
     pub outputs: IndexMap<String, OutputRecord>,
@@ -35,6 +36,7 @@ pub struct Written {
     /// Human-readable summary.
     pub summary: String,
     /// Outputs for each part of the row input, if they can be reused.
+    #[serde(skip)]
     pub blocks: Vec<(RowKey, Block)>,
 }
 

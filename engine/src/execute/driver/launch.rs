@@ -88,7 +88,7 @@ fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision
     let request = run.options.request();
     let decider = Decider { plan: &run.plan, store: &run.store, request, history: &run.history };
     let decided = decider.decide(place, known, &run.sources, look)?;
-    if !matches!(decided, Decision::Broken(SourceProblem::NotFetched { .. })) {
+    if !matches!(decided, Decision::Broken(SourceProblem::NotFetched(_))) {
         return Ok(decided);
     }
     match run.node(place).operator.declaration.fetch(&bare_context(run, run.node(place))) {
@@ -108,7 +108,7 @@ fn startable(decision: Decision) -> Result<Box<Pending>, OperatorError> {
         Decision::Broken(SourceProblem::Stopped) => {
             Err(OperatorError::machine("a source cannot be read: the file system timed out"))
         }
-        Decision::Broken(problem @ SourceProblem::Changing { .. }) => {
+        Decision::Broken(problem @ SourceProblem::Changing(_)) => {
             Err(OperatorError::machine(problem.to_string()).with_help("run it again when nothing writes to that place"))
         }
         Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),

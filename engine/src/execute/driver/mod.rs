@@ -83,11 +83,11 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let wanted = with_all_before(&plan, &options.selected);
+        let wanted = with_all_before(&plan, &options.chosen.selected);
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
-        let endpoints = Endpoints::new(&plan, options.budget, &options.secrets, options.rebuy);
-        let books = Books::open(&plan, &store, wanted.len(), options.limit, reporter, &endpoints.redactor)?;
+        let endpoints = Endpoints::new(&plan, &options);
+        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &endpoints.redactor)?;
         let run = Run {
             id: books.run().to_owned(),
             started: (books.started() * 1e9) as u64,
@@ -159,12 +159,13 @@ impl Driver {
             dependents: plan.dependents(place),
             dependencies: plan.dependencies(place).len(),
             demand: Demand {
-                gpus: options.workers.gpus(&node.spec.resources),
+                gpus: options.asked.workers.gpus(&node.spec.resources),
                 memory: node.spec.resources.memory.unwrap_or_default(),
             },
         };
-        let tasks = plan.nodes().iter().enumerate().map(task).collect();
-        Scheduler::new(tasks, Pool::new(options.jobs, &options.machine), options.keep_going)
+        let tasks = plan.nodes.iter().enumerate().map(task).collect();
+        let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
+        Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
     }
 
     fn receive(&mut self, report: Report) -> Result<(), StoreError> {

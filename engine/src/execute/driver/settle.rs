@@ -104,7 +104,7 @@ impl Driver {
     /// Returns why outputs with destinations are not delivered.
     fn held_back(&self, place: usize) -> Option<String> {
         let run = &self.run;
-        if run.node(place).operator.declaration.destinations().is_empty() || run.options.deliver_anyway {
+        if run.node(place).operator.declaration.destinations().is_empty() || run.options.asked.deliver_anyway {
             return None;
         }
         let (plan, store, directory) = (&run.plan, &run.store, &run.options.directory);

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::contract::{CONTRACT, Done, Message, Task};
-use crate::execute::job::Ran;
-use crate::execute::kernel::{KernelRun, run_kernel};
+use super::contract::{CONTRACT, Message, Task};
+use crate::execute::job::{KernelRun, Ran};
+use crate::execute::kernel::run_kernel;
 use crate::execute::progress::NodeProgress;
-use crate::execute::rows::RowsRun;
 use crate::execute::stop::Stop;
 use crate::execute::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::SeenSources;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, EndpointSession, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry,
-    OperatorError, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles, http_client,
+    Context, ContextParts, EndpointSession, Inputs, OperatorEntry, OperatorError, PortType, ProgressSink, Redactor,
+    Registry, SecretLookup, SourceFiles, http_client,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -49,10 +48,10 @@ pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: Work
     listen(pipes.orders, pipes.leave, stop.clone());
     beat(&parent);
     let message = match run(&task, registry, secrets, &stop, &parent) {
-        Ok(done) => Message::Done(Box::new(done)),
+        Ok(ran) => Message::Done(Box::new(ran)),
         Err(mut error) => {
             redactor.clean_all(std::iter::once(&mut error.message).chain(&mut error.help));
-            Message::from(&error)
+            Message::Failed(error)
         }
     };
     parent.tell(&message);
@@ -126,7 +125,7 @@ fn run(
     secrets: SecretLookup,
     stop: &Stop,
     parent: &Arc<Parent>,
-) -> Result<Done, OperatorError> {
+) -> Result<Ran, OperatorError> {
     let entry = entry(task, registry)?;
     let bind = |issue: crate::operator::ParamIssue| {
         OperatorError::engine(format!("the worker cannot read the param `{}`: {}", issue.path, issue.message))
@@ -136,19 +135,30 @@ fn run(
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
-    let parts = context_parts(task, secrets, stop, parent, &runtime)?;
-    let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
-    let sources =
-        SeenSources::new(operator.declaration.sources(&task.directory), task.sources.clone(), &task.directory);
-    let sources = Arc::new(sources);
+    let sources = operator.declaration.sources(&task.directory);
+    let sources = Arc::new(SeenSources::new(sources, task.sources.clone(), &task.directory));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let pieces = Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) });
+    let progress = Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>));
+    let parts = ContextParts {
+        seed: task.seed,
+        cancelled: stop.flag(),
+        scratch: sink.scratch(),
+        threads: task.threads,
+        memory: task.memory,
+        gpus: task.gpus,
+        concurrency: task.concurrency,
+        retry: task.retry,
+        secrets,
+        progress: Arc::clone(&progress) as Arc<dyn ProgressSink>,
+        checkpoint: Arc::new(store.checkpoint(&task.key)),
+        pieces: Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) }),
+        sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
+        ..ContextParts::bare(&task.directory, runtime.handle(), http_client()?)
+    };
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
-    let parts = ContextParts { sources: Arc::clone(&sources) as Arc<dyn SourceFiles>, ..parts };
-    let parts = ContextParts { scratch, checkpoint, pieces, ..parts };
     let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
-    let run = kernel_run(task, &store, context, stop, parent, Arc::clone(&sources))?;
-    let ran = run_whole(&operator, &run, &mut sink);
+    let run = kernel_run(task, &store, context, stop, progress, Arc::clone(&sources))?;
+    let ran = run_kernel(&operator, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Does not wait for threads that still compute after an order to stop.
@@ -163,15 +173,7 @@ fn run(
     if !blocks.is_empty() {
         Blocks::open(&store, &task.block_base, true)?.keep(&blocks)?;
     }
-    Ok(Done::new(Ran { written, rows, computed }))
-}
-
-fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
-    match run_kernel(operator, run, sink) {
-        // At `--limit`, the sink ends the source by failing its write.
-        Err(_) if sink.limit_reached() => Ok(RowsRun::default()),
-        other => other,
-    }
+    Ok(Ran { written, rows, computed })
 }
 
 fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorError> {
@@ -180,16 +182,13 @@ fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorErro
         let message = format!("the worker has protocol version {CONTRACT}, `searchmill` has {}", task.contract);
         return Err(OperatorError::machine(message).with_help(help));
     }
-    let ours = registry.get(&task.operator).map(|entry| entry.version);
-    match registry.get(&task.operator) {
-        Some(entry) if entry.version == task.version => Ok(*entry),
-        _ => {
-            let ours = ours.map_or("none".to_owned(), |version| version.to_string());
-            let (name, wanted) = (&task.operator, task.version);
-            let message = format!("the task needs `{name}` version {wanted}, the worker has {ours}");
-            Err(OperatorError::machine(message).with_help(help))
-        }
+    let ours = registry.get(&task.operator);
+    if let Some(entry) = ours.filter(|entry| entry.version == task.version) {
+        return Ok(*entry);
     }
+    let ours = ours.map_or("none".to_owned(), |entry| entry.version.to_string());
+    let message = format!("the task needs `{}` version {}, the worker has {ours}", task.operator, task.version);
+    Err(OperatorError::machine(message).with_help(help))
 }
 
 fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
@@ -200,43 +199,12 @@ fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
     task.outputs.iter().map(known).collect()
 }
 
-fn progress(task: &Task, parent: &Arc<Parent>) -> Arc<NodeProgress> {
-    Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>))
-}
-
-fn context_parts(
-    task: &Task,
-    secrets: SecretLookup,
-    stop: &Stop,
-    parent: &Arc<Parent>,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<ContextParts, OperatorError> {
-    Ok(ContextParts {
-        seed: task.seed,
-        cancelled: stop.flag(),
-        scratch: std::env::temp_dir(),
-        directory: task.directory.clone(),
-        threads: task.threads,
-        memory: task.memory,
-        gpus: task.gpus,
-        concurrency: task.concurrency,
-        retry: task.retry.into(),
-        secrets,
-        runtime: runtime.handle().clone(),
-        progress: progress(task, parent) as Arc<dyn ProgressSink>,
-        http: http_client()?,
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
-    })
-}
-
 fn kernel_run(
     task: &Task,
     store: &Store,
     context: Context,
     stop: &Stop,
-    parent: &Arc<Parent>,
+    progress: Arc<NodeProgress>,
     sources: Arc<SeenSources>,
 ) -> Result<KernelRun, OperatorError> {
     let mut inputs = Inputs::new();
@@ -250,9 +218,9 @@ fn kernel_run(
         row_base: task.row_base,
         block_base: task.block_base,
         recall_blocks: task.recall_blocks,
-        on_error: task.on_error.into(),
+        on_error: task.on_error,
         stop: stop.clone(),
-        progress: progress(task, parent),
+        progress,
         store: store.clone(),
         // Nodes that call an endpoint never run in a worker.
         calls: None,

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::contract::{CONTRACT, Message, Task, told_error};
+use super::contract::{CONTRACT, Message, Task};
 use super::device::DeviceLease;
 use crate::execute::job::{NodeJob, Ran};
 use crate::operator::{ContextParts, OperatorError};
@@ -34,7 +34,7 @@ pub(in crate::execute) fn run_in_worker(
     parts: &ContextParts,
     program: &Path,
 ) -> Result<Ran, OperatorError> {
-    let workers = &job.run.options.workers;
+    let workers = &job.run.options.asked.workers;
     let gpus = workers.gpus(&job.node().spec.resources);
     let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)?;
     let task = task(job, parts, gpus)?;
@@ -75,14 +75,14 @@ fn task(job: &NodeJob, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, Opera
         block_base,
         recall: job.recall,
         recall_blocks: job.recall_blocks(),
-        on_error: node.spec.on_error.into(),
+        on_error: node.spec.on_error,
         limit: job.limit(),
         directory: job.run.options.directory.clone(),
         threads: parts.threads,
         concurrency: parts.concurrency,
         memory: parts.memory,
         gpus,
-        retry: parts.retry.into(),
+        retry: parts.retry,
         sources: job.parts.seen().seen().to_vec(),
     };
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
@@ -175,21 +175,13 @@ impl<'a> Supervised<'a> {
         match message {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
-                let (calls, tokens, cost) = (0, 0, 0.0);
-                self.job.run.reporter.event(&Event::NodeProgress {
-                    node: node(),
-                    done,
-                    total,
-                    unit,
-                    cached,
-                    calls,
-                    tokens,
-                    cost,
-                });
+                let (node, calls, tokens, cost) = (node(), 0, 0, 0.0);
+                let event = Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost };
+                self.job.run.reporter.event(&event);
             }
             Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),
-            Message::Done(done) => return Some(Ok(done.unpack())),
-            Message::Failed { blame, message, help } => return Some(Err(told_error(&blame, message, help))),
+            Message::Done(done) => return Some(Ok(*done)),
+            Message::Failed(error) => return Some(Err(error)),
         }
         None
     }
@@ -213,7 +205,7 @@ impl<'a> Supervised<'a> {
     }
 
     fn overdue(&self) -> Option<OperatorError> {
-        let wanted = self.job.run.options.workers.silence;
+        let wanted = self.job.run.options.asked.workers.silence;
         let silence = if wanted.is_zero() { SILENCE } else { wanted };
         let limit = self.job.node().spec.resources.timeout;
         if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {

@@ -56,8 +56,13 @@ impl Reader<'_> {
     fn unknown_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
         let Some((key, _)) = value.entries().first() else {
             let help = suggest::listing(tags);
-            self.report("missing-key", format!("{} is an empty map", self.name(place)), value.span, place, help);
-            return Json::Null;
+            return self.report(
+                "missing-key",
+                format!("{} is an empty map", self.name(place)),
+                value.span,
+                place,
+                help,
+            );
         };
         let is_word = words.iter().any(|word| word.as_str() == Some(&key.text));
         let help = if is_word {
@@ -66,8 +71,7 @@ impl Reader<'_> {
             suggest::advice(&key.text, &all(words, tags))
         };
         let message = format!("{} cannot be `{}: …`", self.name(place), key.text);
-        self.report("unknown-key", message, key.span, place, help);
-        Json::Null
+        self.report("unknown-key", message, key.span, place, help)
     }
 
     fn bare_tag(&mut self, value: &Spanned, tags: &[&str], place: &Place) -> Json {
@@ -77,8 +81,7 @@ impl Reader<'_> {
             Some(tag) => Some(format!("`{tag}` needs options: write `{tag}: {{…}}`")),
             None => suggest::listing(tags),
         };
-        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help);
-        Json::Null
+        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help)
     }
 
     fn word_or_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
@@ -88,8 +91,7 @@ impl Reader<'_> {
             return self.word(value, words, place);
         }
         let help = suggest::advice(&text, &all(words, tags));
-        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help);
-        Json::Null
+        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help)
     }
 
     fn internally_tagged(
@@ -104,8 +106,7 @@ impl Reader<'_> {
         let Some(tag) = value.get(key) else {
             let words = tag_words(branches, key);
             let message = format!("{} has no `{key}`", self.name(place));
-            self.report("missing-key", message, place.name, place, suggest::listing(&words));
-            return Json::Null;
+            return self.report("missing-key", message, place.name, place, suggest::listing(&words));
         };
         let text = tag.scalar_text().unwrap_or_default();
         let branch = branches.iter().find(|branch| tag_word(**branch, key) == Some(&text));
@@ -115,8 +116,7 @@ impl Reader<'_> {
         let help = suggest::advice(&text, &tag_words(branches, key));
         let below = place.below(key, tag.span, tag);
         let message = format!("{} cannot be `{text}`", self.name(&below));
-        self.report("bad-value", message, tag.span, &below, help);
-        Json::Null
+        self.report("bad-value", message, tag.span, &below, help)
     }
 
     /// Returns the first alternative that fits. Otherwise reports the errors of the only one with the right shape, or a

@@ -136,8 +136,7 @@ impl Reader<'_> {
             || {
                 let message = format!("a secret written out where a reference belongs: {}", self.name(place));
                 let help = "write `${secret:NAME}` and set the environment variable NAME".to_owned();
-                self.report("secret-literal", message, value.span, place, Some(help));
-                Json::Null
+                self.report("secret-literal", message, value.span, place, Some(help))
             },
             Json::from,
         )
@@ -183,15 +182,13 @@ impl Reader<'_> {
         let help =
             (!written.is_empty() && schema.allows("string")).then(|| format!("for the word, write `\"{written}\"`"));
         let at = if value.span.start == value.span.end { place.name } else { value.span };
-        self.report("wrong-type", message, at, place, help);
-        Json::Null
+        self.report("wrong-type", message, at, place, help)
     }
 
     fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
         let help = advice(value, schema);
         let message = format!("{} must be {}, not {}", self.name(place), schema.describe(), value.kind());
-        self.report("wrong-type", message, value.span, place, help);
-        Json::Null
+        self.report("wrong-type", message, value.span, place, help)
     }
 
     /// Returns a param's name in messages: `` `size` of `chunk` ``.
@@ -203,11 +200,13 @@ impl Reader<'_> {
         }
     }
 
-    fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) {
+    /// Reports an error; returns the value to go on with.
+    fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) -> Json {
         let via = place.via.filter(|via| *via != at);
         let mut fault = Diagnostic::error(code, message).at(at, "").at_some(via, "used here");
         fault.help = help;
         self.problems.push(fault);
+        Json::Null
     }
 }
 

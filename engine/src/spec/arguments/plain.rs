@@ -42,8 +42,7 @@ impl Reader<'_> {
         let help = suggest::closest(&text, known).map(|near| format!("did you mean `{near}`?"));
         let help = help.unwrap_or_else(|| format!("one of {}", listed.join(", ")));
         let message = format!("{} cannot be `{text}`", self.name(place));
-        self.report("bad-value", message, value.span, place, Some(help));
-        Json::Null
+        self.report("bad-value", message, value.span, place, Some(help))
     }
 }
 

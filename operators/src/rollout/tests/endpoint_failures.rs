@@ -3,10 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use searchmill_engine::operator::{
-    AsyncMapKernel, Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, NoSources, ProgressSink,
-    RetryPolicy,
-};
+use searchmill_engine::operator::{AsyncMapKernel, Context, ContextParts, FailureKind, Kernel, RetryPolicy};
 use searchmill_fixtures::openai_server::{answer, message, search, status, status_retry_after};
 
 use super::*;
@@ -158,31 +155,13 @@ fn open(bench: &Bench) -> Arc<dyn AsyncMapKernel> {
     }
 }
 
-struct Silent;
-
-impl ProgressSink for Silent {
-    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-    fn log(&self, _line: &str) {}
-}
-
 /// A context with a cancel flag.
 fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Context {
+    let http = reqwest::Client::new();
     Context::new(ContextParts {
-        seed: 0,
         cancelled,
-        scratch: std::env::temp_dir(),
-        directory: std::env::temp_dir(),
-        memory: None,
         threads: 2,
-        gpus: 0,
         concurrency: 4,
-        retry: RetryPolicy::default(),
-        secrets: Arc::new(|_| None),
-        runtime: runtime.handle().clone(),
-        progress: Arc::new(Silent),
-        http: reqwest::Client::new(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-        sources: Arc::new(NoSources),
+        ..ContextParts::bare(&std::env::temp_dir(), runtime.handle(), http)
     })
 }

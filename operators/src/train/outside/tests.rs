@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Outcome, inputs};
-use searchmill_engine::operator::{Blame, Kernel, Operator, OperatorError, OutputSink, Outputs};
+use searchmill_engine::operator::{Blame, Kernel, Operator, OperatorError, OutputSink};
 use searchmill_models::decoder::{Adapter, Decoder};
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<Str
     let params = serde_json::from_value(params).unwrap();
     let Kernel::Blocking(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
     let mut folders = Folders(bench.harness.path().join("trees"));
-    let came = kernel.run(&bench.inputs(), &mut Outputs::new(&mut folders), &context);
+    let came = kernel.run(&bench.inputs(), &mut folders, &context);
     let lines = listener.lines.lock().unwrap().clone();
     (came, lines)
 }

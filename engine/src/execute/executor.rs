@@ -1,0 +1,99 @@
+//! Where the kernel of a node runs: in this process, or in a worker process on this machine.
+//!
+//! This decides nothing else: keys, leases, retries of nodes and the result record are the caller's. What a kernel made is
+//! read from the parts that were committed to the store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::job::{KernelRun, NodeJob, Ran};
+use super::kernel::run_kernel;
+use super::progress::NodeProgress;
+use super::worker::run_in_worker;
+use crate::operator::{Context, ContextParts, Inputs, OperatorError};
+use crate::store::StoreSink;
+
+/// Returns the program that runs a node; `None`: it runs here. Budgets and rate limits belong to this process, so nodes
+/// that call an endpoint run here.
+pub(super) fn program(job: &NodeJob) -> Result<Option<PathBuf>, OperatorError> {
+    if job.session.limiter.is_some() {
+        return Ok(None);
+    }
+    let (node, workers) = (job.node(), &job.run.options.asked.workers);
+    let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
+    Ok(program.map(Path::to_owned))
+}
+
+/// Runs a node's kernel in that program, or here.
+pub(super) async fn run(
+    program: Option<PathBuf>,
+    job: Arc<NodeJob>,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
+) -> Result<Ran, OperatorError> {
+    let work = move || match program {
+        Some(program) => run_in_worker(&job, &parts, &program),
+        None => run_here(&job, parts, progress),
+    };
+    blocking(work).await
+}
+
+fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
+    let node = job.node();
+    let mut sink = StoreSink::new(&job.run.store, node.outputs.clone())
+        .with_limit(job.limit())
+        .with_redactor(job.session.redactor.clone());
+    let run = kernel_run(job, parts, progress, &sink)?;
+    let rows = run_kernel(&node.operator, &run, &mut sink)?;
+    if rows.stopped {
+        return Err(OperatorError::cancelled());
+    }
+    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
+}
+
+fn kernel_run(
+    job: &NodeJob,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
+    sink: &StoreSink,
+) -> Result<KernelRun, OperatorError> {
+    let node = job.node();
+    let mut inputs = Inputs::new();
+    for (input, record) in node.inputs.iter().zip(&job.inputs) {
+        inputs.bind(&input.port, job.run.store.open_input(&record.id)?);
+    }
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(job.session.clone());
+    let context = context.with_drain(job.run.stop.drain_flag());
+    let (row_base, block_base) = job.bases();
+    progress.cached_rows.store(0, Ordering::Relaxed);
+    Ok(KernelRun {
+        inputs,
+        main_port: node.main_port.clone(),
+        context,
+        row_base,
+        block_base,
+        recall_blocks: job.recall_blocks(),
+        on_error: node.spec.on_error,
+        stop: job.run.stop.clone(),
+        progress,
+        store: job.run.store.clone(),
+        calls: job.calls.clone(),
+        sources: Arc::clone(job.parts.seen()),
+    })
+}
+
+/// Runs blocking work on another thread.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
+) -> Result<T, OperatorError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(OperatorError::engine(panic_text(panic))))
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    let text = error.try_into_panic().ok().and_then(|panic| {
+        panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+    });
+    format!("the operator panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+}

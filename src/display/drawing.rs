@@ -1,0 +1,39 @@
+//! Drawings of graphs as text for Mermaid and Graphviz.
+
+/// Nodes (name and description) and named edges of a graph.
+pub(crate) struct Drawing {
+    pub(crate) title: &'static str,
+    /// Quote around the names of edges in Mermaid.
+    pub(crate) quote: &'static str,
+    pub(crate) nodes: Vec<(String, String)>,
+    pub(crate) edges: Vec<(usize, usize, String)>,
+}
+
+impl Drawing {
+    pub(crate) fn mermaid(&self) -> String {
+        let label = |text: &str| text.replace('"', "'").replace('<', "&lt;");
+        let mut text = "flowchart TD\n".to_owned();
+        for (place, (name, about)) in self.nodes.iter().enumerate() {
+            text.push_str(&format!("  n{place}[\"{}<br/><small>{}</small>\"]\n", label(name), label(about)));
+        }
+        let quote = self.quote;
+        for (from, to, name) in &self.edges {
+            let name = if name.is_empty() { String::new() } else { format!("|{quote}{}{quote}|", label(name)) };
+            text.push_str(&format!("  n{from} -->{name} n{to}\n"));
+        }
+        text
+    }
+
+    pub(crate) fn dot(&self) -> String {
+        let mut text = format!("digraph {} {{\n  node [shape=box, fontname=\"sans-serif\"];\n", self.title);
+        let plain = |text: &str| text.replace('\\', "\\\\").replace('"', "'");
+        for (place, (name, about)) in self.nodes.iter().enumerate() {
+            text.push_str(&format!("  n{place} [label=\"{}\\n{}\"];\n", plain(name), plain(about)));
+        }
+        for (from, to, name) in &self.edges {
+            text.push_str(&format!("  n{from} -> n{to} [label=\"{}\"];\n", plain(name)));
+        }
+        text.push_str("}\n");
+        text
+    }
+}
