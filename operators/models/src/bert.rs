@@ -15,6 +15,7 @@ use super::device::{Compute, Precision};
 use super::encoder::{Encoder, Role};
 use super::groups::groups;
 use super::hashing::normalize;
+use super::place::main_branch;
 use super::pooling::Pooling;
 
 /// Files of a model folder.
@@ -32,7 +33,7 @@ pub struct BertParams {
     pub model: String,
     /// Branch, tag or commit of a Hugging Face model. The cache of the Hub's tools records the commit of a branch or tag; the
     /// commit is part of the cache key.
-    #[serde(default = "default_revision")]
+    #[serde(default = "main_branch")]
     pub revision: String,
     /// How the vector of a text is computed from the vectors of its tokens: E5 and MiniLM need `mean`, BGE needs `cls`.
     #[serde(default)]
@@ -55,12 +56,8 @@ pub struct BertParams {
     pub(crate) batch_tokens: usize,
     /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`), which changes the components
     /// of a vector by some thousandths.
-    #[serde(default = "default_dtype")]
+    #[serde(default)]
     pub dtype: Precision,
-}
-
-fn default_revision() -> String {
-    "main".to_owned()
 }
 
 fn default_normalize() -> bool {
@@ -69,10 +66,6 @@ fn default_normalize() -> bool {
 
 fn default_max_length() -> usize {
     512
-}
-
-fn default_dtype() -> Precision {
-    Precision::F32
 }
 
 fn default_batch_tokens() -> usize {

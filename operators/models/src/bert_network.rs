@@ -17,8 +17,8 @@ pub(super) struct BertConfig {
     pub(super) max_position_embeddings: usize,
     num_hidden_layers: usize,
     num_attention_heads: usize,
-    #[serde(default)]
-    hidden_act: HiddenAct,
+    #[serde(default, with = "HiddenAct")]
+    hidden_act: Activation,
     #[serde(default = "default_eps")]
     layer_norm_eps: f32,
 }
@@ -27,9 +27,9 @@ fn default_eps() -> f32 {
     1e-12
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Deserialize)]
+#[serde(remote = "Activation")]
 enum HiddenAct {
-    #[default]
     #[serde(rename = "gelu")]
     Gelu,
     #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh", alias = "gelu_fast")]
@@ -115,11 +115,7 @@ impl BertNetwork {
             layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?,
             hidden,
             heads: config.num_attention_heads,
-            activation: match config.hidden_act {
-                HiddenAct::Gelu => Activation::Gelu,
-                HiddenAct::GeluTanh => Activation::GeluTanh,
-                HiddenAct::Relu => Activation::Relu,
-            },
+            activation: config.hidden_act,
             eps: config.layer_norm_eps,
         })
     }

@@ -8,6 +8,11 @@ use searchmill_engine::operator::{Context, OperatorError, Source};
 
 use super::gguf;
 
+/// The revision of a repository unless another one is given.
+pub(crate) fn main_branch() -> String {
+    "main".to_owned()
+}
+
 /// Location of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPlace {

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use searchmill_engine::operator::{Context, OperatorError, TreeInput};
 use searchmill_schemas::HitSource;
 
-use super::chunk_store::{ChunkStore, StoredChunk, decode};
+use super::chunk_store::{ChunkStore, decode};
 use super::descriptor::Descriptor;
 use super::fuse::{Fused, Ranked, fuse};
 use super::{Found, Fusion, Retriever, Row, SearchSettings};
@@ -88,20 +88,13 @@ impl Search {
         fused.into_iter().map(|f| Ok(self.found(decode(&f.key)?, &f))).collect()
     }
 
-    fn found<K>(&self, chunk: StoredChunk, fused: &Fused<K>) -> Found {
+    fn found<K>(&self, chunk: Found, fused: &Fused<K>) -> Found {
         let sources = fused.places.iter().map(|place| HitSource {
             index: self.indexes[place.list].name.clone(),
             rank: place.rank as i32,
             score: place.score,
         });
-        Found {
-            chunk_id: chunk.chunk_id,
-            document_id: chunk.document_id,
-            title: chunk.title,
-            contents: chunk.contents,
-            score: fused.score,
-            sources: sources.collect(),
-        }
+        Found { score: fused.score, sources: sources.collect(), ..chunk }
     }
 }
 

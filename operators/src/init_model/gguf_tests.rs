@@ -141,7 +141,7 @@ fn neighbours(tensor: &Tensor, heads: usize) -> Tensor {
 
 fn logits(decoder: &Decoder) -> Vec<f32> {
     let tokens = Tensor::new(&[[5_u32, 200, 17, 9, 250, 41]], &Device::Cpu).unwrap();
-    let hidden = decoder.hidden(&tokens, &Layout::whole(1, 6), None).unwrap();
+    let hidden = decoder.hidden(&tokens, &Layout::whole(1, 6)).unwrap();
     decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 

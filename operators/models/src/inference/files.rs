@@ -82,22 +82,18 @@ impl Files {
 /// Required file of a model folder besides its weights.
 pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
-    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
+    let tokenizer = Tokenizer::from_file(&path);
+    let tokenizer = tokenizer.map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
     fitting(tokenizer, config, &path)
 }
 
 /// Checks that a tokenizer has no tokens beyond the model's vocabulary.
 fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
-        return Err(broken(format!(
-            "tokens go up to {}, but the model's vocabulary is {}",
-            highest - 1,
-            config.vocab_size
-        ))
-        .with_help("use the tokenizer of the model"));
+        let (place, last, vocabulary) = (place.display(), highest - 1, config.vocab_size);
+        let message = format!("{place}: tokens go up to {last}, but the model's vocabulary is {vocabulary}");
+        return Err(OperatorError::data(message).with_help("use the tokenizer of the model"));
     }
     Ok(tokenizer)
 }

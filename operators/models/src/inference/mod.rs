@@ -20,6 +20,7 @@ mod engine;
 mod files;
 mod generator;
 mod hermes;
+mod layer;
 mod network;
 mod sampling;
 mod scorer;
@@ -57,13 +58,11 @@ pub use scorer::{Scored, Scorer};
 pub use source::ModelSource;
 pub use tools::parse_tools;
 
-use super::decoder::{Adapter, DecoderConfig, inference_need};
+use super::decoder::{Adapter, DecoderConfig, failed, inference_need};
 use super::device::Compute;
 use engine::JobSender;
 use files::Files;
 use generator::Generator;
-use network::Network;
-use tensor_network::TensorNetwork;
 
 /// A loaded model. Cheap to clone; its thread ends with the last clone.
 #[derive(Clone)]
@@ -114,12 +113,7 @@ impl TextModel {
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
         let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
-        let network = if compute.is_plain() {
-            Network::new(&decoder).map(Generator::Loops)
-        } else {
-            TensorNetwork::new(&decoder, limits.rows + limits.kept, context).map(Generator::Tensors)
-        };
-        let network = network.map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let network = Generator::new(&decoder, compute, limits.rows + limits.kept, context).map_err(failed)?;
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })

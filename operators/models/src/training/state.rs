@@ -10,6 +10,7 @@ use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::{AdamW, Moments};
+use crate::decoder::failed;
 
 /// Metrics of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -173,7 +174,7 @@ pub fn restore(
     }
     for (name, (weight, moments)) in taken {
         set(&weights[&name], weight)?;
-        adam.restore(&weights[&name], name, moments).map_err(super::student::failed)?;
+        adam.restore(&weights[&name], name, moments).map_err(failed)?;
     }
     adam.steps = head.taken;
     let (steps, rest) = figures.as_chunks::<FIGURES>();
@@ -185,13 +186,13 @@ pub fn restore(
 /// Sets the numbers of a weight.
 pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
     let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
-    tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
+    tensor.and_then(|tensor| var.set(&tensor)).map_err(failed)
 }
 
 /// Copies all weights.
 pub fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
-    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(super::student::failed)
+    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(failed)
 }
 
 #[cfg(test)]

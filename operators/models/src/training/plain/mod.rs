@@ -22,7 +22,7 @@ struct Network<'a> {
     embedding: Held<'a>,
     norm: Held<'a>,
     head: Held<'a>,
-    angles: std::sync::Arc<Angles>,
+    angles: Angles,
     dropout: Option<Dropout>,
 }
 
@@ -32,9 +32,9 @@ impl<'a> Network<'a> {
         Self {
             student,
             batch,
-            layers: decoder.blocks().iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
-            embedding: Held::of(decoder.embedding()),
-            norm: Held::of(decoder.norm()),
+            layers: decoder.blocks.iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
+            embedding: Held::of(&decoder.embedding),
+            norm: Held::of(&decoder.norm),
             head: Held::of(decoder.head_weight()),
             angles: decoder.angles(&batch.layout),
             dropout: batch.layout.dropout,
