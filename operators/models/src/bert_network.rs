@@ -62,13 +62,14 @@ pub(super) struct Norm {
     pub(super) shift: Vec<f32>,
 }
 
-pub(super) struct Layer {
-    pub(super) query_key_value: Dense,
-    pub(super) attention_output: Dense,
-    pub(super) attention_norm: Norm,
-    pub(super) intermediate: Dense,
-    pub(super) output: Dense,
-    pub(super) output_norm: Norm,
+/// A layer of linear layers `D` and norms `N`.
+pub(super) struct Layer<D = Dense, N = Norm> {
+    pub(super) query_key_value: D,
+    pub(super) attention_output: D,
+    pub(super) attention_norm: N,
+    pub(super) intermediate: D,
+    pub(super) output: D,
+    pub(super) output_norm: N,
 }
 
 /// A loaded network.

@@ -81,9 +81,7 @@ impl Permutation {
 
     /// Returns the image of `number`.
     pub(crate) fn forward(&self, number: u64) -> u64 {
-        self.walk(number, |halves| {
-            (0..4).fold(halves, |(left, right), key| (right, left ^ self.round(key, right)))
-        })
+        self.walk(number, |halves| (0..4).fold(halves, |(left, right), key| (right, left ^ self.round(key, right))))
     }
 
     /// Returns the number whose image is `number`.

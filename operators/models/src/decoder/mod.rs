@@ -31,8 +31,8 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
 
-pub(crate) use adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS as ADAPTER_WEIGHTS};
 pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
+pub(crate) use adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS as ADAPTER_WEIGHTS};
 pub use block::Block;
 pub use config::{DecoderConfig, Family, layer_name};
 pub use dropout::Dropout;
@@ -40,6 +40,7 @@ pub use layout::Layout;
 pub use linear::{Linear, LowRank, product};
 pub use ops::log_probabilities;
 pub use rope::{Angles, Rope};
+pub(crate) use rope::{LLAMA3, llama3};
 pub use weights::Tensors;
 pub(crate) use weights::{INDEX, SINGLE};
 

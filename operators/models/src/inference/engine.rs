@@ -1,7 +1,7 @@
 //! Continuous batching: rows join and leave the batch between steps, and common prefixes are read once.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -168,18 +168,10 @@ impl Worker {
     fn run(mut self, jobs: Receiver<Job>) {
         loop {
             if self.rows.is_empty() && self.waiting.is_empty() {
-                match jobs.recv() {
-                    Ok(job) => self.waiting.push(job),
-                    Err(_) => return,
-                }
+                let Ok(job) = jobs.recv() else { return };
+                self.waiting.push(job);
             }
-            loop {
-                match jobs.try_recv() {
-                    Ok(job) => self.waiting.push(job),
-                    Err(TryRecvError::Disconnected) if self.rows.is_empty() && self.waiting.is_empty() => return,
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
-            }
+            self.waiting.extend(jobs.try_iter());
             self.admit();
             self.step();
         }

@@ -7,7 +7,7 @@ use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
 use super::source;
-use crate::decoder::{Decoder, DecoderConfig};
+use crate::decoder::{Adapter, Decoder, DecoderConfig};
 use crate::device::Compute;
 use crate::gguf::{self, Gguf};
 
@@ -36,12 +36,16 @@ impl Files {
         }
     }
 
-    /// Loads the decoder on its device.
-    pub(super) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
-        match self {
-            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype),
-            Self::Gguf(gguf) => gguf.decoder(compute),
+    /// Loads the decoder on its device, with an adapter if there is one.
+    pub(super) fn decoder(&self, adapter: Option<&Path>, compute: &Compute) -> Result<Decoder, OperatorError> {
+        let mut decoder = match self {
+            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype)?,
+            Self::Gguf(gguf) => gguf.decoder(compute)?,
+        };
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, decoder.config(), &compute.device, compute.dtype)?)?;
         }
+        Ok(decoder)
     }
 
     /// Loads the tokenizer of `tokenizer.json`, else of the `.gguf` file.

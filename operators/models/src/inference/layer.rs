@@ -40,7 +40,7 @@ impl<T> Layer<T> {
             let linears: Vec<&Linear> = maps.iter().map(|map| &block.maps[*map]).collect();
             Stack::new(&linears, &take)
         };
-        let head_norms = block.head_norms.as_ref().map(|(queries, keys)| Ok((take(queries)?, take(keys)?)));
+        let head_norms = block.head_norms.as_ref().map(|(queries, keys)| Result::Ok((take(queries)?, take(keys)?)));
         Ok(Self {
             input_norm: take(&block.input_norm)?,
             query_key_value: stack(&[QUERY, KEY, VALUE])?,

@@ -13,7 +13,7 @@ use super::files::Files;
 use super::network::{Network, Piece, Scratch};
 use super::sampling::log_probability;
 use super::slot::Slot;
-use crate::decoder::{Adapter, Decoder, Layout, failed, inference_need, log_probabilities};
+use crate::decoder::{Decoder, Layout, failed, inference_need, log_probabilities};
 use crate::device::Compute;
 
 /// Tokens read at a time.
@@ -70,10 +70,7 @@ impl Scorer {
         let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let need = inference_need(&config, 1, context, compute.dtype.size_in_bytes());
         compute.memory(memory).map_or(Ok(()), |memory| need.check(memory))?;
-        let mut decoder = files.decoder(compute)?;
-        if let Some(adapter) = adapter {
-            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
-        }
+        let decoder = files.decoder(adapter, compute)?;
         let reader = if compute.is_plain() {
             Reader::Loops(Network::new(&decoder).map_err(failed)?)
         } else {

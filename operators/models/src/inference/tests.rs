@@ -9,8 +9,8 @@ use super::engine::{self, JobSender};
 use super::network::{Network, Piece, Scratch};
 use super::slot::Slot;
 use super::*;
-use crate::decoder::Layout;
 use crate::decoder::tests::{decoder, reference};
+use crate::decoder::{Adapter, Layout};
 
 const FAMILIES: [&str; 4] = ["qwen2", "qwen3", "llama", "qwen3_linear"];
 

@@ -12,7 +12,7 @@ use self::weights::{Held, HeldLayer};
 use super::batch::{Batch, PassOutcome, Target, logits_at_once};
 use super::optimizer::Gradients;
 use super::student::Student;
-use crate::decoder::{Angles, Dropout, Layout};
+use crate::decoder::Angles;
 
 /// A student's weights and a batch.
 struct Network<'a> {
@@ -23,7 +23,6 @@ struct Network<'a> {
     norm: Held<'a>,
     head: Held<'a>,
     angles: Angles,
-    dropout: Option<Dropout>,
 }
 
 impl<'a> Network<'a> {
@@ -37,7 +36,6 @@ impl<'a> Network<'a> {
             norm: Held::of(&decoder.norm),
             head: Held::of(decoder.head_weight()),
             angles: decoder.angles(&batch.layout),
-            dropout: batch.layout.dropout,
         }
     }
 
@@ -50,11 +48,11 @@ impl<'a> Network<'a> {
     }
 
     fn layer(&self, number: usize) -> Result<Layer<'_>> {
-        self.layers[number].layer(self.batch.tokens.len(), self.dropout)
+        self.layers[number].layer(self.batch.tokens.len(), self.batch.layout.dropout)
     }
 
     fn place(&self) -> training::Place<'_> {
-        let (config, layout): (_, &Layout) = (self.student.decoder.config(), &self.batch.layout);
+        let (config, layout) = (self.student.decoder.config(), &self.batch.layout);
         let shape = Heads {
             rows: layout.rows,
             columns: layout.columns,

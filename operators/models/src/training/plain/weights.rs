@@ -91,7 +91,8 @@ impl<'a> HeldLayer<'a> {
     pub(super) fn layer(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Layer<'_>> {
         let maps: Vec<Map<'_>> = self.maps.iter().map(|map| map.map(tokens, dropout)).collect::<Result<_>>()?;
         let Ok(maps) = maps.try_into() else { candle_core::bail!("a layer has seven linear maps") };
-        let head_norms = self.head_norms.as_ref().map(|(queries, keys)| Ok((queries.numbers()?, keys.numbers()?)));
+        let head_norms =
+            self.head_norms.as_ref().map(|(queries, keys)| Result::Ok((queries.numbers()?, keys.numbers()?)));
         let head_norms = head_norms.transpose()?;
         let (input_norm, feed_norm) = (self.input_norm.numbers()?, self.feed_norm.numbers()?);
         Ok(Layer { input_norm, feed_norm, head_norms, maps, sizes: self.sizes })
