@@ -55,8 +55,8 @@ impl Heads {
         View::strided(numbers, (row * self.keys + first) * width + head * self.size, (count, self.size), width)
     }
 
-    /// Interleaves heads of `count` × size each: rows × count × heads × size.
-    fn weave(&self, parts: &[Vec<f32>], heads: usize, count: usize) -> Vec<f32> {
+    /// Interleaves the heads in this part of each task's result, `count` × size each: rows × count × heads × size.
+    fn weave<const N: usize>(&self, parts: &[[Vec<f32>; N]], part: usize, heads: usize, count: usize) -> Vec<f32> {
         let width = heads * self.size;
         let mut out = vec![0.0; self.rows * count * width];
         if out.is_empty() {
@@ -64,7 +64,7 @@ impl Heads {
         }
         out.par_chunks_mut(count * width).enumerate().for_each(|(row, out)| {
             let parts = &parts[row * self.shared..(row + 1) * self.shared];
-            let each = parts.iter().flat_map(|part| part.chunks_exact(count * self.size)).enumerate();
+            let each = parts.iter().flat_map(|parts| parts[part].chunks_exact(count * self.size)).enumerate();
             for (head, part) in each {
                 for (token, numbers) in part.chunks_exact(self.size).enumerate() {
                     out[token * width + head * self.size..][..self.size].copy_from_slice(numbers);
@@ -97,26 +97,17 @@ impl Attention<'_> {
     /// Returns rows × columns × heads × size.
     pub fn forward(&self, queries: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
         let given = [queries, keys, values];
-        let parts: Vec<_> = self.shape.tasks().map(|task| self.forward_one(task, given)).collect();
-        self.shape.weave(&parts, self.shape.heads, self.shape.columns)
+        let parts: Vec<_> = self.shape.tasks().map(|task| [self.forward_one(task, given)]).collect();
+        self.shape.weave(&parts, 0, self.shape.heads, self.shape.columns)
     }
 
     /// Returns the gradients of queries, keys and values, given that of [`Self::forward`]'s result.
     pub fn backward(&self, queries: &[f32], keys: &[f32], values: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
         let given = [queries, keys, values, gradient];
         let parts: Vec<[Vec<f32>; 3]> = self.shape.tasks().map(|task| self.backward_one(task, given)).collect();
-        let (mut of_queries, mut of_keys, mut of_values) = (Vec::new(), Vec::new(), Vec::new());
-        for [one, two, three] in parts {
-            of_queries.push(one);
-            of_keys.push(two);
-            of_values.push(three);
-        }
-        let shape = &self.shape;
-        [
-            shape.weave(&of_queries, shape.heads, shape.columns),
-            shape.weave(&of_keys, shape.shared, shape.keys),
-            shape.weave(&of_values, shape.shared, shape.keys),
-        ]
+        let Heads { heads, columns, keys, shared, .. } = self.shape;
+        [(0, heads, columns), (1, shared, keys), (2, shared, keys)]
+            .map(|(part, heads, count)| self.shape.weave(&parts, part, heads, count))
     }
 
     fn blocks(&self, row: usize) -> impl Iterator<Item = Block<'_>> {

@@ -3,7 +3,7 @@
 
 use pulp::Arch;
 
-use crate::vectorized::{exp, fold, sum, sum_of_squares};
+use crate::vectorized::{exp, fold, softmax, sum_of_squares};
 
 /// Root-mean-square norm of each row (Zhang and Sennrich 2019, arXiv:1910.07467).
 pub fn rms_norm(rows: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
@@ -136,18 +136,6 @@ pub fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u
             softmax(&mut row[start..end]);
         }
     });
-}
-
-#[inline(always)]
-fn softmax(row: &mut [f32]) {
-    let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
-    for number in row.iter_mut() {
-        *number = exp(*number - highest);
-    }
-    let whole = 1.0 / sum(row);
-    for number in row.iter_mut() {
-        *number *= whole;
-    }
 }
 
 /// Replaces the gradient of a softmax's result by the gradient of its scores, times `scale`.

@@ -7,9 +7,10 @@ use pulp::Arch;
 const LANES: usize = 16;
 
 /// Activation between the two layers of a feed-forward block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Activation {
     /// x · Φ(x), with the error function (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+    #[default]
     Gelu,
     /// The tanh approximation of x · Φ(x).
     GeluTanh,
@@ -31,16 +32,21 @@ pub fn activate(activation: Activation, numbers: &mut [f32]) {
 pub fn softmax_rows(numbers: &mut [f32], width: usize) {
     Arch::new().dispatch(|| {
         for row in numbers.chunks_exact_mut(width) {
-            let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
-            for number in row.iter_mut() {
-                *number = exp(*number - highest);
-            }
-            let whole = 1.0 / sum(row);
-            for number in row.iter_mut() {
-                *number *= whole;
-            }
+            softmax(row);
         }
     });
+}
+
+#[inline(always)]
+pub(crate) fn softmax(row: &mut [f32]) {
+    let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
+    for number in row.iter_mut() {
+        *number = exp(*number - highest);
+    }
+    let whole = 1.0 / sum(row);
+    for number in row.iter_mut() {
+        *number *= whole;
+    }
 }
 
 /// Adds `more` to `rows`, then applies layer normalisation to each row (as long as `scale`; Ba et al. 2016,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use super::device::{Compute, Precision};
 use super::encoder::{Encoder, Role};
 use super::groups::groups;
 use super::hashing::normalize;
+use super::place::main_branch;
 use super::pooling::Pooling;
 
 /// Files of a model folder.
@@ -32,7 +33,7 @@ pub struct BertParams {
     pub model: String,
     /// Branch, tag or commit of a Hugging Face model. The cache of the Hub's tools records the commit of a branch or tag; the
     /// commit is part of the cache key.
-    #[serde(default = "default_revision")]
+    #[serde(default = "main_branch")]
     pub revision: String,
     /// How the vector of a text is computed from the vectors of its tokens: E5 and MiniLM need `mean`, BGE needs `cls`.
     #[serde(default)]
@@ -55,12 +56,8 @@ pub struct BertParams {
     pub(crate) batch_tokens: usize,
     /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`), which changes the components
     /// of a vector by some thousandths.
-    #[serde(default = "default_dtype")]
+    #[serde(default)]
     pub dtype: Precision,
-}
-
-fn default_revision() -> String {
-    "main".to_owned()
 }
 
 fn default_normalize() -> bool {
@@ -69,10 +66,6 @@ fn default_normalize() -> bool {
 
 fn default_max_length() -> usize {
     512
-}
-
-fn default_dtype() -> Precision {
-    Precision::F32
 }
 
 fn default_batch_tokens() -> usize {
@@ -165,27 +158,13 @@ impl BertEncoder {
         Ok(pooled)
     }
 
-    /// Runs all batches, given with their numbers, on separate threads.
-    fn run_all(&self, tokens: &[Encoding], batches: &[Range<usize>]) -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
-            let (mut done, mut scratch) = (Vec::new(), Scratch::default());
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(batch) = batches.get(number) else { return Ok(done) };
-                done.push((number, self.run(&tokens[batch.clone()], &mut scratch)?));
-            }
-        };
-        let threads = if self.on_gpu() { 1 } else { rayon::current_num_threads() };
-        let workers = threads.min(batches.len());
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            let mut all = Vec::with_capacity(batches.len());
-            for thread in threads {
-                all.extend(thread.join().map_err(|_| OperatorError::engine("an encoding thread panicked"))??);
-            }
-            Ok(all)
-        })
+    /// Runs all batches, and returns their vectors in order.
+    fn run_all(&self, tokens: &[Encoding], batches: &[Range<usize>]) -> Result<Vec<Vec<f32>>, OperatorError> {
+        let run = |scratch: &mut Scratch, batch: &Range<usize>| self.run(&tokens[batch.clone()], scratch);
+        if self.on_gpu() {
+            return batches.iter().map(|batch| run(&mut Scratch::default(), batch)).collect();
+        }
+        batches.par_iter().map_init(Scratch::default, run).collect()
     }
 
     fn on_gpu(&self) -> bool {
@@ -213,9 +192,7 @@ impl Encoder for BertEncoder {
         };
         let texts: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
         let tokens = self.tokenizer.encode_batch_fast(texts, true).map_err(failed)?;
-        let mut found = self.run_all(&tokens, &batches)?;
-        found.sort_by_key(|(batch, _)| *batch);
-        let mut vectors: Vec<f32> = found.into_iter().flat_map(|(_, vectors)| vectors).collect();
+        let mut vectors = self.run_all(&tokens, &batches)?.concat();
         if self.params.normalize {
             vectors.chunks_mut(self.dimensions).for_each(normalize);
         }

@@ -17,8 +17,8 @@ pub(super) struct BertConfig {
     pub(super) max_position_embeddings: usize,
     num_hidden_layers: usize,
     num_attention_heads: usize,
-    #[serde(default)]
-    hidden_act: HiddenAct,
+    #[serde(default, with = "HiddenAct")]
+    hidden_act: Activation,
     #[serde(default = "default_eps")]
     layer_norm_eps: f32,
 }
@@ -27,9 +27,9 @@ fn default_eps() -> f32 {
     1e-12
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Deserialize)]
+#[serde(remote = "Activation")]
 enum HiddenAct {
-    #[default]
     #[serde(rename = "gelu")]
     Gelu,
     #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh", alias = "gelu_fast")]
@@ -62,13 +62,14 @@ pub(super) struct Norm {
     pub(super) shift: Vec<f32>,
 }
 
-pub(super) struct Layer {
-    pub(super) query_key_value: Dense,
-    pub(super) attention_output: Dense,
-    pub(super) attention_norm: Norm,
-    pub(super) intermediate: Dense,
-    pub(super) output: Dense,
-    pub(super) output_norm: Norm,
+/// A layer of linear layers `D` and norms `N`.
+pub(super) struct Layer<D = Dense, N = Norm> {
+    pub(super) query_key_value: D,
+    pub(super) attention_output: D,
+    pub(super) attention_norm: N,
+    pub(super) intermediate: D,
+    pub(super) output: D,
+    pub(super) output_norm: N,
 }
 
 /// A loaded network.
@@ -115,11 +116,7 @@ impl BertNetwork {
             layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_, _>>()?,
             hidden,
             heads: config.num_attention_heads,
-            activation: match config.hidden_act {
-                HiddenAct::Gelu => Activation::Gelu,
-                HiddenAct::GeluTanh => Activation::GeluTanh,
-                HiddenAct::Relu => Activation::Relu,
-            },
+            activation: config.hidden_act,
             eps: config.layer_norm_eps,
         })
     }

@@ -5,7 +5,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, softmax_last_dim};
 use searchmill_kernels::vectorized::Activation;
 
-use super::bert_network::{BertNetwork, Dense, Norm, Text};
+use super::bert_network::{self, BertNetwork, Dense, Norm, Text};
 use super::device::Compute;
 use super::pooling::Pooling;
 
@@ -14,14 +14,7 @@ struct Linear {
     bias: Tensor,
 }
 
-struct Layer {
-    query_key_value: Linear,
-    attention_output: Linear,
-    attention_norm: (Tensor, Tensor),
-    intermediate: Linear,
-    output: Linear,
-    output_norm: (Tensor, Tensor),
-}
+type Layer = bert_network::Layer<Linear, (Tensor, Tensor)>;
 
 /// A network on a device.
 pub(super) struct BertTensors {
@@ -38,7 +31,6 @@ pub(super) struct BertTensors {
 /// Copies numbers to a device.
 struct Loader<'a> {
     compute: &'a Compute,
-    hidden: usize,
 }
 
 impl Loader<'_> {
@@ -69,7 +61,7 @@ impl Linear {
 impl BertTensors {
     /// Copies a network's weights to a device.
     pub(super) fn new(network: &BertNetwork, compute: &Compute) -> Result<Self> {
-        let load = Loader { compute, hidden: network.hidden };
+        let load = Loader { compute };
         let layers = network.layers.iter().map(|layer| {
             Ok(Layer {
                 query_key_value: load.dense(&layer.query_key_value)?,
@@ -81,9 +73,9 @@ impl BertTensors {
             })
         });
         Ok(Self {
-            words: load.rows(&network.words, load.hidden)?,
-            positions: load.rows(&network.positions, load.hidden)?,
-            types: load.rows(&network.types, load.hidden)?,
+            words: load.rows(&network.words, network.hidden)?,
+            positions: load.rows(&network.positions, network.hidden)?,
+            types: load.rows(&network.types, network.hidden)?,
             norm: load.norm(&network.norm)?,
             layers: layers.collect::<Result<_>>()?,
             heads: network.heads,

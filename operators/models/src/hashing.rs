@@ -13,51 +13,24 @@ use super::encoder::{Encoder, Role};
 
 /// Options of the hashing encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct HashingParams {
     /// Length of the vectors. More dimensions, fewer collisions, better recall.
-    #[serde(default = "default_dimensions")]
     pub dimensions: usize,
     /// Language of the text, for stop words and stemming.
-    #[serde(default)]
     pub language: Language,
     /// Length of the character n-grams of each word, with its ends marked (0: whole words only).
-    #[serde(default = "default_ngram")]
     pub ngram: usize,
     /// Weight of a capitalised word (others have weight 1), because names decide most searches. The first word of a query
     /// does not count as a name.
-    #[serde(default = "default_name_weight")]
     pub name_weight: f64,
     /// Total weight of a word's n-grams (the word itself has weight 1).
-    #[serde(default = "default_ngram_weight")]
     pub ngram_weight: f64,
-}
-
-fn default_dimensions() -> usize {
-    768
-}
-
-fn default_ngram() -> usize {
-    4
-}
-
-fn default_name_weight() -> f64 {
-    3.0
-}
-
-fn default_ngram_weight() -> f64 {
-    1.0
 }
 
 impl Default for HashingParams {
     fn default() -> Self {
-        Self {
-            dimensions: default_dimensions(),
-            language: Language::default(),
-            ngram: default_ngram(),
-            name_weight: default_name_weight(),
-            ngram_weight: default_ngram_weight(),
-        }
+        Self { dimensions: 768, language: Language::default(), ngram: 4, name_weight: 3.0, ngram_weight: 1.0 }
     }
 }
 

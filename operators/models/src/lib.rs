@@ -93,8 +93,8 @@ impl EncoderParams {
     /// # Errors
     /// When the model cannot be found, downloaded or copied.
     pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
-        let Self::Bert(params) = self else { return Ok(()) };
-        let from = bert_place(params, &context.resolve("")).open(BERT, context)?.path;
+        let Some(place) = self.place(&context.resolve("")) else { return Ok(()) };
+        let from = place.open(BERT, context)?.path;
         std::fs::create_dir_all(folder)?;
         for file in bert::FILES {
             std::fs::copy(from.join(file), folder.join(file))?;
@@ -114,10 +114,7 @@ impl EncoderParams {
     /// Returns the files outside the pipeline that the encoder reads; relative paths start at `directory`.
     #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
-        match self {
-            Self::Hashing(_) => Vec::new(),
-            Self::Bert(params) => bert_place(params, directory).sources(BERT),
-        }
+        self.place(directory).map_or_else(Vec::new, |place| place.sources(BERT))
     }
 
     /// Resolves the revision of a repository to a commit.
@@ -125,9 +122,14 @@ impl EncoderParams {
     /// # Errors
     /// When the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
+    }
+
+    /// Returns the location of the model, if there is one.
+    fn place(&self, directory: &Path) -> Option<ModelPlace> {
         match self {
-            Self::Hashing(_) => Ok(()),
-            Self::Bert(params) => bert_place(params, &context.resolve("")).fetch(context),
+            Self::Hashing(_) => None,
+            Self::Bert(params) => Some(bert_place(params, directory)),
         }
     }
 }

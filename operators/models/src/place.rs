@@ -8,6 +8,11 @@ use searchmill_engine::operator::{Context, OperatorError, Source};
 
 use super::gguf;
 
+/// The revision of a repository unless another one is given.
+pub(crate) fn main_branch() -> String {
+    "main".to_owned()
+}
+
 /// Location of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPlace {
@@ -34,19 +39,15 @@ impl ModelPlace {
     /// Resolves a model's name: a `.gguf` file by its extension; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or because
     /// it exists; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
     pub(crate) fn of(model: &str, revision: &str, directory: &Path) -> Self {
-        if HubModel::is_meant(model) {
-            let named = if model.contains('@') { model.to_owned() } else { format!("{model}@{revision}") };
-            return HubModel::parse(&named).map_or_else(|| Self::Folder(model.to_owned()), Self::Hub);
-        }
-        if gguf::is_meant(model) {
-            return Self::Gguf(model.to_owned());
-        }
-        let is_path = model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1;
-        if is_path || directory.join(model).exists() {
-            return Self::Folder(model.to_owned());
-        }
-        let named = HubModel::parse(&format!("hf://{model}@{revision}"));
-        named.map_or_else(|| Self::Folder(model.to_owned()), Self::Hub)
+        let is_path = || model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1;
+        let named = match model {
+            _ if HubModel::is_meant(model) && model.contains('@') => model.to_owned(),
+            _ if HubModel::is_meant(model) => format!("{model}@{revision}"),
+            _ if gguf::is_meant(model) => return Self::Gguf(model.to_owned()),
+            _ if is_path() || directory.join(model).exists() => return Self::Folder(model.to_owned()),
+            _ => format!("hf://{model}@{revision}"),
+        };
+        HubModel::parse(&named).map_or_else(|| Self::Folder(model.to_owned()), Self::Hub)
     }
 
     /// Returns the sources that identify the model.

@@ -3,7 +3,7 @@
 use candle_core::{DType, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
 
-use crate::decoder::{Decoder, DecoderConfig, Tensors};
+use crate::decoder::{Decoder, DecoderConfig, Tensors, failed};
 use crate::device::Compute;
 
 pub use crate::inference::throughput::{Generation, generation};
@@ -13,10 +13,6 @@ pub use crate::training::throughput::{Tuned, tuning};
 pub struct Drawn {
     pub config: DecoderConfig,
     pub decoder: Decoder,
-}
-
-pub fn failed(error: candle_core::Error) -> OperatorError {
-    OperatorError::machine(format!("the model failed: {error}"))
 }
 
 impl Drawn {

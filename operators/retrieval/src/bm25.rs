@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arrow::array::RecordBatch;
+use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 use searchmill_schemas::text_column;
@@ -238,9 +239,8 @@ impl Bm25Index {
         let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
         Ok(Self { analyzers, field, segments, statistics, known })
     }
-}
 
-impl Retriever for Bm25Index {
+    /// Returns at most `pool` rows, best first, ties by row number.
     fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
         let terms = self.analyzers.terms(query);
         let query = TermQuery::new(&terms, self.field, &self.known, &self.segments, &self.statistics);
@@ -253,6 +253,12 @@ impl Retriever for Bm25Index {
         rows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
         rows.truncate(pool);
         Ok(rows)
+    }
+}
+
+impl Retriever for Bm25Index {
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+        queries.par_iter().map(|query| self.search(query, pool)).collect()
     }
 }
 

@@ -13,18 +13,11 @@ use arrow::array::RecordBatch;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{text_column, text_value};
 
+use super::Found;
+
 const RECORDS: &str = "chunks.bin";
 const OFFSETS: &str = "chunks.offsets";
 const NO_TITLE: u32 = u32::MAX;
-
-/// A chunk as stored in an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoredChunk {
-    pub chunk_id: String,
-    pub document_id: String,
-    pub title: Option<String>,
-    pub contents: String,
-}
 
 /// Writes chunks in row order.
 pub(crate) struct ChunkWriter {
@@ -96,16 +89,16 @@ impl ChunkStore {
 
     /// Returns the stored record of a row. Equal records are equal chunks.
     pub(crate) fn record(&self, row: u32) -> Result<Vec<u8>, OperatorError> {
-        let mut bounds = [0u8; 16];
-        self.offsets.read_exact_at(&mut bounds, u64::from(row) * 8)?;
-        let (start, end) = (little_endian(&bounds[..8]), little_endian(&bounds[8..]));
+        let mut bounds = [[0u8; 8]; 2];
+        self.offsets.read_exact_at(bounds.as_flattened_mut(), u64::from(row) * 8)?;
+        let [start, end] = bounds.map(u64::from_le_bytes);
         let length = end.checked_sub(start).ok_or_else(damaged)?;
         let mut record = vec![0; usize::try_from(length).map_err(|_| damaged())?];
         self.records.read_exact_at(&mut record, start)?;
         Ok(record)
     }
 
-    pub(crate) fn chunk(&self, row: u32) -> Result<StoredChunk, OperatorError> {
+    pub(crate) fn chunk(&self, row: u32) -> Result<Found, OperatorError> {
         decode(&self.record(row)?)
     }
 
@@ -116,10 +109,13 @@ impl ChunkStore {
 }
 
 fn open_file(path: &Path) -> Result<File, OperatorError> {
-    File::open(path).map_err(|error| {
-        OperatorError::data(format!("this folder is not a search index: {}: {error}", path.display()))
-            .with_help("use the output of an `index` node")
-    })
+    File::open(path).map_err(|error| no_index(path, &error))
+}
+
+/// Returns the error for a folder whose file cannot be read.
+pub(crate) fn no_index(path: &Path, error: &std::io::Error) -> OperatorError {
+    OperatorError::data(format!("this folder is not a search index: {}: {error}", path.display()))
+        .with_help("use the output of an `index` node")
 }
 
 fn same_bytes(left: &File, right: &File) -> Result<bool, OperatorError> {
@@ -141,28 +137,24 @@ fn same_bytes(left: &File, right: &File) -> Result<bool, OperatorError> {
     }
 }
 
-fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
 fn damaged() -> OperatorError {
     OperatorError::data("the chunks of this index are damaged").with_help("rerun the `index` node with --force")
 }
 
-/// Decodes a record into its fields.
-pub(crate) fn decode(mut record: &[u8]) -> Result<StoredChunk, OperatorError> {
+/// Decodes a record into its fields, without score and sources.
+pub(crate) fn decode(mut record: &[u8]) -> Result<Found, OperatorError> {
     let chunk_id = take_text(&mut record)?.ok_or_else(damaged)?;
     let document_id = take_text(&mut record)?.ok_or_else(damaged)?;
     let title = take_text(&mut record)?;
     let mut contents = String::with_capacity(record.len());
     record.read_to_string(&mut contents).map_err(|_| damaged())?;
-    Ok(StoredChunk { chunk_id, document_id, title, contents })
+    Ok(Found { chunk_id, document_id, title, contents, score: 0.0, sources: Vec::new() })
 }
 
 fn take_text(record: &mut &[u8]) -> Result<Option<String>, OperatorError> {
-    let (length, rest) = record.split_at_checked(4).ok_or_else(damaged)?;
+    let (length, rest) = record.split_first_chunk().ok_or_else(damaged)?;
     *record = rest;
-    let length = little_endian(length) as u32;
+    let length = u32::from_le_bytes(*length);
     if length == NO_TITLE {
         return Ok(None);
     }

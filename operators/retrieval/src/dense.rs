@@ -22,52 +22,31 @@ const WINDOW: usize = 2048;
 
 /// Options of a dense index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct DenseParams {
     /// The encoder of texts: `hashing` (no weights) or `bert: {model: …}`.
-    #[serde(default, deserialize_with = "named_or_tagged")]
+    #[serde(deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub encoder: EncoderParams,
     /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, …. `PQ48`
     /// means `PQ48np`: without `np`, Faiss trains for minutes for an optimisation that is not used here.
-    #[serde(default = "default_factory")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub factory: String,
     /// The similarity measure.
-    #[serde(default)]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub metric: Metric,
     /// Cells of an `IVF…` index searched per query. More cells are slower and find more.
-    #[serde(default = "default_nprobe")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) nprobe: u32,
     /// Candidates of an `HNSW…` index per search. More candidates are slower and find more.
-    #[serde(default = "default_ef_search")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) ef_search: u32,
 }
 
-fn default_factory() -> String {
-    "Flat".to_owned()
-}
-
-fn default_nprobe() -> u32 {
-    16
-}
-
-fn default_ef_search() -> u32 {
-    64
-}
-
 impl Default for DenseParams {
     fn default() -> Self {
-        Self {
-            encoder: EncoderParams::default(),
-            factory: default_factory(),
-            metric: Metric::default(),
-            nprobe: default_nprobe(),
-            ef_search: default_ef_search(),
-        }
+        let (encoder, metric) = (EncoderParams::default(), Metric::default());
+        Self { encoder, factory: "Flat".to_owned(), metric, nprobe: 16, ef_search: 64 }
     }
 }
 
@@ -170,10 +149,6 @@ impl DenseIndex {
 }
 
 impl Retriever for DenseIndex {
-    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
-        Ok(self.search_batch(&[query], pool)?.pop().unwrap_or_default())
-    }
-
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         let dimensions = self.encoder.dimensions();
         let vectors = self.encoder.encode(queries, Role::Query)?;

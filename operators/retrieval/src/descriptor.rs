@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Retriever;
 use super::bm25::{self, Bm25Index, Bm25Params};
-use super::chunk_store::ChunkWriter;
+use super::chunk_store::{ChunkWriter, no_index};
 use super::dense::{self, DenseIndex, DenseParams};
 
 const FILE: &str = "index.json";
@@ -27,31 +27,29 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    fn dense(&self) -> Option<&DenseParams> {
+        match self {
+            Self::Bm25(_) => None,
+            Self::Dense(params) => Some(params),
+        }
+    }
+
     /// Validates the params; `path` is their position below `with:`.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
-        match self {
-            Self::Bm25(_) => Vec::new(),
-            Self::Dense(params) => params.check(&format!("{path}.dense")),
-        }
+        self.dense().map_or_else(Vec::new, |params| params.check(&format!("{path}.dense")))
     }
 
     /// Returns where the index can be rebuilt and searched with equal bytes.
     #[must_use]
     pub fn repeatability(&self) -> Repeatability {
-        match self {
-            Self::Bm25(_) => Repeatability::Everywhere,
-            Self::Dense(params) => params.repeatability(),
-        }
+        self.dense().map_or(Repeatability::Everywhere, DenseParams::repeatability)
     }
 
     /// Returns the external files that it reads.
     #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
-        match self {
-            Self::Bm25(_) => Vec::new(),
-            Self::Dense(params) => params.encoder.sources(directory),
-        }
+        self.dense().map_or_else(Vec::new, |params| params.encoder.sources(directory))
     }
 
     /// Resolves its sources if they are unknown.
@@ -59,16 +57,13 @@ impl IndexKind {
     /// # Errors
     /// Fails if the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
-        match self {
-            Self::Bm25(_) => Ok(()),
-            Self::Dense(params) => params.encoder.fetch(context),
-        }
+        self.dense().map_or(Ok(()), |params| params.encoder.fetch(context))
     }
 
     /// Whether a model computes its vectors.
     #[must_use]
     pub fn has_model(&self) -> bool {
-        matches!(self, Self::Dense(params) if matches!(params.encoder, EncoderParams::Bert(_)))
+        self.dense().is_some_and(|params| matches!(params.encoder, EncoderParams::Bert(_)))
     }
 
     /// Returns the kind's name, as in [`searchmill_schemas::HitSource::index`].
@@ -94,10 +89,7 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     pub(crate) fn read(folder: &Path) -> Result<Self, OperatorError> {
         let path = folder.join(FILE);
-        let text = std::fs::read(&path).map_err(|error| {
-            OperatorError::data(format!("this folder is not a search index: {}: {error}", path.display()))
-                .with_help("use the output of an `index` node")
-        })?;
+        let text = std::fs::read(&path).map_err(|error| no_index(&path, &error))?;
         let found: Self = serde_json::from_slice(&text)
             .map_err(|error| OperatorError::data(format!("{} cannot be read: {error}", path.display())))?;
         if found.format != FORMAT {

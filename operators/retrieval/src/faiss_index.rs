@@ -200,33 +200,32 @@ impl FaissIndex {
         }
         let mut found = match &self.kind {
             Kind::Flat => return self.stored(self.inner.inner_ptr()).search(queries, k, metric),
-            Kind::Cells { quantizer } => self.search_cells(&self.stored(*quantizer), queries, k, metric)?,
-            Kind::Graph => self.search_in_groups(queries, k, group_size(queries.len() / dimensions))?,
-            Kind::Other => self.search_in_groups(queries, k, 1)?,
+            Kind::Cells { quantizer } => {
+                // The cells of all queries are determined exactly; Faiss searches those cells.
+                let quantizer = self.stored(*quantizer);
+                let cells = quantizer.search(queries, self.probes().min(quantizer.vectors.count()), metric)?;
+                self.search_in_groups(queries, k, group_size(cells.len()), Some(&cells))?
+            }
+            Kind::Graph => self.search_in_groups(queries, k, group_size(queries.len() / dimensions), None)?,
+            Kind::Other => self.search_in_groups(queries, k, 1, None)?,
         };
         found.par_iter_mut().for_each(|found| sort(found, metric));
         Ok(found)
     }
 
-    /// Searches with Faiss, in groups of queries.
-    fn search_in_groups(&self, queries: &[f32], k: usize, group: usize) -> Result<Vec<Neighbours>, OperatorError> {
-        let groups = queries.par_chunks(group * self.dimensions()).map(|queries| self.raw(queries, k, None));
-        Ok(groups.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-    }
-
-    /// Determines the cells of all queries exactly, then lets Faiss search those cells.
-    fn search_cells(
+    /// Searches with Faiss, in groups of queries, restricted to the given cells of each query if any.
+    fn search_in_groups(
         &self,
-        quantizer: &Stored<'_>,
         queries: &[f32],
         k: usize,
-        metric: Metric,
+        group: usize,
+        cells: Option<&[Neighbours]>,
     ) -> Result<Vec<Neighbours>, OperatorError> {
-        let (dimensions, probes) = (self.dimensions(), self.probes().min(quantizer.vectors.count()));
-        let cells = quantizer.search(queries, probes, metric)?;
-        let group = group_size(cells.len());
-        let groups = queries.par_chunks(group * dimensions).zip(cells.par_chunks(group));
-        let found = groups.map(|(queries, cells)| self.raw(queries, k, Some(cells)));
+        let one = |(number, queries): (usize, &[f32])| {
+            let count = queries.len() / self.dimensions();
+            self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
+        };
+        let found = queries.par_chunks(group * self.dimensions()).enumerate().map(one);
         Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 

@@ -113,12 +113,6 @@ pub struct Row {
 
 /// An index that can be searched. Results do not depend on how queries are batched or on the number of threads.
 pub(crate) trait Retriever: Send + Sync {
-    /// Returns at most `pool` rows, best first, ties by row number.
-    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError>;
-
-    /// Searches many queries together, with equal results.
-    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
-        use rayon::prelude::*;
-        queries.par_iter().map(|query| self.search(query, pool)).collect()
-    }
+    /// Returns at most `pool` rows for each query, best first, ties by row number.
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError>;
 }

@@ -82,7 +82,7 @@ impl Passages<'_> {
 }
 
 fn read(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|number| f32::from_le_bytes([number[0], number[1], number[2], number[3]])).collect()
+    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use searchmill_engine::operator::{Context, OperatorError, TreeInput};
 use searchmill_schemas::HitSource;
 
-use super::chunk_store::{ChunkStore, StoredChunk, decode};
+use super::chunk_store::{ChunkStore, decode};
 use super::descriptor::Descriptor;
 use super::fuse::{Fused, Ranked, fuse};
 use super::{Found, Fusion, Retriever, Row, SearchSettings};
@@ -13,6 +13,8 @@ struct OpenIndex {
     name: String,
     retriever: Box<dyn Retriever>,
     chunks: ChunkStore,
+    /// Content digest of the chunks, empty if unknown.
+    digest: String,
 }
 
 /// Opened indexes with search settings, for any number of threads. A query always has the same result, alone or in a
@@ -34,16 +36,17 @@ impl Search {
     /// Fails if a folder is not an index, or the fusion does not fit the number of indexes.
     pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
         check_fusion(&settings.fusion, trees.len())?;
-        let mut indexes = Vec::with_capacity(trees.len());
-        let mut digests = Vec::new();
-        for (place, tree) in trees.iter().enumerate() {
+        let indexes = trees.iter().enumerate().map(|(place, tree)| {
             let descriptor = Descriptor::read(&tree.path)?;
-            let retriever = descriptor.open(&tree.path, context)?;
-            let chunks = ChunkStore::open(&tree.path)?;
-            indexes.push(OpenIndex { name: format!("{}:{place}", descriptor.kind.name()), retriever, chunks });
-            digests.push(descriptor.chunks);
-        }
-        let shared = same_chunks(&indexes, &digests)?;
+            Ok(OpenIndex {
+                name: format!("{}:{place}", descriptor.kind.name()),
+                retriever: descriptor.open(&tree.path, context)?,
+                chunks: ChunkStore::open(&tree.path)?,
+                digest: descriptor.chunks,
+            })
+        });
+        let indexes = indexes.collect::<Result<Vec<_>, OperatorError>>()?;
+        let shared = same_chunks(&indexes)?;
         Ok(Self { indexes, shared, settings: settings.clone() })
     }
 
@@ -88,20 +91,13 @@ impl Search {
         fused.into_iter().map(|f| Ok(self.found(decode(&f.key)?, &f))).collect()
     }
 
-    fn found<K>(&self, chunk: StoredChunk, fused: &Fused<K>) -> Found {
+    fn found<K>(&self, chunk: Found, fused: &Fused<K>) -> Found {
         let sources = fused.places.iter().map(|place| HitSource {
             index: self.indexes[place.list].name.clone(),
             rank: place.rank as i32,
             score: place.score,
         });
-        Found {
-            chunk_id: chunk.chunk_id,
-            document_id: chunk.document_id,
-            title: chunk.title,
-            contents: chunk.contents,
-            score: fused.score,
-            sources: sources.collect(),
-        }
+        Found { score: fused.score, sources: sources.collect(), ..chunk }
     }
 }
 
@@ -127,10 +123,10 @@ fn check_fusion(fusion: &Fusion, indexes: usize) -> Result<(), OperatorError> {
     }
 }
 
-fn same_chunks(indexes: &[OpenIndex], digests: &[String]) -> Result<bool, OperatorError> {
+fn same_chunks(indexes: &[OpenIndex]) -> Result<bool, OperatorError> {
     let Some((first, rest)) = indexes.split_first() else { return Ok(true) };
-    for (index, digest) in rest.iter().zip(&digests[1..]) {
-        let known = !digest.is_empty() && *digest == digests[0];
+    for index in rest {
+        let known = !index.digest.is_empty() && index.digest == first.digest;
         if !known && !first.chunks.same_as(&index.chunks)? {
             return Ok(false);
         }

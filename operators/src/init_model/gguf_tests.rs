@@ -10,7 +10,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use searchmill_engine::operator::entry;
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input};
-use searchmill_models::decoder::{Decoder, DecoderConfig, Layout};
+use searchmill_models::decoder::{Decoder, DecoderConfig, Family, Layout};
 use searchmill_models::device::Compute;
 use searchmill_models::gguf::{Gguf, file_name};
 use searchmill_models::inference::{Message, ModelSource, Scorer};
@@ -99,9 +99,9 @@ impl Made {
     fn tensors(&self, kind: GgmlDType) -> Vec<(String, QTensor)> {
         let config = self.decoder.config();
         let named = self.decoder.parameters().into_iter().map(|(name, tensor)| {
-            let heads = match serde_json::to_value(config).unwrap()["model_type"].as_str() {
-                Some("llama") if name.contains("q_proj") => Some(config.num_attention_heads),
-                Some("llama") if name.contains("k_proj") => Some(config.key_value_heads()),
+            let heads = match config.model_type {
+                Family::Llama if name.contains("q_proj") => Some(config.num_attention_heads),
+                Family::Llama if name.contains("k_proj") => Some(config.key_value_heads()),
                 _ => None,
             };
             let tensor = heads.map_or(tensor.clone(), |heads| neighbours(&tensor, heads));
@@ -141,7 +141,7 @@ fn neighbours(tensor: &Tensor, heads: usize) -> Tensor {
 
 fn logits(decoder: &Decoder) -> Vec<f32> {
     let tokens = Tensor::new(&[[5_u32, 200, 17, 9, 250, 41]], &Device::Cpu).unwrap();
-    let hidden = decoder.hidden(&tokens, &Layout::whole(1, 6), None).unwrap();
+    let hidden = decoder.hidden(&tokens, &Layout::whole(1, 6)).unwrap();
     decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 

@@ -51,7 +51,7 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let text = tokenizer.encode(format!("{prompt}<answer>Answer {row}"), false).unwrap();
     let (ids, count) = (text.get_ids(), text.get_ids().len());
     let input = Tensor::from_slice(ids, (1, count), &Device::Cpu).unwrap();
-    let logits = decoder.logits(&decoder.hidden(&input, &Layout::whole(1, count), None).unwrap()).unwrap();
+    let logits = decoder.logits(&decoder.hidden(&input, &Layout::whole(1, count)).unwrap()).unwrap();
     let logits = logits.squeeze(0).unwrap().narrow(0, count - 9, 8).unwrap();
     let expected = log_probabilities(&logits, &ids[count - 8..]).unwrap().to_vec1::<f32>().unwrap();
     let found = tokens(column("logprob_tokens").as_list::<i32>(), row);

@@ -257,7 +257,7 @@ fn loops_and_tensors_agree() {
         for pass in pack(&lengths, 700).iter().take(2) {
             let sft = Sft { context_weight: 0.25 };
             let mut batch = Batch::new(pass, &examples, &sft);
-            batch.layout = batch.layout.training(searchmill_models::decoder::Dropout { seed: 5 });
+            batch.layout.dropout = Some(searchmill_models::decoder::Dropout { seed: 5 });
             batch.scale = 1e-3;
             let (mut loops, mut tensors) = (Gradients::new(), Gradients::new());
             let found = step::pass(&student, &batch, false, &mut loops).unwrap();
@@ -329,7 +329,7 @@ fn an_adapter_changes_the_model_as_its_merged_form_does() {
     let other = Decoder::load(&merged.trees["model"], &Device::Cpu, DType::F32).unwrap();
     let tokens = candle_core::Tensor::new(&[[5_u32, 200, 17, 9]], &Device::Cpu).unwrap();
     let logits = |model: &Decoder| {
-        let hidden = model.hidden(&tokens, &searchmill_models::decoder::Layout::whole(1, 4), None).unwrap();
+        let hidden = model.hidden(&tokens, &searchmill_models::decoder::Layout::whole(1, 4)).unwrap();
         model.logits(&hidden).unwrap()
     };
     let apart = |one: &Decoder, two: &Decoder| {

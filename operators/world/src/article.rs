@@ -8,7 +8,7 @@ use super::entity::{Entity, Kind};
 use super::fact::Fact;
 use super::layout::{Subject, World, purpose};
 use super::lexicon::{BACKGROUND, DIGEST, ENDINGS, colour, near_misses, openings, titles};
-use super::phrase::{article, capitalised, fill};
+use super::phrase::{article, capitalised, fill, fill_by};
 use super::relation::Relation;
 
 const PAPERS: [&str; 8] = ["Courier", "Gazette", "Herald", "Observer", "Chronicle", "Post", "Mercury", "Review"];
@@ -170,21 +170,8 @@ impl<'a> Teller<'a> {
     }
 
     fn say(&mut self, template: &str, draws: &mut Draws) {
-        let sentence = self.filled(template, draws);
+        let sentence = fill_by(template, |key| self.word(key, draws).into());
         self.append(&capitalised(&sentence));
-    }
-
-    fn filled(&mut self, template: &str, draws: &mut Draws) -> String {
-        let mut rest = template;
-        let mut text = String::with_capacity(template.len() + 48);
-        while let Some((before, after)) = rest.split_once('{') {
-            let (key, tail) = after.split_once('}').unwrap_or((after, ""));
-            text.push_str(before);
-            text.push_str(&self.word(key, draws));
-            rest = tail;
-        }
-        text.push_str(rest);
-        text
     }
 
     fn word(&mut self, key: &str, draws: &mut Draws) -> String {
@@ -192,8 +179,8 @@ impl<'a> Teller<'a> {
             "s" | "They" | "they" | "their" => {
                 let word = match key {
                     "s" => self.name.clone(),
-                    "their" => self.possessive(),
-                    _ => self.pronoun(),
+                    "their" => self.pronoun(["its", "her", "his"], "'s"),
+                    _ => self.pronoun(["it", "she", "he"], ""),
                 };
                 self.in_focus = true;
                 word
@@ -222,10 +209,6 @@ impl<'a> Teller<'a> {
         self.world.name(entity)
     }
 
-    fn is_woman(&self) -> bool {
-        self.world.is_woman(self.entity.index)
-    }
-
     /// The name used where a pronoun would be ambiguous: the family name for a person, else the full name.
     fn short_name(&self) -> String {
         match self.entity.kind {
@@ -235,19 +218,12 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn pronoun(&self) -> String {
+    /// Returns the pronoun for a thing, a woman or a man, or the short name with an ending where it would be ambiguous.
+    fn pronoun(&self, [thing, woman, man]: [&str; 3], ending: &str) -> String {
         match (self.in_focus, self.entity.kind == Kind::Person) {
-            (false, _) => self.short_name(),
-            (true, false) => "it".to_owned(),
-            (true, true) => if self.is_woman() { "she" } else { "he" }.to_owned(),
-        }
-    }
-
-    fn possessive(&self) -> String {
-        match (self.in_focus, self.entity.kind == Kind::Person) {
-            (false, _) => format!("{}'s", self.short_name()),
-            (true, false) => "its".to_owned(),
-            (true, true) => if self.is_woman() { "her" } else { "his" }.to_owned(),
+            (false, _) => self.short_name() + ending,
+            (true, false) => thing.to_owned(),
+            (true, true) => if self.world.is_woman(self.entity.index) { woman } else { man }.to_owned(),
         }
     }
 }

@@ -79,33 +79,21 @@ impl Permutation {
         mix(half.wrapping_add(self.keys[key])) & ((1 << self.half) - 1)
     }
 
-    fn split(&self, number: u64) -> (u64, u64) {
-        (number >> self.half, number & ((1 << self.half) - 1))
-    }
-
     /// Returns the image of `number`.
     pub(crate) fn forward(&self, number: u64) -> u64 {
-        let mut number = number;
-        loop {
-            let (mut left, mut right) = self.split(number);
-            for key in 0..4 {
-                (left, right) = (right, left ^ self.round(key, right));
-            }
-            number = (left << self.half) | right;
-            if number < self.size {
-                return number;
-            }
-        }
+        self.walk(number, |halves| (0..4).fold(halves, |(left, right), key| (right, left ^ self.round(key, right))))
     }
 
     /// Returns the number whose image is `number`.
     pub(crate) fn inverse(&self, number: u64) -> u64 {
-        let mut number = number;
+        self.walk(number, |halves| {
+            (0..4).rev().fold(halves, |(left, right), key| (right ^ self.round(key, left), left))
+        })
+    }
+
+    fn walk(&self, mut number: u64, rounds: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
         loop {
-            let (mut left, mut right) = self.split(number);
-            for key in (0..4).rev() {
-                (left, right) = (right ^ self.round(key, left), left);
-            }
+            let (left, right) = rounds((number >> self.half, number & ((1 << self.half) - 1)));
             number = (left << self.half) | right;
             if number < self.size {
                 return number;

@@ -1,16 +1,23 @@
 //! Fills templates and adjusts words.
 
+use std::borrow::Cow;
+
 /// Replaces each `{key}` in `template` by its text. Unknown keys stay unchanged.
 pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    fill_by(template, |key| match values.iter().find(|(name, _)| *name == key) {
+        Some((_, value)) => (*value).into(),
+        None => format!("{{{key}}}").into(),
+    })
+}
+
+/// Replaces each `{key}` in `template` by the word for it.
+pub(crate) fn fill_by<'a>(template: &str, mut word: impl FnMut(&str) -> Cow<'a, str>) -> String {
     let mut text = String::with_capacity(template.len() + 48);
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
-        text.push_str(before);
         let (key, tail) = after.split_once('}').unwrap_or((after, ""));
-        match values.iter().find(|(name, _)| *name == key) {
-            Some((_, value)) => text.push_str(value),
-            None => text.extend(["{", key, "}"]),
-        }
+        text.push_str(before);
+        text.push_str(&word(key));
         rest = tail;
     }
     text.push_str(rest);

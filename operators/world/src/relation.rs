@@ -4,6 +4,8 @@
 //! Sentences use `{s}` (subject), `{o}` (object), `{y}` and `{z}` (years), and `{a}`, `{form}`, `{part}` and
 //! `{released}` (of a work: novel, written, published). `noun` and `ask` use `{s}` and `{verb}`.
 
+use serde::Serialize;
+
 use super::entity::Kind;
 
 /// The type of a relation's object.
@@ -14,42 +16,6 @@ pub(crate) enum Object {
     Year,
     Count,
     Industry,
-}
-
-/// A functional relation: a subject has at most one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Relation {
-    BirthPlace,
-    BirthDate,
-    School,
-    Mentor,
-    FirstEmployer,
-    Employer,
-    Founder,
-    Founded,
-    Headquarters,
-    Employees,
-    Industry,
-    Partner,
-    ChiefExecutive,
-    Province,
-    Population,
-    Mayor,
-    Twin,
-    Charter,
-    Capital,
-    Area,
-    SchoolCity,
-    SchoolFounded,
-    Patron,
-    Students,
-    Creator,
-    Release,
-    Rights,
-    Setting,
-    Sponsor,
-    Ceremony,
-    Winner,
 }
 
 /// How a relation is stated and asked for.
@@ -71,56 +37,9 @@ pub(crate) struct Spec {
 }
 
 impl Relation {
-    /// All relations.
-    pub(crate) const ALL: [Self; 31] = [
-        Self::BirthPlace,
-        Self::BirthDate,
-        Self::School,
-        Self::Mentor,
-        Self::FirstEmployer,
-        Self::Employer,
-        Self::Founder,
-        Self::Founded,
-        Self::Headquarters,
-        Self::Employees,
-        Self::Industry,
-        Self::Partner,
-        Self::ChiefExecutive,
-        Self::Province,
-        Self::Population,
-        Self::Mayor,
-        Self::Twin,
-        Self::Charter,
-        Self::Capital,
-        Self::Area,
-        Self::SchoolCity,
-        Self::SchoolFounded,
-        Self::Patron,
-        Self::Students,
-        Self::Creator,
-        Self::Release,
-        Self::Rights,
-        Self::Setting,
-        Self::Sponsor,
-        Self::Ceremony,
-        Self::Winner,
-    ];
-
     /// Returns how the relation is stated and asked for.
     pub(crate) fn spec(self) -> &'static Spec {
         &SPECS[self as usize]
-    }
-
-    /// Returns the name in snake case.
-    pub(crate) fn name(self) -> String {
-        let mut name = String::new();
-        for letter in format!("{self:?}").chars() {
-            if letter.is_uppercase() && !name.is_empty() {
-                name.push('_');
-            }
-            name.push(letter.to_ascii_lowercase());
-        }
-        name
     }
 
     /// Returns the relations of a kind.
@@ -134,383 +53,151 @@ impl Relation {
     }
 }
 
-const fn spec(
-    subject: Kind,
-    aspect: u64,
-    object: Object,
-    withholdable: bool,
-    sentences: [&'static str; 3],
-    noun: &'static str,
-    ask: &'static str,
-) -> Spec {
-    Spec { subject, aspect, object, withholdable, sentences, noun, ask }
+/// Makes [`Relation`], its list and its table of the lines `name = (subject, aspect, object, withholdable): [sentences]
+/// noun, ask`.
+macro_rules! relations {
+    ($($name:ident = ($subject:ident, $aspect:literal, $object:expr, $withholdable:literal):
+        $sentences:tt $noun:literal, $ask:literal;)*) => {
+        /// A functional relation: a subject has at most one object.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub(crate) enum Relation {
+            $($name,)*
+        }
+
+        impl Relation {
+            /// All relations.
+            pub(crate) const ALL: [Self; SPECS.len()] = [$(Self::$name,)*];
+        }
+
+        const SPECS: &[Spec] = &[$(Spec {
+            subject: Kind::$subject,
+            aspect: $aspect,
+            object: $object,
+            withholdable: $withholdable,
+            sentences: $sentences,
+            noun: $noun,
+            ask: $ask,
+        },)*];
+    };
 }
 
-const SPECS: [Spec; 31] = [
-    spec(
-        Kind::Person,
-        0,
-        Object::Entity(Kind::City),
-        true,
-        ["{s} was born in {o}.", "{s} is a native of {o}.", "It was in {o} that {s} was born."],
-        "the birthplace of {s}",
-        "In which city was {s} born?",
-    ),
-    spec(
-        Kind::Person,
-        0,
-        Object::Date,
-        true,
-        [
-            "The date of birth of {s} is recorded as {o}.",
-            "{s} was born on {o}.",
-            "Official records give {o} as the date of birth of {s}.",
-        ],
-        "",
-        "On which date was {s} born?",
-    ),
-    spec(
-        Kind::Person,
-        1,
-        Object::Entity(Kind::School),
-        true,
-        ["{s} studied at {o}.", "{s} is a graduate of {o}.", "{s} took a degree at {o}."],
-        "the alma mater of {s}",
-        "At which school did {s} study?",
-    ),
-    spec(
-        Kind::Person,
-        1,
-        Object::Entity(Kind::Person),
-        true,
-        [
-            "{s} names {o} as the mentor who mattered most.",
-            "The mentor of {s} was {o}.",
-            "{s} learned the craft from a mentor, {o}.",
-        ],
-        "the mentor of {s}",
-        "Who was the mentor of {s}?",
-    ),
-    spec(
-        Kind::Person,
-        2,
-        Object::Entity(Kind::Company),
-        false,
-        [
-            "{s} worked for {o} from {y} to {z}.",
-            "From {y} to {z}, {s} was on the staff of {o}.",
-            "{s} spent the years from {y} to {z} at {o}.",
-        ],
-        "",
-        "",
-    ),
-    spec(
-        Kind::Person,
-        2,
-        Object::Entity(Kind::Company),
-        false,
-        [
-            "{s} has worked for {o} since {y}.",
-            "Since {y}, {s} has been on the payroll of {o}.",
-            "{s} moved to {o} in {y} and works there to this day.",
-        ],
-        "the present employer of {s}",
-        "Which company does {s} work for today?",
-    ),
-    spec(
-        Kind::Company,
-        0,
-        Object::Entity(Kind::Person),
-        true,
-        ["{s} was founded by {o}.", "It was {o} who founded {s}.", "The founder of {s} is {o}."],
-        "the founder of {s}",
-        "Who founded {s}?",
-    ),
-    spec(
-        Kind::Company,
-        0,
-        Object::Year,
-        true,
-        [
-            "{s} was founded in {o}.",
-            "{s} opened for business in {o}, the year of its foundation.",
-            "The foundation of {s} dates from {o}.",
-        ],
-        "",
-        "In which year was {s} founded?",
-    ),
-    spec(
-        Kind::Company,
-        1,
-        Object::Entity(Kind::City),
-        true,
-        [
-            "{s} has its headquarters in {o}.",
-            "The headquarters of {s} stand in {o}.",
-            "{s} is run from its headquarters in {o}.",
-        ],
-        "the headquarters city of {s}",
-        "In which city does {s} have its headquarters?",
-    ),
-    spec(
-        Kind::Company,
-        1,
-        Object::Count,
-        true,
-        [
-            "{s} employs {o} people.",
-            "The workforce of {s} numbers {o} people.",
-            "At the last count, {s} had {o} employees.",
-        ],
-        "",
-        "How many people does {s} employ?",
-    ),
-    spec(
-        Kind::Company,
-        1,
-        Object::Industry,
-        true,
-        ["{s} makes its money in {o}.", "{s} belongs to the {o} industry.", "The business of {s} is {o}."],
-        "",
-        "",
-    ),
-    spec(
-        Kind::Company,
-        2,
-        Object::Entity(Kind::Company),
-        false,
-        [
-            "{s} merged its research arm with that of {o} in {y}.",
-            "In {y}, {s} and {o} merged their research arms.",
-            "The research arm of {s} has been merged with that of {o} since {y}.",
-        ],
-        "the research partner of {s}",
-        "Which company merged its research arm with that of {s}?",
-    ),
-    spec(
-        Kind::Company,
-        2,
-        Object::Entity(Kind::Person),
-        false,
-        [
-            "The chief executive of {s} is {o}.",
-            "{s} is led by its chief executive, {o}.",
-            "{o} is the chief executive of {s}.",
-        ],
-        "the chief executive of {s}",
-        "Who is the chief executive of {s}?",
-    ),
-    spec(
-        Kind::City,
-        0,
-        Object::Entity(Kind::Province),
-        false,
-        [
-            "{s} lies in the province of {o}.",
-            "{s} belongs to the province of {o}.",
-            "{s} is a city in the province of {o}.",
-        ],
-        "the home province of {s}",
-        "In which province does {s} lie?",
-    ),
-    spec(
-        Kind::City,
-        0,
-        Object::Count,
-        true,
-        [
-            "{s} has {o} inhabitants.",
-            "The last census counted {o} inhabitants in {s}.",
-            "{s} is home to {o} inhabitants.",
-        ],
-        "",
-        "How many inhabitants does {s} have?",
-    ),
-    spec(
-        Kind::City,
-        1,
-        Object::Entity(Kind::Person),
-        false,
-        ["The mayor of {s} is {o}.", "{o} is the mayor of {s}.", "{s} is governed by its mayor, {o}."],
-        "the mayor of {s}",
-        "Who is the mayor of {s}?",
-    ),
-    spec(
-        Kind::City,
-        1,
-        Object::Entity(Kind::City),
-        false,
-        ["{s} is twinned with {o}.", "The twin city of {s} is {o}.", "{s} and {o} are twin cities."],
-        "the twin city of {s}",
-        "Which city is twinned with {s}?",
-    ),
-    spec(
-        Kind::City,
-        1,
-        Object::Year,
-        true,
-        [
-            "{s} received its city charter in {o}.",
-            "The city charter of {s} was granted in {o}.",
-            "{s} has held a city charter since {o}.",
-        ],
-        "",
-        "In which year did {s} receive its city charter?",
-    ),
-    spec(
-        Kind::Province,
-        0,
-        Object::Entity(Kind::City),
-        false,
-        ["The capital of {s} is {o}.", "{s} is governed from its capital, {o}.", "{o} is the capital of {s}."],
-        "the capital of {s}",
-        "Which city is the capital of {s}?",
-    ),
-    spec(
-        Kind::Province,
-        0,
-        Object::Count,
-        true,
-        [
-            "{s} covers {o} square kilometres.",
-            "The area of {s} is {o} square kilometres.",
-            "{s} extends over {o} square kilometres.",
-        ],
-        "",
-        "How many square kilometres does {s} cover?",
-    ),
-    spec(
-        Kind::School,
-        0,
-        Object::Entity(Kind::City),
-        true,
-        ["{s} has its campus in {o}.", "The campus of {s} is in {o}.", "{s} teaches at a single campus, in {o}."],
-        "the campus city of {s}",
-        "In which city does {s} have its campus?",
-    ),
-    spec(
-        Kind::School,
-        0,
-        Object::Year,
-        true,
-        [
-            "{s} was established in {o}.",
-            "{s} was established by charter in {o}.",
-            "{s} has taught since {o}, when it was established.",
-        ],
-        "",
-        "In which year was {s} established?",
-    ),
-    spec(
-        Kind::School,
-        1,
-        Object::Entity(Kind::Person),
-        false,
-        [
-            "The honorary patron of {s} is {o}.",
-            "{s} chose {o} as its honorary patron.",
-            "{o} is the honorary patron of {s}.",
-        ],
-        "the honorary patron of {s}",
-        "Who is the honorary patron of {s}?",
-    ),
-    spec(
-        Kind::School,
-        1,
-        Object::Count,
-        true,
-        ["{s} has {o} students.", "There are {o} students at {s}.", "{s} enrols {o} students."],
-        "",
-        "How many students does {s} have?",
-    ),
-    spec(
-        Kind::Work,
-        0,
-        Object::Entity(Kind::Person),
-        false,
-        [
-            "The {form} {s} was {part} by {o}.",
-            "{s}, {a} {form}, was {part} by {o}.",
-            "It was {o} who {verb} the {form} {s}.",
-        ],
-        "the person who {verb} {s}",
-        "Who {verb} {s}?",
-    ),
-    spec(
-        Kind::Work,
-        0,
-        Object::Year,
-        true,
-        [
-            "{s} was {released} in {o}.",
-            "The {form} {s} was {released} in {o}.",
-            "{s} dates from {o}, when it was {released}.",
-        ],
-        "",
-        "In which year was {s} {released}?",
-    ),
-    spec(
-        Kind::Work,
-        1,
-        Object::Entity(Kind::Company),
-        true,
-        [
-            "The rights to {s} are held by {o}.",
-            "{o} holds the rights to {s}.",
-            "The rights to the {form} {s} belong to {o}.",
-        ],
-        "the company that holds the rights to {s}",
-        "Which company holds the rights to {s}?",
-    ),
-    spec(
-        Kind::Work,
-        1,
-        Object::Entity(Kind::City),
-        true,
-        [
-            "{s} takes most of its inspiration from the city of {o}.",
-            "The city of {o} is the inspiration behind {s}.",
-            "The {form} {s} was inspired by the city of {o}.",
-        ],
-        "the city that inspired {s}",
-        "Which city inspired {s}?",
-    ),
-    spec(
-        Kind::Award,
-        0,
-        Object::Entity(Kind::Company),
-        true,
-        ["The {s} is sponsored by {o}.", "The sponsor of the {s} is {o}.", "{o} sponsors the {s}."],
-        "the sponsor of {s}",
-        "Which company sponsors {s}?",
-    ),
-    spec(
-        Kind::Award,
-        0,
-        Object::Entity(Kind::City),
-        true,
-        [
-            "The {s} is presented in {o}.",
-            "The {s} is handed over at a ceremony in {o}.",
-            "{o} hosts the ceremony of the {s}.",
-        ],
-        "the host city of {s}",
-        "Which city hosts the ceremony of {s}?",
-    ),
-    spec(
-        Kind::Award,
-        1,
-        Object::Entity(Kind::Work),
-        false,
-        [
-            "The {form} {o} won the {s} in {y}.",
-            "In {y} the {s} went to the {form} {o}.",
-            "The jury gave the {s} of {y} to the {form} {o}.",
-        ],
-        "the winner of {s}",
-        "Which work won {s}?",
-    ),
-];
+relations! {
+    BirthPlace = (Person, 0, Object::Entity(Kind::City), true):
+        ["{s} was born in {o}.", "{s} is a native of {o}.", "It was in {o} that {s} was born."]
+        "the birthplace of {s}", "In which city was {s} born?";
+    BirthDate = (Person, 0, Object::Date, true):
+        ["The date of birth of {s} is recorded as {o}.", "{s} was born on {o}.",
+         "Official records give {o} as the date of birth of {s}."]
+        "", "On which date was {s} born?";
+    School = (Person, 1, Object::Entity(Kind::School), true):
+        ["{s} studied at {o}.", "{s} is a graduate of {o}.", "{s} took a degree at {o}."]
+        "the alma mater of {s}", "At which school did {s} study?";
+    Mentor = (Person, 1, Object::Entity(Kind::Person), true):
+        ["{s} names {o} as the mentor who mattered most.", "The mentor of {s} was {o}.",
+         "{s} learned the craft from a mentor, {o}."]
+        "the mentor of {s}", "Who was the mentor of {s}?";
+    FirstEmployer = (Person, 2, Object::Entity(Kind::Company), false):
+        ["{s} worked for {o} from {y} to {z}.", "From {y} to {z}, {s} was on the staff of {o}.",
+         "{s} spent the years from {y} to {z} at {o}."]
+        "", "";
+    Employer = (Person, 2, Object::Entity(Kind::Company), false):
+        ["{s} has worked for {o} since {y}.", "Since {y}, {s} has been on the payroll of {o}.",
+         "{s} moved to {o} in {y} and works there to this day."]
+        "the present employer of {s}", "Which company does {s} work for today?";
+    Founder = (Company, 0, Object::Entity(Kind::Person), true):
+        ["{s} was founded by {o}.", "It was {o} who founded {s}.", "The founder of {s} is {o}."]
+        "the founder of {s}", "Who founded {s}?";
+    Founded = (Company, 0, Object::Year, true):
+        ["{s} was founded in {o}.", "{s} opened for business in {o}, the year of its foundation.",
+         "The foundation of {s} dates from {o}."]
+        "", "In which year was {s} founded?";
+    Headquarters = (Company, 1, Object::Entity(Kind::City), true):
+        ["{s} has its headquarters in {o}.", "The headquarters of {s} stand in {o}.",
+         "{s} is run from its headquarters in {o}."]
+        "the headquarters city of {s}", "In which city does {s} have its headquarters?";
+    Employees = (Company, 1, Object::Count, true):
+        ["{s} employs {o} people.", "The workforce of {s} numbers {o} people.",
+         "At the last count, {s} had {o} employees."]
+        "", "How many people does {s} employ?";
+    Industry = (Company, 1, Object::Industry, true):
+        ["{s} makes its money in {o}.", "{s} belongs to the {o} industry.", "The business of {s} is {o}."]
+        "", "";
+    Partner = (Company, 2, Object::Entity(Kind::Company), false):
+        ["{s} merged its research arm with that of {o} in {y}.", "In {y}, {s} and {o} merged their research arms.",
+         "The research arm of {s} has been merged with that of {o} since {y}."]
+        "the research partner of {s}", "Which company merged its research arm with that of {s}?";
+    ChiefExecutive = (Company, 2, Object::Entity(Kind::Person), false):
+        ["The chief executive of {s} is {o}.", "{s} is led by its chief executive, {o}.",
+         "{o} is the chief executive of {s}."]
+        "the chief executive of {s}", "Who is the chief executive of {s}?";
+    Province = (City, 0, Object::Entity(Kind::Province), false):
+        ["{s} lies in the province of {o}.", "{s} belongs to the province of {o}.",
+         "{s} is a city in the province of {o}."]
+        "the home province of {s}", "In which province does {s} lie?";
+    Population = (City, 0, Object::Count, true):
+        ["{s} has {o} inhabitants.", "The last census counted {o} inhabitants in {s}.",
+         "{s} is home to {o} inhabitants."]
+        "", "How many inhabitants does {s} have?";
+    Mayor = (City, 1, Object::Entity(Kind::Person), false):
+        ["The mayor of {s} is {o}.", "{o} is the mayor of {s}.", "{s} is governed by its mayor, {o}."]
+        "the mayor of {s}", "Who is the mayor of {s}?";
+    Twin = (City, 1, Object::Entity(Kind::City), false):
+        ["{s} is twinned with {o}.", "The twin city of {s} is {o}.", "{s} and {o} are twin cities."]
+        "the twin city of {s}", "Which city is twinned with {s}?";
+    Charter = (City, 1, Object::Year, true):
+        ["{s} received its city charter in {o}.", "The city charter of {s} was granted in {o}.",
+         "{s} has held a city charter since {o}."]
+        "", "In which year did {s} receive its city charter?";
+    Capital = (Province, 0, Object::Entity(Kind::City), false):
+        ["The capital of {s} is {o}.", "{s} is governed from its capital, {o}.", "{o} is the capital of {s}."]
+        "the capital of {s}", "Which city is the capital of {s}?";
+    Area = (Province, 0, Object::Count, true):
+        ["{s} covers {o} square kilometres.", "The area of {s} is {o} square kilometres.",
+         "{s} extends over {o} square kilometres."]
+        "", "How many square kilometres does {s} cover?";
+    SchoolCity = (School, 0, Object::Entity(Kind::City), true):
+        ["{s} has its campus in {o}.", "The campus of {s} is in {o}.", "{s} teaches at a single campus, in {o}."]
+        "the campus city of {s}", "In which city does {s} have its campus?";
+    SchoolFounded = (School, 0, Object::Year, true):
+        ["{s} was established in {o}.", "{s} was established by charter in {o}.",
+         "{s} has taught since {o}, when it was established."]
+        "", "In which year was {s} established?";
+    Patron = (School, 1, Object::Entity(Kind::Person), false):
+        ["The honorary patron of {s} is {o}.", "{s} chose {o} as its honorary patron.",
+         "{o} is the honorary patron of {s}."]
+        "the honorary patron of {s}", "Who is the honorary patron of {s}?";
+    Students = (School, 1, Object::Count, true):
+        ["{s} has {o} students.", "There are {o} students at {s}.", "{s} enrols {o} students."]
+        "", "How many students does {s} have?";
+    Creator = (Work, 0, Object::Entity(Kind::Person), false):
+        ["The {form} {s} was {part} by {o}.", "{s}, {a} {form}, was {part} by {o}.",
+         "It was {o} who {verb} the {form} {s}."]
+        "the person who {verb} {s}", "Who {verb} {s}?";
+    Release = (Work, 0, Object::Year, true):
+        ["{s} was {released} in {o}.", "The {form} {s} was {released} in {o}.",
+         "{s} dates from {o}, when it was {released}."]
+        "", "In which year was {s} {released}?";
+    Rights = (Work, 1, Object::Entity(Kind::Company), true):
+        ["The rights to {s} are held by {o}.", "{o} holds the rights to {s}.",
+         "The rights to the {form} {s} belong to {o}."]
+        "the company that holds the rights to {s}", "Which company holds the rights to {s}?";
+    Setting = (Work, 1, Object::Entity(Kind::City), true):
+        ["{s} takes most of its inspiration from the city of {o}.", "The city of {o} is the inspiration behind {s}.",
+         "The {form} {s} was inspired by the city of {o}."]
+        "the city that inspired {s}", "Which city inspired {s}?";
+    Sponsor = (Award, 0, Object::Entity(Kind::Company), true):
+        ["The {s} is sponsored by {o}.", "The sponsor of the {s} is {o}.", "{o} sponsors the {s}."]
+        "the sponsor of {s}", "Which company sponsors {s}?";
+    Ceremony = (Award, 0, Object::Entity(Kind::City), true):
+        ["The {s} is presented in {o}.", "The {s} is handed over at a ceremony in {o}.",
+         "{o} hosts the ceremony of the {s}."]
+        "the host city of {s}", "Which city hosts the ceremony of {s}?";
+    Winner = (Award, 1, Object::Entity(Kind::Work), false):
+        ["The {form} {o} won the {s} in {y}.", "In {y} the {s} went to the {form} {o}.",
+         "The jury gave the {s} of {y} to the {form} {o}."]
+        "the winner of {s}", "Which work won {s}?";
+}
 
 #[cfg(test)]
 mod tests {

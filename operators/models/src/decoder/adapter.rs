@@ -36,7 +36,7 @@ pub struct AdapterConfig {
 
 impl AdapterConfig {
     /// Creates the configuration of a new adapter of these modules (`q_proj`, …).
-    pub fn new(rank: usize, alpha: f64, dropout: f64, targets: &[&str], base: Option<String>) -> Self {
+    pub fn new(rank: usize, alpha: f64, dropout: f64, targets: &[&str]) -> Self {
         let rest = [
             ("bias", serde_json::json!("none")),
             ("task_type", serde_json::json!("CAUSAL_LM")),
@@ -50,7 +50,7 @@ impl AdapterConfig {
             lora_alpha: alpha,
             lora_dropout: dropout,
             use_rslora: false,
-            base_model_name_or_path: base,
+            base_model_name_or_path: None,
             target_modules: targets.iter().map(|name| (*name).to_owned()).collect(),
             rest: rest.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }

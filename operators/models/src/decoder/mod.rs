@@ -1,38 +1,24 @@
 //! Decoders on candle: Qwen2, Qwen2.5, Qwen3 and Llama, for training and for scoring, on any device.
 //!
-//! All families share one network and its blocks ([`block`]); a file per family describes the differences. All
-//! operations are differentiable ([`ops`], [`attention`]), rows may be padded or packed ([`layout`]), and logits cover
-//! all positions. [`crate::inference`] generates text with the same weights.
+//! All families share one network and its blocks ([`block`]); [`config`] describes the differences. All operations are
+//! differentiable ([`ops`], [`tensor_attention`]), rows may be packed ([`layout`]), and logits cover all positions.
+//! [`crate::inference`] generates text with the same weights. In f32 on the CPU, the loops of `searchmill_kernels` take
+//! the weights and compute in place of this network.
 //!
-//! candle's fast softmax, norms and rope lose the gradient silently. Custom operations replace them where weights are
-//! learnt: with a backward pass in f32 on the CPU, and composed of tensor operations elsewhere. candle's fast kernels
-//! serve generation and encoders on devices, which learn nothing.
+//! candle's fast softmax, norms and rope lose the gradient silently. Operations composed of others replace them where
+//! weights are learnt. candle's fast kernels serve generation and encoders on devices, which learn nothing.
 //!
-//! A token sees a range of keys. One pair of numbers per token therefore describes padding on either side, packing and
-//! caches. Attention never holds all scores: on the CPU and elsewhere (`tensor_attention`, `made`) it works block by
-//! block and has its own backward pass.
-#![cfg_attr(
-    not(test),
-    allow(
-        dead_code,
-        reason = "the tensor path with a cache is for devices other than the CPU; tests compare it with transformers"
-    )
-)]
+//! A token sees a range of keys. One pair of numbers per token therefore describes padding and packing. Attention never
+//! holds all scores (`tensor_attention`, `made`): it works block by block and has its own backward pass.
 
 mod adapter;
-mod attention;
 mod block;
-mod cache;
 mod config;
 mod dropout;
-mod family;
 mod layout;
 mod linear;
-mod llama;
 mod made;
 mod ops;
-mod qwen2;
-mod qwen3;
 mod rope;
 mod tensor_attention;
 mod weights;
@@ -46,29 +32,28 @@ use candle_core::{DType, Device, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
 
 pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
+pub(crate) use adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS as ADAPTER_WEIGHTS};
 pub use block::Block;
-pub use cache::KvCache;
-pub use config::{DecoderConfig, layer_name};
+pub use config::{DecoderConfig, Family, layer_name};
 pub use dropout::Dropout;
-pub use family::Family;
 pub use layout::Layout;
-#[cfg(test)]
-pub use layout::Side;
 pub use linear::{Linear, LowRank, product};
 pub use ops::log_probabilities;
 pub use rope::{Angles, Rope};
+pub(crate) use rope::{LLAMA3, llama3};
 pub use weights::Tensors;
+pub(crate) use weights::{INDEX, SINGLE};
 
 /// A decoder with its weights.
 #[derive(Clone)]
 pub struct Decoder {
     config: Arc<DecoderConfig>,
-    embedding: Tensor,
-    blocks: Vec<Block>,
-    norm: Tensor,
-    /// `None`: tied to the embedding.
-    head: Option<Linear>,
-    rope: Arc<Rope>,
+    pub(crate) embedding: Tensor,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) norm: Tensor,
+    /// Weight of the output layer. `None`: tied to the embedding.
+    head: Option<Tensor>,
+    pub(crate) rope: Arc<Rope>,
     /// Precision of the computation; the weights may be more precise.
     dtype: DType,
 }
@@ -111,7 +96,8 @@ impl MemoryNeed {
     }
 }
 
-fn failed(error: candle_core::Error) -> OperatorError {
+/// Returns the error of a failed computation.
+pub fn failed(error: candle_core::Error) -> OperatorError {
     OperatorError::machine(format!("the model failed: {error}"))
 }
 
@@ -155,7 +141,7 @@ impl Decoder {
         let missing = || OperatorError::engine("a checked tensor is missing");
         let embedding = take("model.embed_tokens.weight").ok_or_else(missing)?;
         let norm = take("model.norm.weight").ok_or_else(missing)?;
-        let head = take("lm_head.weight").map(|weight| Linear { weight, bias: None, adapter: None });
+        let head = take("lm_head.weight");
         let layers = 0..config.num_hidden_layers;
         let blocks =
             layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
@@ -173,40 +159,19 @@ impl Decoder {
         &self.config
     }
 
-    pub fn blocks(&self) -> &[Block] {
-        &self.blocks
-    }
-
-    pub fn embedding(&self) -> &Tensor {
-        &self.embedding
-    }
-
-    pub fn norm(&self) -> &Tensor {
-        &self.norm
-    }
-
     /// Returns the weight of the output layer (vocabulary × dimensions), which may be tied to the embedding.
     pub(crate) fn head_weight(&self) -> &Tensor {
-        self.head.as_ref().map_or(&self.embedding, |head| &head.weight)
+        self.head.as_ref().unwrap_or(&self.embedding)
     }
 
-    pub fn rope(&self) -> &Arc<Rope> {
-        &self.rope
-    }
-
-    /// Computes the last layer's vectors: rows × columns tokens (u32) to rows × columns × dimensions. With a cache, the tokens
-    /// see its content and are added to it.
+    /// Computes the last layer's vectors: rows × columns tokens (u32) to rows × columns × dimensions.
     ///
     /// # Errors
-    /// When a token is not in the vocabulary, the cache is full, or the device fails.
-    pub fn hidden(&self, tokens: &Tensor, layout: &Layout, mut cache: Option<&mut KvCache>) -> Computed<Tensor> {
-        let mut hidden = self.embed(tokens)?;
-        let angles = self.angles(layout);
-        for layer in 0..self.blocks.len() {
-            hidden = self.layer(layer, &hidden, layout, &angles, cache.as_deref_mut())?;
-        }
-        if let Some(cache) = cache {
-            cache.advance(layout);
+    /// When a token is not in the vocabulary, or the device fails.
+    pub fn hidden(&self, tokens: &Tensor, layout: &Layout) -> Computed<Tensor> {
+        let (mut hidden, angles) = (self.embed(tokens)?, self.angles(layout));
+        for block in &self.blocks {
+            hidden = block.forward(&hidden, layout, &angles)?;
         }
         self.finish(&hidden)
     }
@@ -220,20 +185,8 @@ impl Decoder {
     }
 
     /// Returns the rotary angles of a layout, needed by every layer.
-    pub fn angles(&self, layout: &Layout) -> Arc<Angles> {
-        Arc::new(self.rope.angles(&layout.positions))
-    }
-
-    /// Computes a layer.
-    pub fn layer(
-        &self,
-        layer: usize,
-        hidden: &Tensor,
-        layout: &Layout,
-        angles: &Arc<Angles>,
-        cache: Option<&mut KvCache>,
-    ) -> Computed<Tensor> {
-        self.blocks[layer].forward(hidden, layout, angles, cache)
+    pub fn angles(&self, layout: &Layout) -> Angles {
+        self.rope.angles(&layout.positions)
     }
 
     /// Applies the final norm: the last step of [`Self::hidden`].
@@ -245,14 +198,19 @@ impl Decoder {
     pub fn logits(&self, hidden: &Tensor) -> Computed<Tensor> {
         let mut shape = hidden.dims().to_vec();
         let flat = hidden.reshape(((), self.config.hidden_size))?;
-        let logits = match &self.head {
-            Some(head) => head.forward(&flat, None)?,
-            None => linear::product(&flat, &self.embedding)?,
-        };
+        let logits = product(&flat, self.head_weight())?;
         if let Some(last) = shape.last_mut() {
             *last = self.config.vocab_size;
         }
         logits.reshape(shape)
+    }
+
+    /// Returns the linear maps of all blocks with their full names (`model.layers.0.self_attn.q_proj`).
+    fn modules(&self) -> impl Iterator<Item = (String, &Linear)> {
+        self.blocks.iter().enumerate().flat_map(move |(layer, block)| {
+            let names = self.config.projections().into_iter().map(move |(name, ..)| layer_name(layer, name));
+            names.zip(&block.maps)
+        })
     }
 
     /// Returns the weights by their names in a checkpoint: tied embeddings once, no adapters.
@@ -260,10 +218,13 @@ impl Decoder {
         let mut all = Tensors::new();
         all.insert("model.embed_tokens.weight".to_owned(), self.embedding.clone());
         all.insert("model.norm.weight".to_owned(), self.norm.clone());
-        all.extend(self.head.as_ref().map(|head| ("lm_head.weight".to_owned(), head.weight.clone())));
+        all.extend(self.head.as_ref().map(|head| ("lm_head.weight".to_owned(), head.clone())));
         for (layer, block) in self.blocks.iter().enumerate() {
-            let weights = block.weights().into_iter();
-            all.extend(weights.map(|(name, tensor)| (config::layer_name(layer, &name), tensor.clone())));
+            all.extend(block.norms().map(|(name, weight)| (layer_name(layer, name), weight.clone())));
+        }
+        for (module, linear) in self.modules() {
+            all.extend(linear.bias.as_ref().map(|bias| (format!("{module}.bias"), bias.clone())));
+            all.insert(format!("{module}.weight"), linear.weight.clone());
         }
         all
     }
@@ -274,26 +235,10 @@ impl Decoder {
     /// When the device fails.
     pub(crate) fn merged_parameters(&self) -> Computed<Tensors> {
         let mut all = self.parameters();
-        for (layer, block) in self.blocks.iter().enumerate() {
-            for (name, linear) in block.linears() {
-                all.insert(config::layer_name(layer, &format!("{name}.weight")), linear.merged()?);
-            }
+        for (module, linear) in self.modules() {
+            all.insert(format!("{module}.weight"), linear.merged()?);
         }
         Ok(all)
-    }
-
-    /// Returns the weights of the attached adapter, by PEFT's names.
-    pub(crate) fn adapter_parameters(&self) -> Tensors {
-        let mut all = Tensors::new();
-        for (layer, block) in self.blocks.iter().enumerate() {
-            for (name, linear) in block.linears() {
-                let Some(adapter) = &linear.adapter else { continue };
-                let module = config::layer_name(layer, name);
-                all.insert(adapter_tensor_name(&module, "lora_A"), adapter.a.clone());
-                all.insert(adapter_tensor_name(&module, "lora_B"), adapter.b.clone());
-            }
-        }
-        all
     }
 
     /// Attaches an adapter, whose tensors may be variables.
@@ -318,7 +263,8 @@ impl Decoder {
 
     fn module_mut(&mut self, module: &str) -> Option<&mut Linear> {
         let (layer, name) = module.strip_prefix("model.layers.")?.split_once('.')?;
-        self.blocks.get_mut(layer.parse::<usize>().ok()?)?.linear_mut(name)
+        let place = self.config.projections().iter().position(|(known, ..)| *known == name)?;
+        self.blocks.get_mut(layer.parse::<usize>().ok()?)?.maps.get_mut(place)
     }
 }
 

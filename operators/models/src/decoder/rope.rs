@@ -82,17 +82,22 @@ fn scaled(plain: &[f64], scaling: &RopeScaling, config: &DecoderConfig, size: us
     let factor = scaling.factor.unwrap_or(1.0);
     match scaling.rope_type.as_str() {
         "linear" => (plain.iter().map(|frequency| frequency / factor).collect(), 1.0),
-        "llama3" => (plain.iter().map(|frequency| llama3(*frequency, factor, scaling)).collect(), 1.0),
+        "llama3" => {
+            let given = [scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_max_position_embeddings];
+            let given = std::array::from_fn(|place| given[place].unwrap_or(LLAMA3[place]));
+            (plain.iter().map(|frequency| llama3(*frequency, factor, given)).collect(), 1.0)
+        }
         "yarn" => yarn(plain, factor, scaling, config, size),
         _ => (plain.to_vec(), 1.0),
     }
 }
 
+/// Parameters of Llama 3.1's scaling besides the factor: `low_freq_factor`, `high_freq_factor` and
+/// `original_max_position_embeddings`.
+pub(crate) const LLAMA3: [f64; 3] = [1.0, 4.0, 8192.0];
+
 /// Llama 3.1's scaling: long waves are stretched, short ones are kept, and those between are interpolated.
-fn llama3(frequency: f64, factor: f64, scaling: &RopeScaling) -> f64 {
-    let low = scaling.low_freq_factor.unwrap_or(1.0);
-    let high = scaling.high_freq_factor.unwrap_or(4.0);
-    let original = scaling.original_max_position_embeddings.unwrap_or(8192.0);
+pub(crate) fn llama3(frequency: f64, factor: f64, [low, high, original]: [f64; 3]) -> f64 {
     let wavelength = 2.0 * PI / frequency;
     if wavelength < original / high {
         return frequency;

@@ -10,12 +10,13 @@ use super::made::Made;
 /// Scores held in memory at a time.
 const SCORES: usize = 1 << 27;
 
-/// Like [`super::attention::attend`].
+/// Computes the attention of queries (rows × columns × heads × size) to keys and values (rows × keys × key heads × size),
+/// grouped-query (Ainslie et al. 2023, arXiv:2305.13245). Returns rows × columns × heads × size.
 pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &Layout) -> Result<Tensor> {
     attend_in_blocks(queries, keys, values, layout, SCORES)
 }
 
-pub(super) fn attend_in_blocks(
+fn attend_in_blocks(
     queries: &Tensor,
     keys: &Tensor,
     values: &Tensor,
@@ -35,7 +36,7 @@ pub(super) fn attend_in_blocks(
 }
 
 /// Shape of an attention.
-pub(super) fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
+fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
     let (rows, columns, heads, size) = queries.dims4()?;
     let (_, keys, shared, _) = keys.dims4()?;
     Ok(Heads { rows, columns, heads, size, keys, shared })
@@ -217,5 +218,49 @@ impl CustomOp3 for Attended {
         let given = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
         let [of_queries, of_keys, of_values] = self.attention.backward(&given, &gradient.detach())?;
         Ok((Some(of_queries), Some(of_keys), Some(of_values)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{Device, Var};
+    use searchmill_kernels::attention::Attention;
+
+    use super::*;
+
+    fn random(shape: (usize, usize, usize, usize), seed: u32) -> Var {
+        let count = shape.0 * shape.1 * shape.2 * shape.3;
+        let numbers: Vec<f32> =
+            (0..count as u32).map(|n| ((n.wrapping_mul(2_654_435_761) ^ seed) % 2000) as f32 / 1000.0 - 1.0).collect();
+        Var::from_tensor(&Tensor::from_vec(numbers, shape, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    fn numbers(tensor: &Tensor) -> Vec<f32> {
+        tensor.flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    fn close(one: &[f32], other: &Tensor) {
+        let other = numbers(other);
+        assert_eq!(one.len(), other.len());
+        let difference = one.iter().zip(&other).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(difference < 2e-5, "{difference}");
+    }
+
+    /// The loops and the tensor operations (in blocks of queries) agree, including gradients.
+    #[test]
+    fn both_ways_agree() {
+        let (queries, keys, values) = (random((2, 150, 4, 8), 1), random((2, 150, 2, 8), 2), random((2, 150, 2, 8), 3));
+        let weight = random((2, 150, 4, 8), 4);
+        let [q, k, v, w] = [&queries, &keys, &values, &weight].map(|var| numbers(var));
+        let segments: Vec<u32> = (0..300).map(|n| n / 40 + 1).collect();
+        for layout in [Layout::packed(&segments, 150), Layout::whole(2, 150)] {
+            let loops = Attention { spans: &layout.spans, shape: heads_of(&queries, &keys).unwrap() };
+            let tensors = attend_in_blocks(&queries, &keys, &values, &layout, 70_000).unwrap();
+            close(&loops.forward(&q, &k, &v), &tensors);
+            let gradients = (tensors * weight.as_tensor()).unwrap().sum_all().unwrap().backward().unwrap();
+            for (loops, var) in loops.backward(&q, &k, &v, &w).iter().zip([&queries, &keys, &values]) {
+                close(loops, gradients.get(var).unwrap());
+            }
+        }
     }
 }

@@ -4,15 +4,10 @@ use searchmill_engine::operator::OperatorError;
 use serde_json::{Map, Value, json};
 
 use super::file::Gguf;
-use crate::decoder::DecoderConfig;
+use crate::decoder::{DecoderConfig, LLAMA3, llama3};
 
 /// Supported architectures, by llama.cpp's names.
 const KNOWN: [&str; 3] = ["llama", "qwen2", "qwen3"];
-
-/// Parameters of Llama 3.1's rope scaling, besides the factor.
-const LOW: f64 = 1.0;
-const HIGH: f64 = 4.0;
-const ORIGINAL: f64 = 8192.0;
 
 pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
     let architecture = gguf.architecture.as_str();
@@ -81,7 +76,7 @@ fn ends(gguf: &Gguf) -> Result<Vec<usize>, OperatorError> {
 fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
     let key = |name: &str| format!("{}.rope.scaling.{name}", gguf.architecture);
     if gguf.content.tensor_infos.contains_key("rope_freqs.weight") {
-        return llama3(gguf).map(Some);
+        return restored(gguf).map(Some);
     }
     let kind = gguf.text(&key("type"))?.unwrap_or("none");
     if kind == "none" {
@@ -96,21 +91,14 @@ fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
 
 /// Restores Llama 3's scaling from the factors per frequency that llama.cpp writes. The scaling's factor is the highest of
 /// them; the others are checked against it.
-fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
+fn restored(gguf: &Gguf) -> Result<Value, OperatorError> {
     let factors = super::weights::numbers(gguf, "rope_freqs.weight")?;
     let base = gguf.number(&format!("{}.rope.freq_base", gguf.architecture))?.unwrap_or(10_000.0);
     let highest = factors.iter().copied().fold(1.0_f32, f32::max);
     let factor = f64::from(highest);
     for (place, found) in factors.iter().enumerate() {
-        let wave = 2.0 * std::f64::consts::PI * base.powf(place as f64 / factors.len() as f64);
-        let wanted = if wave < ORIGINAL / HIGH {
-            1.0
-        } else if wave > ORIGINAL / LOW {
-            factor
-        } else {
-            let smooth = (ORIGINAL / wave - LOW) / (HIGH - LOW);
-            1.0 / ((1.0 - smooth) / factor + smooth)
-        };
+        let frequency = base.powf(-(place as f64) / factors.len() as f64);
+        let wanted = frequency / llama3(frequency, factor, LLAMA3);
         if (f64::from(*found) - wanted).abs() > 1e-3 * wanted {
             let message = format!(
                 "`rope_freqs.weight` has {found} at index {place}; Llama 3's scaling by {factor} gives {wanted:.4}"
@@ -118,6 +106,7 @@ fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
             return Err(gguf.broken(message).with_help("only Llama 3's rope scaling is supported"));
         }
     }
-    Ok(json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW, "high_freq_factor": HIGH,
-        "original_max_position_embeddings": ORIGINAL}))
+    let [low, high, original] = LLAMA3;
+    Ok(json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+        "original_max_position_embeddings": original}))
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
 use super::file::Gguf;
+use crate::initial::tokenizer::{blank, byte_level, words};
 
 /// Pre-tokenizer of the Qwen2 family (`pre_tokenizer` of its tokenizer.json).
 const QWEN2: &str =
@@ -29,41 +30,22 @@ pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
         return Err(gguf.broken("missing `tokenizer.ggml.tokens`").with_help(BESIDE));
     }
     let pre = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
-    let Some(words) = words(pre) else {
-        return Err(gguf.broken(format!("the pre-tokenizer `{pre}` is not supported")).with_help(BESIDE));
+    let pre_tokenizer = match pre {
+        "qwen2" => words(QWEN2),
+        "llama-bpe" | "llama3" | "llama-v3" => words(LLAMA3),
+        "gpt-2" | "default" => byte_level(true),
+        _ => return Err(gguf.broken(format!("the pre-tokenizer `{pre}` is not supported")).with_help(BESIDE)),
     };
-    let whole = json!({
-        "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": added(gguf, &tokens)?,
-        "normalizer": if pre == "qwen2" { json!({"type": "NFC"}) } else { Value::Null },
-        "pre_tokenizer": words,
-        "post_processor": null,
-        "decoder": byte_level(false),
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": pre == "llama-bpe",
-            "vocab": tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id))).collect::<Map<_, _>>(),
-            "merges": gguf.texts("tokenizer.ggml.merges")?,
-        },
-    });
+    let mut whole = blank(pre_tokenizer);
+    whole["added_tokens"] = added(gguf, &tokens)?.into();
+    if pre == "qwen2" {
+        whole["normalizer"] = json!({"type": "NFC"});
+    }
+    let vocabulary = tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id)));
+    whole["model"]["vocab"] = vocabulary.collect::<Map<_, _>>().into();
+    whole["model"]["merges"] = gguf.texts("tokenizer.ggml.merges")?.into();
+    whole["model"]["ignore_merges"] = (pre == "llama-bpe").into();
     Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("tokenizer: {error}")))
-}
-
-fn byte_level(use_regex: bool) -> Value {
-    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
-}
-
-/// Returns the pre-tokenizer with llama.cpp's name `pre`.
-fn words(pre: &str) -> Option<Value> {
-    let pattern = match pre {
-        "qwen2" => QWEN2,
-        "llama-bpe" | "llama3" | "llama-v3" => LLAMA3,
-        "gpt-2" | "default" => return Some(byte_level(true)),
-        _ => return None,
-    };
-    let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
-    Some(json!({"type": "Sequence", "pretokenizers": [split, byte_level(false)]}))
 }
 
 /// Returns the special tokens, which are matched wherever they occur.

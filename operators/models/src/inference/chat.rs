@@ -43,20 +43,6 @@ impl Message {
         let calls = self.calls.iter().flat_map(|call| [call.name.as_str(), call.arguments.as_str()]);
         [self.content.as_str()].into_iter().chain(self.reasoning.as_deref()).chain(calls)
     }
-
-    /// Returns a copy with marks where content would be read as control tokens.
-    fn marked(&self, control: &ControlTokens, mark: char) -> Self {
-        let marked = |text: &str| control.marked(text, mark).into_owned();
-        let call =
-            |call: &Said| Said { id: call.id.clone(), name: marked(&call.name), arguments: marked(&call.arguments) };
-        Self {
-            role: self.role.clone(),
-            content: marked(&self.content),
-            reasoning: self.reasoning.as_deref().map(marked),
-            calls: self.calls.iter().map(call).collect(),
-            call_id: self.call_id.clone(),
-        }
-    }
 }
 
 /// A tool call, with its arguments as the model wrote them (JSON).
@@ -143,20 +129,6 @@ impl ChatTemplate {
         tools: &[Json],
         options: &BTreeMap<String, serde_json::Value>,
     ) -> Result<Prompt, String> {
-        self.render(messages, tools, options, true)
-    }
-
-    /// Renders a complete conversation, without the start of another turn.
-    ///
-    /// # Errors
-    /// When the template rejects the conversation.
-    pub fn render(
-        &self,
-        messages: &[Message],
-        tools: &[Json],
-        options: &BTreeMap<String, serde_json::Value>,
-        go_on: bool,
-    ) -> Result<Prompt, String> {
         let texts = messages.iter().flat_map(Message::texts);
         let mark = unused_mark(texts).ok_or("a message holds every noncharacter of Unicode")?;
         let name = if tools.is_empty() { "default" } else { "tool_use" };
@@ -166,13 +138,13 @@ impl ChatTemplate {
         for (name, token) in &self.special_tokens {
             variables.insert(name.clone(), Value::from(token.as_str()));
         }
-        let marked = messages.iter().map(|message| message.marked(&self.control, mark));
-        let list: Vec<Value> = marked.map(|message| value(&message_json(&message))).collect();
+        let marked = |text: &str| self.control.marked(text, mark);
+        let list: Vec<Value> = messages.iter().map(|message| value(&message_json(message, &marked))).collect();
         variables.insert("messages".to_owned(), Value::from(list));
         if !tools.is_empty() {
             variables.insert("tools".to_owned(), Value::from(tools.iter().map(value).collect::<Vec<_>>()));
         }
-        variables.insert("add_generation_prompt".to_owned(), Value::from(go_on));
+        variables.insert("add_generation_prompt".to_owned(), Value::from(true));
         template
             .and_then(|template| template.render(variables))
             .map(|rendered| Prompt::of_marked(&rendered, mark))
@@ -211,21 +183,23 @@ fn special_tokens(config: &Json) -> BTreeMap<String, String> {
     names.into_iter().filter_map(token).collect()
 }
 
-fn message_json(message: &Message) -> Json {
-    let mut entries = vec![("role", Json::text(&message.role)), ("content", Json::text(&message.content))];
-    entries.extend(message.reasoning.as_ref().map(|reasoning| ("reasoning_content", Json::text(reasoning))));
+/// Converts a message for templates. `marked` adds marks where content would be read as control tokens.
+fn message_json(message: &Message, marked: &impl Fn(&str) -> String) -> Json {
+    let mut entries = vec![("role", Json::text(&message.role)), ("content", Json::Text(marked(&message.content)))];
+    entries.extend(message.reasoning.as_ref().map(|reasoning| ("reasoning_content", Json::Text(marked(reasoning)))));
     entries.extend(message.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
     if !message.calls.is_empty() {
-        entries.push(("tool_calls", Json::List(message.calls.iter().map(call_json).collect())));
+        entries.push(("tool_calls", Json::List(message.calls.iter().map(|call| call_json(call, marked)).collect())));
     }
     Json::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 /// Converts a call for templates. Arguments that are valid JSON become values, others stay text.
-fn call_json(call: &Said) -> Json {
-    let arguments = Json::parse(&call.arguments).ok().filter(|value| matches!(value, Json::Object(_)));
-    let arguments = arguments.unwrap_or_else(|| Json::text(&call.arguments));
-    let function = Json::object([("name", Json::text(&call.name)), ("arguments", arguments)]);
+fn call_json(call: &Said, marked: &impl Fn(&str) -> String) -> Json {
+    let text = marked(&call.arguments);
+    let arguments = Json::parse(&text).ok().filter(|value| matches!(value, Json::Object(_)));
+    let arguments = arguments.unwrap_or(Json::Text(text));
+    let function = Json::object([("name", Json::Text(marked(&call.name))), ("arguments", arguments)]);
     Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
 }
 
@@ -359,7 +333,8 @@ mod tests {
             let vector = Json::parse(line).unwrap();
             let Some(Json::List(tools)) = vector.get("tools") else { panic!("tools") };
             let messages = messages(vector.get("messages").unwrap());
-            let rendered = template.render(&messages, tools, &BTreeMap::new(), false).unwrap().text;
+            let rendered = template.prompt(&messages, tools, &BTreeMap::new()).unwrap().text;
+            let rendered = rendered.strip_suffix("<|im_start|>assistant\n").unwrap();
             let expected = vector.get("text").and_then(Json::as_text).unwrap();
             // Between an assistant's text and a call, chat templates put a line break and ms-swift puts nothing.
             let Some(Json::List(agent)) = vector.get("messages") else { panic!("messages") };

@@ -1,17 +1,14 @@
 //! Control tokens in content: documents, questions and tool results may contain texts such as `<|im_end|>`. Models read them as
 //! plain text; only the chat template writes control tokens. Training encodes rendered examples by the same rule.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use tokenizers::Tokenizer;
 
-/// Hermes tags that models write themselves. They are text, even if a tokenizer marks them as special.
-const AUTHORED: [&str; 6] =
-    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
+use crate::initial::tokenizer::MARKS;
 
 /// Unicode noncharacters, which texts do not contain. One of them marks cuts while a template is rendered.
-const MARKS: Range<u32> = 0xFDD0..0xFDF0;
+const UNUSED: Range<u32> = 0xFDD0..0xFDF0;
 
 /// The control tokens of a tokenizer, as texts.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +27,8 @@ impl ControlTokens {
         let added = tokenizer.get_added_tokens_decoder();
         let special = added.values().filter(|token| token.special && token.content.chars().count() > 1);
         let mut texts: Vec<String> = special.map(|token| token.content.clone()).collect();
-        texts.retain(|text| !AUTHORED.contains(&text.as_str()));
+        // Models write the tags of Hermes themselves. They are text, even if a tokenizer marks them as special.
+        texts.retain(|text| !MARKS.contains(&text.as_str()));
         texts.sort_unstable();
         Self(texts)
     }
@@ -51,10 +49,10 @@ impl ControlTokens {
     }
 
     /// Returns the content with a mark at each cut.
-    pub(super) fn marked<'t>(&self, content: &'t str, mark: char) -> Cow<'t, str> {
+    pub(super) fn marked(&self, content: &str, mark: char) -> String {
         let cuts = self.cuts(content);
         if cuts.is_empty() {
-            return Cow::Borrowed(content);
+            return content.to_owned();
         }
         let mut marked = String::with_capacity(content.len() + cuts.len() * mark.len_utf8());
         for (at, next) in content.char_indices() {
@@ -63,13 +61,13 @@ impl ControlTokens {
             }
             marked.push(next);
         }
-        Cow::Owned(marked)
+        marked
     }
 }
 
 /// Returns a mark that none of the texts contains.
 pub(super) fn unused_mark<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> Option<char> {
-    MARKS.filter_map(char::from_u32).find(|mark| !texts.clone().any(|text| text.contains(*mark)))
+    UNUSED.filter_map(char::from_u32).find(|mark| !texts.clone().any(|text| text.contains(*mark)))
 }
 
 impl From<&str> for Prompt {
@@ -148,7 +146,7 @@ mod tests {
         let control = ControlTokens(vec!["<<".to_owned(), "<|a|>".to_owned()]);
         assert_eq!(control.cuts("x<<<|a|> é<|a|>"), [2, 3, 4, 12]);
         assert_eq!(control.marked("é<|a|>", '!'), "é<!|a|>");
-        assert!(matches!(control.marked("plain < text", '!'), Cow::Borrowed(_)));
+        assert_eq!(control.marked("plain < text", '!'), "plain < text");
     }
 
     #[test]

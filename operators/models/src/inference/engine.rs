@@ -1,7 +1,7 @@
 //! Continuous batching: rows join and leave the batch between steps, and common prefixes are read once.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -14,6 +14,7 @@ use super::network::{Piece, Scratch};
 use super::sampling::{Sampling, draw, log_probability};
 use super::slot::Slot;
 use super::text::Writer;
+use crate::decoder::failed;
 
 /// A request to continue a text.
 #[derive(Clone, Debug)]
@@ -130,9 +131,9 @@ pub(super) fn start(
     limits: Limits,
     threads: usize,
 ) -> Result<JobSender, OperatorError> {
-    let failed = |error: String| OperatorError::machine(format!("cannot start {threads} threads: {error}"));
+    let refused = |error: String| OperatorError::machine(format!("cannot start {threads} threads: {error}"));
     let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| failed(error.to_string()))?;
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| refused(error.to_string()))?;
     let (sender, jobs) = channel();
     let worker = Worker {
         network,
@@ -145,7 +146,7 @@ pub(super) fn start(
         logits: Vec::new(),
     };
     let name = std::thread::Builder::new().name("decoder".to_owned());
-    name.spawn(move || pool.install(move || worker.run(jobs))).map_err(|error| failed(error.to_string()))?;
+    name.spawn(move || pool.install(move || worker.run(jobs))).map_err(|error| refused(error.to_string()))?;
     Ok(JobSender(sender))
 }
 
@@ -167,18 +168,10 @@ impl Worker {
     fn run(mut self, jobs: Receiver<Job>) {
         loop {
             if self.rows.is_empty() && self.waiting.is_empty() {
-                match jobs.recv() {
-                    Ok(job) => self.waiting.push(job),
-                    Err(_) => return,
-                }
+                let Ok(job) = jobs.recv() else { return };
+                self.waiting.push(job);
             }
-            loop {
-                match jobs.try_recv() {
-                    Ok(job) => self.waiting.push(job),
-                    Err(TryRecvError::Disconnected) if self.rows.is_empty() && self.waiting.is_empty() => return,
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
-            }
+            self.waiting.extend(jobs.try_iter());
             self.admit();
             self.step();
         }
@@ -201,7 +194,7 @@ impl Worker {
             self.make_room(taken + planned);
             match self.slot(&job.request.prompt) {
                 Ok(slot) => self.rows.push(self.row(job, slot, planned)),
-                Err(error) => drop(job.reply.send(Event::Done(Err(broken(&error))))),
+                Err(error) => drop(job.reply.send(Event::Done(Err(failed(error).message)))),
             }
         }
         self.waiting.extend(waiting);
@@ -292,7 +285,7 @@ impl Worker {
             }
         }
         if let Err(error) = self.network.read(&mut pieces, &mut self.scratch, &mut self.logits) {
-            return self.give_up(&error);
+            return self.give_up(&failed(error).message);
         }
         let mut logits = self.logits.chunks_exact(self.network.shape().vocabulary);
         let mut going = Vec::with_capacity(self.rows.len());
@@ -308,20 +301,14 @@ impl Worker {
         let taken = self.rows.iter().map(|row| row.planned).sum();
         self.make_room(taken);
     }
-}
 
-impl Worker {
     /// Fails all rows, because the state on the device is invalid.
-    fn give_up(&mut self, error: &candle_core::Error) {
+    fn give_up(&mut self, problem: &str) {
         for row in std::mem::take(&mut self.rows) {
-            drop(row.end(Err(broken(error))));
+            drop(row.end(Err(problem.to_owned())));
         }
         self.left.clear();
     }
-}
-
-fn broken(error: &candle_core::Error) -> String {
-    format!("the model failed: {error}")
 }
 
 /// Returns the number of tokens that each row reads in this step: one for decoding rows; the others share the rest.

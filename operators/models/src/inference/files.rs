@@ -7,7 +7,7 @@ use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
 use super::source;
-use crate::decoder::{Decoder, DecoderConfig};
+use crate::decoder::{Adapter, Decoder, DecoderConfig};
 use crate::device::Compute;
 use crate::gguf::{self, Gguf};
 
@@ -36,12 +36,16 @@ impl Files {
         }
     }
 
-    /// Loads the decoder on its device.
-    pub(super) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
-        match self {
-            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype),
-            Self::Gguf(gguf) => gguf.decoder(compute),
+    /// Loads the decoder on its device, with an adapter if there is one.
+    pub(super) fn decoder(&self, adapter: Option<&Path>, compute: &Compute) -> Result<Decoder, OperatorError> {
+        let mut decoder = match self {
+            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype)?,
+            Self::Gguf(gguf) => gguf.decoder(compute)?,
+        };
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, decoder.config(), &compute.device, compute.dtype)?)?;
         }
+        Ok(decoder)
     }
 
     /// Loads the tokenizer of `tokenizer.json`, else of the `.gguf` file.
@@ -82,22 +86,18 @@ impl Files {
 /// Required file of a model folder besides its weights.
 pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
-    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
+    let tokenizer = Tokenizer::from_file(&path);
+    let tokenizer = tokenizer.map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
     fitting(tokenizer, config, &path)
 }
 
 /// Checks that a tokenizer has no tokens beyond the model's vocabulary.
 fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
-        return Err(broken(format!(
-            "tokens go up to {}, but the model's vocabulary is {}",
-            highest - 1,
-            config.vocab_size
-        ))
-        .with_help("use the tokenizer of the model"));
+        let (place, last, vocabulary) = (place.display(), highest - 1, config.vocab_size);
+        let message = format!("{place}: tokens go up to {last}, but the model's vocabulary is {vocabulary}");
+        return Err(OperatorError::data(message).with_help("use the tokenizer of the model"));
     }
     Ok(tokenizer)
 }

@@ -6,6 +6,8 @@ use super::network::{Network, Piece, Scratch};
 use super::shape::Shape;
 use super::slot::Slot;
 use super::tensor_network::TensorNetwork;
+use crate::decoder::Decoder;
+use crate::device::Compute;
 
 /// A decoder ready to generate.
 pub(super) enum Generator {
@@ -14,6 +16,17 @@ pub(super) enum Generator {
 }
 
 impl Generator {
+    /// Takes a decoder's weights; on a device also creates a cache for `places` rows of at most `context` tokens.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn new(decoder: &Decoder, compute: &Compute, places: usize, context: usize) -> Result<Self> {
+        if compute.is_plain() {
+            return Network::new(decoder).map(Self::Loops);
+        }
+        TensorNetwork::new(decoder, places, context).map(Self::Tensors)
+    }
+
     pub(super) fn shape(&self) -> Shape {
         match self {
             Self::Loops(network) => network.shape,

@@ -20,6 +20,7 @@ mod engine;
 mod files;
 mod generator;
 mod hermes;
+mod layer;
 mod network;
 mod sampling;
 mod scorer;
@@ -44,12 +45,9 @@ use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-pub use chat::ChatTemplate;
-pub use chat::{Message, Said};
-pub use control::ControlTokens;
-pub use control::Prompt;
-pub use engine::Limits;
-pub use engine::{Completion, Event, Finish, Request};
+pub use chat::{ChatTemplate, Message, Said};
+pub use control::{ControlTokens, Prompt};
+pub use engine::{Completion, Event, Finish, Limits, Request};
 pub use files::read_tokenizer;
 pub use hermes::{Speech, parse_calls};
 pub use sampling::Sampling;
@@ -57,13 +55,11 @@ pub use scorer::{Scored, Scorer};
 pub use source::ModelSource;
 pub use tools::parse_tools;
 
-use super::decoder::{Adapter, DecoderConfig, inference_need};
+use super::decoder::{DecoderConfig, failed, inference_need};
 use super::device::Compute;
 use engine::JobSender;
 use files::Files;
 use generator::Generator;
-use network::Network;
-use tensor_network::TensorNetwork;
 
 /// A loaded model. Cheap to clone; its thread ends with the last clone.
 #[derive(Clone)]
@@ -101,25 +97,12 @@ impl TextModel {
         let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let rows = opening.rows.max(1);
         let (compute, memory) = (&opening.compute, opening.compute.memory(opening.memory));
-        let limits = if compute.is_plain() {
-            let tokens = planned_tokens(&config, rows, context, memory)?;
-            Limits { rows, context, tokens, kept: rows, prompt_tokens: 512 }
-        } else {
-            planned_places(&config, (rows, context), memory, compute)?
-        };
-        let mut decoder = files.decoder(compute)?;
-        if let Some(adapter) = adapter {
-            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
-        }
+        let limits = planned(&config, (rows, context), memory, compute)?;
+        let decoder = files.decoder(adapter, compute)?;
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
         let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
-        let network = if compute.is_plain() {
-            Network::new(&decoder).map(Generator::Loops)
-        } else {
-            TensorNetwork::new(&decoder, limits.rows + limits.kept, context).map(Generator::Tensors)
-        };
-        let network = network.map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let network = Generator::new(&decoder, compute, limits.rows + limits.kept, context).map_err(failed)?;
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
@@ -181,15 +164,12 @@ impl TextModel {
         if request.max_tokens == 0 {
             return Err("max_tokens must be at least 1".to_owned());
         }
-        let vocabulary = self.limits_of_tokens(&request.prompt);
-        vocabulary.map_or(Ok(self.jobs.send(request)), Err)
-    }
-
-    fn limits_of_tokens(&self, prompt: &[u32]) -> Option<String> {
         let vocabulary = self.tokenizer.get_vocab_size(true) as u32;
-        let unknown =
-            prompt.iter().find(|token| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary);
-        unknown.map(|token| format!("the model has no token {token}"))
+        let unknown = |token: &&u32| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary;
+        match request.prompt.iter().find(unknown) {
+            Some(token) => Err(format!("the model has no token {token}")),
+            None => Ok(self.jobs.send(request)),
+        }
     }
 
     /// Generates text until it ends.
@@ -207,42 +187,39 @@ impl TextModel {
     }
 }
 
-/// Returns the maximum tokens of all rows: all rows at full length if they fit, else as many as fit, at least one row.
-fn planned_tokens(
-    config: &DecoderConfig,
-    rows: usize,
-    context: usize,
-    memory: Option<u64>,
-) -> Result<usize, OperatorError> {
-    let Some(memory) = memory else { return Ok(rows.saturating_mul(context)) };
-    let one = inference_need(config, 1, context, size_of::<f32>());
-    one.check(memory)?;
-    let token = config.cache_bytes_per_token(size_of::<f32>()) as u64;
-    let fitting = (memory - one.weights - one.activations) / token.max(1);
-    Ok(rows.saturating_mul(context).min(usize::try_from(fitting).unwrap_or(usize::MAX)))
-}
-
 /// Finished rows whose tokens stay cached on a device.
 const KEPT: usize = 4;
+/// Prompt tokens per step on the CPU.
+const PROMPT_TOKENS: usize = 512;
 /// Prompt tokens per step on a device.
 const DEVICE_PROMPT_TOKENS: usize = 4096;
 
-/// Returns the number of rows on a device: all requested rows if they fit, else as many as fit, at least one. Each place has the
-/// length of the context.
-fn planned_places(
+/// Returns the limits of a batch: all requested rows at full length if they fit, else as many tokens as fit (on a device,
+/// where each place has the length of the context, as many rows as fit), at least one row.
+fn planned(
     config: &DecoderConfig,
     (rows, context): (usize, usize),
     memory: Option<u64>,
     compute: &Compute,
 ) -> Result<Limits, OperatorError> {
-    let number = compute.dtype.size_in_bytes();
-    let mut limits = Limits { rows, context, tokens: usize::MAX, kept: KEPT, prompt_tokens: DEVICE_PROMPT_TOKENS };
+    let (plain, number) = (compute.is_plain(), compute.dtype.size_in_bytes());
+    let mut limits = if plain {
+        let tokens = rows.saturating_mul(context);
+        Limits { rows, context, tokens, kept: rows, prompt_tokens: PROMPT_TOKENS }
+    } else {
+        Limits { rows, context, tokens: usize::MAX, kept: KEPT, prompt_tokens: DEVICE_PROMPT_TOKENS }
+    };
     let Some(memory) = memory else { return Ok(limits) };
     let least = inference_need(config, 1, context, number);
     least.check(memory)?;
-    let place = (config.cache_bytes_per_token(number) * context).max(1) as u64;
-    let places = usize::try_from((memory - least.weights - least.activations) / place).unwrap_or(usize::MAX);
-    limits.kept = KEPT.min(places / 8);
-    limits.rows = rows.min(places - limits.kept);
+    let share = config.cache_bytes_per_token(number) * if plain { 1 } else { context };
+    let fitting = (memory - least.weights - least.activations) / share.max(1) as u64;
+    let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);
+    if plain {
+        limits.tokens = limits.tokens.min(fitting);
+    } else {
+        limits.kept = KEPT.min(fitting / 8);
+        limits.rows = rows.min(fitting - limits.kept);
+    }
     Ok(limits)
 }

@@ -5,33 +5,17 @@ use rayon::prelude::*;
 use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
 use searchmill_kernels::product::{Matrix, multiply, project};
 
+use super::layer::{Layer, Stack};
 use super::shape::Shape;
 use super::slot::Slot;
-use crate::decoder::{Angles, Block, Decoder, Linear, Rope};
+use crate::decoder::{Angles, Decoder, Rope};
 use candle_core::{DType, Result, Tensor};
-
-/// Several linear maps of the same inputs, stacked.
-struct Stack {
-    weight: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    inputs: usize,
-}
-
-struct Layer {
-    input_norm: Vec<f32>,
-    query_key_value: Stack,
-    head_norms: Option<(Vec<f32>, Vec<f32>)>,
-    output: Stack,
-    feed_norm: Vec<f32>,
-    gate_up: Stack,
-    down: Stack,
-}
 
 /// A decoder ready to generate.
 pub(super) struct Network {
     pub(super) shape: Shape,
     embedding: Vec<f32>,
-    layers: Vec<Layer>,
+    layers: Vec<Layer<Vec<f32>>>,
     norm: Vec<f32>,
     /// `None`: tied to the embedding.
     head: Option<Vec<f32>>,
@@ -63,45 +47,12 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
 }
 
-impl Stack {
-    fn new(linears: &[&Linear]) -> Result<Self> {
-        let (mut weight, mut bias) = (Vec::new(), Vec::new());
-        for linear in linears {
-            weight.extend(numbers(&linear.merged()?)?);
-            if let Some(part) = &linear.bias {
-                bias.extend(numbers(part)?);
-            }
-        }
-        let inputs = linears.first().map_or(Ok(1), |linear| linear.weight.dim(1))?;
-        let bias = (bias.len() * inputs == weight.len()).then_some(bias);
-        Ok(Self { weight, bias, inputs })
-    }
-
+impl Stack<Vec<f32>> {
     fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         project(rows, Matrix { numbers: &self.weight, inputs: self.inputs }, out);
         if let Some(bias) = &self.bias {
-            for row in out.chunks_exact_mut(bias.len()) {
-                row.iter_mut().zip(bias).for_each(|(number, bias)| *number += bias);
-            }
+            out.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias));
         }
-    }
-}
-
-impl Layer {
-    fn new(block: &Block) -> Result<Self> {
-        let head_norms = match &block.head_norms {
-            Some((queries, keys)) => Some((numbers(queries)?, numbers(keys)?)),
-            None => None,
-        };
-        Ok(Self {
-            input_norm: numbers(&block.input_norm)?,
-            query_key_value: Stack::new(&[&block.query, &block.key, &block.value])?,
-            head_norms,
-            output: Stack::new(&[&block.output])?,
-            feed_norm: numbers(&block.feed_norm)?,
-            gate_up: Stack::new(&[&block.gate, &block.up])?,
-            down: Stack::new(&[&block.down])?,
-        })
     }
 }
 
@@ -122,11 +73,11 @@ impl Network {
         let head = (!config.tie_word_embeddings).then(|| numbers(decoder.head_weight())).transpose()?;
         Ok(Self {
             shape,
-            embedding: numbers(decoder.embedding())?,
-            layers: decoder.blocks().iter().map(Layer::new).collect::<Result<_>>()?,
-            norm: numbers(decoder.norm())?,
+            embedding: numbers(&decoder.embedding)?,
+            layers: decoder.blocks.iter().map(|block| Layer::new(block, numbers)).collect::<Result<_>>()?,
+            norm: numbers(&decoder.norm)?,
             head,
-            rope: std::sync::Arc::clone(decoder.rope()),
+            rope: std::sync::Arc::clone(&decoder.rope),
             eps: config.rms_norm_eps as f32,
         })
     }
@@ -158,7 +109,7 @@ impl Network {
 
     fn attend(
         &self,
-        layer: &Layer,
+        layer: &Layer<Vec<f32>>,
         number: usize,
         angles: &Angles,
         pieces: &mut [Piece<'_>],
@@ -186,7 +137,7 @@ impl Network {
     }
 
     /// Normalises (in families that do) and rotates the queries and keys of each token, into `turned`.
-    fn turn(&self, layer: &Layer, angles: &Angles, (queries, keys): (usize, usize), scratch: &mut Scratch) {
+    fn turn(&self, layer: &Layer<Vec<f32>>, angles: &Angles, (queries, keys): (usize, usize), scratch: &mut Scratch) {
         let (width, both) = (queries + 2 * keys, queries + keys);
         let tokens = scratch.projected.len() / width;
         scratch.wide.resize(tokens * both, 0.0);
@@ -236,7 +187,7 @@ impl Network {
         });
     }
 
-    fn feed(&self, layer: &Layer, hidden: &mut [f32], scratch: &mut Scratch) {
+    fn feed(&self, layer: &Layer<Vec<f32>>, hidden: &mut [f32], scratch: &mut Scratch) {
         normed(hidden, &layer.feed_norm, self.eps, &mut scratch.normed);
         layer.gate_up.apply(&scratch.normed, &mut scratch.projected);
         let wide = self.shape.wide;

@@ -13,7 +13,7 @@ use super::files::Files;
 use super::network::{Network, Piece, Scratch};
 use super::sampling::log_probability;
 use super::slot::Slot;
-use crate::decoder::{Adapter, Decoder, Layout, inference_need, log_probabilities};
+use crate::decoder::{Decoder, Layout, failed, inference_need, log_probabilities};
 use crate::device::Compute;
 
 /// Tokens read at a time.
@@ -70,12 +70,9 @@ impl Scorer {
         let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let need = inference_need(&config, 1, context, compute.dtype.size_in_bytes());
         compute.memory(memory).map_or(Ok(()), |memory| need.check(memory))?;
-        let mut decoder = files.decoder(compute)?;
-        if let Some(adapter) = adapter {
-            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
-        }
+        let decoder = files.decoder(adapter, compute)?;
         let reader = if compute.is_plain() {
-            Reader::Loops(Network::new(&decoder).map_err(|error| OperatorError::machine(broken(&error)))?)
+            Reader::Loops(Network::new(&decoder).map_err(failed)?)
         } else {
             Reader::Tensors(decoder)
         };
@@ -119,17 +116,13 @@ impl Scorer {
     fn read(&self, tokens: &[u32], first: usize) -> Result<Scored, String> {
         let numbers = match &self.reader {
             Reader::Loops(network) => by_loops(network, tokens, first),
-            Reader::Tensors(decoder) => by_tensors(decoder, tokens, first).map_err(|error| broken(&error))?,
+            Reader::Tensors(decoder) => by_tensors(decoder, tokens, first).map_err(|error| failed(error).message)?,
         };
         if numbers.iter().any(|number| !number.is_finite()) {
             return Err("the model's logits are not numbers: its weights are broken".to_owned());
         }
         Ok(Scored { log_probabilities: numbers })
     }
-}
-
-fn broken(error: &candle_core::Error) -> String {
-    format!("the model failed: {error}")
 }
 
 fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
@@ -151,8 +144,8 @@ fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
 
 fn by_tensors(decoder: &Decoder, tokens: &[u32], first: usize) -> candle_core::Result<Vec<f32>> {
     let count = tokens.len() - 1;
-    let read = Tensor::from_slice(&tokens[..count], (1, count), decoder.embedding().device())?;
-    let hidden = decoder.hidden(&read, &Layout::whole(1, count), None)?.squeeze(0)?;
+    let read = Tensor::from_slice(&tokens[..count], (1, count), decoder.embedding.device())?;
+    let hidden = decoder.hidden(&read, &Layout::whole(1, count))?.squeeze(0)?;
     let mut numbers = Vec::new();
     for start in (first - 1..count).step_by(TOKENS) {
         let length = TOKENS.min(count - start);

@@ -7,8 +7,8 @@ use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source, Tr
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
-use crate::decoder::DecoderConfig;
-use crate::place::{ModelPlace, Needs};
+use crate::decoder::{ADAPTER_CONFIG, DecoderConfig, INDEX, SINGLE};
+use crate::place::{ModelPlace, Needs, main_branch};
 
 /// A decoder and an adapter for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,19 +24,10 @@ pub struct ModelSource {
     pub adapter: Option<String>,
 }
 
-fn main_branch() -> String {
-    "main".to_owned()
-}
-
 /// Required files of a model folder, apart from the weights.
 const FILES: &[&str] = &["config.json", "tokenizer.json"];
-const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-/// Optional files next to a `.gguf` file, which replace its own content.
+/// Optional files next to a `.gguf` file, which replace its own content. All but the first are optional in any model.
 const BESIDE: &[&str] = &["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
-/// Optional files of a model.
-const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
 
 impl ModelSource {
@@ -82,7 +73,7 @@ impl ModelSource {
         context: &Context,
     ) -> Result<(PathBuf, Option<PathBuf>), OperatorError> {
         let (adapters, models): (Vec<_>, Vec<_>) =
-            trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_FILES[0]).is_file());
+            trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_CONFIG).is_file());
         let mut models = models;
         if let Some(place) = self.place(&context.resolve("")) {
             models.push(Self::fetched(&place, context)?);
@@ -105,7 +96,7 @@ impl ModelSource {
             return Ok(opened.path);
         }
         // Weights last: their presence means that the other files are complete.
-        for file in MORE {
+        for file in &BESIDE[1..] {
             opened.has(file, context)?;
         }
         if opened.has(SINGLE, context)? {

@@ -6,34 +6,18 @@ use candle_nn::ops::{rms_norm, softmax_last_dim};
 use candle_nn::rotary_emb::rope_thd;
 
 use super::device_cache::DeviceCache;
+use super::layer::{Layer, Stack};
 use super::network::Piece;
 use super::shape::Shape;
 use super::slot::Slot;
 use super::step_plan::{Singles, StepPlan, Text};
-use crate::decoder::{Block, Decoder, Linear, Rope};
-
-/// Several linear maps of the same inputs, stacked.
-struct Stack {
-    /// Outputs × inputs.
-    weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-struct Layer {
-    input_norm: Tensor,
-    query_key_value: Stack,
-    head_norms: Option<(Tensor, Tensor)>,
-    output: Stack,
-    feed_norm: Tensor,
-    gate_up: Stack,
-    down: Stack,
-}
+use crate::decoder::{Decoder, Rope};
 
 /// A decoder ready to generate.
 pub(super) struct TensorNetwork {
     pub(super) shape: Shape,
     embedding: Tensor,
-    layers: Vec<Layer>,
+    layers: Vec<Layer<Tensor>>,
     norm: Tensor,
     head: Tensor,
     rope: std::sync::Arc<Rope>,
@@ -41,32 +25,10 @@ pub(super) struct TensorNetwork {
     cache: DeviceCache,
 }
 
-impl Stack {
-    fn new(linears: &[&Linear]) -> Result<Self> {
-        let weights = linears.iter().map(|linear| Ok(linear.merged()?.detach())).collect::<Result<Vec<_>>>()?;
-        let biases: Vec<Tensor> = linears.iter().filter_map(|linear| linear.bias.clone()).collect();
-        let whole = |parts: &[Tensor]| if parts.len() == 1 { Ok(parts[0].clone()) } else { Tensor::cat(parts, 0) };
-        let bias = if biases.len() == linears.len() { Some(whole(&biases)?) } else { None };
-        Ok(Self { weight: whole(&weights)?, bias })
-    }
-
+impl Stack<Tensor> {
     fn apply(&self, rows: &Tensor) -> Result<Tensor> {
         let out = rows.matmul(&self.weight.t()?)?;
         self.bias.as_ref().map_or(Ok(out.clone()), |bias| out.broadcast_add(bias))
-    }
-}
-
-impl Layer {
-    fn new(block: &Block) -> Result<Self> {
-        Ok(Self {
-            input_norm: block.input_norm.clone(),
-            query_key_value: Stack::new(&[&block.query, &block.key, &block.value])?,
-            head_norms: block.head_norms.clone(),
-            output: Stack::new(&[&block.output])?,
-            feed_norm: block.feed_norm.clone(),
-            gate_up: Stack::new(&[&block.gate, &block.up])?,
-            down: Stack::new(&[&block.down])?,
-        })
     }
 }
 
@@ -79,14 +41,18 @@ impl TensorNetwork {
     pub(super) fn new(decoder: &Decoder, places: usize, context: usize) -> Result<Self> {
         let config = decoder.config();
         let shape = Shape::of(config);
-        let embedding = decoder.embedding().clone();
+        let embedding = decoder.embedding.clone();
         let cache = DeviceCache::new(shape, places, context, (embedding.dtype(), embedding.device().clone()));
         Ok(Self {
             shape,
-            layers: decoder.blocks().iter().map(Layer::new).collect::<Result<_>>()?,
-            norm: decoder.norm().clone(),
+            layers: decoder
+                .blocks
+                .iter()
+                .map(|block| Layer::new(block, |weight| Ok(weight.clone())))
+                .collect::<Result<_>>()?,
+            norm: decoder.norm.clone(),
             head: decoder.head_weight().clone(),
-            rope: std::sync::Arc::clone(decoder.rope()),
+            rope: std::sync::Arc::clone(&decoder.rope),
             eps: config.rms_norm_eps as f32,
             embedding,
             cache,
@@ -131,7 +97,7 @@ impl TensorNetwork {
         self.finish(pieces, &hidden, logits)
     }
 
-    fn attend(&self, layer: &Layer, number: usize, tokens: &Tensor, plan: &StepPlan) -> Result<Tensor> {
+    fn attend(&self, layer: &Layer<Tensor>, number: usize, tokens: &Tensor, plan: &StepPlan) -> Result<Tensor> {
         let s = &self.shape;
         let all = layer.query_key_value.apply(tokens)?;
         let count = all.dim(0)?;

@@ -9,8 +9,8 @@ use super::engine::{self, JobSender};
 use super::network::{Network, Piece, Scratch};
 use super::slot::Slot;
 use super::*;
-use crate::decoder::Layout;
 use crate::decoder::tests::{decoder, reference};
+use crate::decoder::{Adapter, Layout};
 
 const FAMILIES: [&str; 4] = ["qwen2", "qwen3", "llama", "qwen3_linear"];
 
@@ -62,7 +62,7 @@ fn both_paths_agree() {
     let network = Network::new(&decoder).unwrap();
     let tokens: Vec<u32> = (0..60).map(|n| n * 7 % 93 + 3).collect();
     let whole = Tensor::from_slice(&tokens, (1, 60), &Device::Cpu).unwrap();
-    let hidden = decoder.hidden(&whole, &Layout::whole(1, 60), None).unwrap();
+    let hidden = decoder.hidden(&whole, &Layout::whole(1, 60)).unwrap();
     let expected = decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
     for (found, expected) in read(&network, &tokens, &[60]).iter().zip(&expected) {
         assert!((found - expected).abs() < 2e-3, "{found} {expected}");

@@ -5,11 +5,11 @@ use std::time::Instant;
 use searchmill_engine::operator::OperatorError;
 
 use super::generator::Generator;
-use super::network::{Network, Piece, Scratch};
+use super::network::{Piece, Scratch};
 use super::slot::Slot;
-use super::tensor_network::TensorNetwork;
+use crate::decoder::failed;
 use crate::device::Compute;
-use crate::throughput::{Drawn, failed, wait};
+use crate::throughput::{Drawn, wait};
 
 /// Measured throughput of generation.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +39,8 @@ pub fn generation(
 ) -> Result<Generation, OperatorError> {
     let drawn = Drawn::new(config, compute)?;
     let context = prompt + new + 1;
-    let mut generator = if compute.is_plain() {
-        Network::new(&drawn.decoder).map(Generator::Loops)
-    } else {
-        TensorNetwork::new(&drawn.decoder, batch, context).map(Generator::Tensors)
-    }
-    .map_err(failed)?;
-    let mut run = Run { generator: &mut generator, scratch: Scratch::default(), logits: Vec::new() };
+    let generator = Generator::new(&drawn.decoder, compute, batch, context).map_err(failed)?;
+    let mut run = Run { generator, scratch: Scratch::default(), logits: Vec::new() };
     // Warm up: the first use compiles kernels and reserves memory.
     let mut slots = run.slots(batch)?;
     run.read(&mut slots, prompt.min(STEP), 1)?;
@@ -77,13 +72,13 @@ pub fn generation(
     })
 }
 
-struct Run<'a> {
-    generator: &'a mut Generator,
+struct Run {
+    generator: Generator,
     scratch: Scratch,
     logits: Vec<f32>,
 }
 
-impl Run<'_> {
+impl Run {
     fn slots(&self, count: usize) -> Result<Vec<Slot>, OperatorError> {
         (0..count).map(|_| self.generator.empty().map_err(failed)).collect()
     }

@@ -34,7 +34,7 @@ fn parts_between(tokens: &[&str]) -> tokenizers::Result<Regex> {
 /// Trains a tokenizer of at most `vocab_size` tokens on `texts`. Each of the `phrases` becomes one token. The result is
 /// deterministic: pairs with equal counts are merged in the order of their ids.
 pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
-    let mut tokenizer = Tokenizer::from_bytes(blank().to_string())?;
+    let mut tokenizer = Tokenizer::from_bytes(blank(words(WORDS)).to_string())?;
     let whole = |text: &str, special: bool| AddedToken::from(text.to_owned(), special).normalized(false);
     let special = CONTROL.iter().map(|token| whole(token, true));
     let special: Vec<AddedToken> = special.chain(MARKS.iter().map(|token| whole(token, false))).collect();
@@ -57,15 +57,24 @@ pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokeniz
     Ok(tokenizer)
 }
 
-/// Returns an untrained tokenizer.
-fn blank() -> Value {
-    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
-    let split = json!({"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": false});
+/// Returns a step that maps bytes to characters, or back.
+pub(crate) fn byte_level(use_regex: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
+}
+
+/// Returns a pre-tokenizer that splits text into the matches of a pattern.
+pub(crate) fn words(pattern: &str) -> Value {
+    let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    json!({"type": "Sequence", "pretokenizers": [split, byte_level(false)]})
+}
+
+/// Returns the `tokenizer.json` of an untrained byte-level BPE tokenizer.
+pub(crate) fn blank(pre_tokenizer: Value) -> Value {
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": null,
-        "decoder": byte_level,
+        "decoder": byte_level(false),
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
             "vocab": {}, "merges": []},

@@ -1,33 +1,25 @@
 //! Seeded random weights of an untrained network.
 
-use std::collections::BTreeMap;
-
+use candle_core::{Device, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use safetensors::tensor::{Dtype, TensorView};
 use searchmill_engine::operator::OperatorError;
 
 /// Returns random weights as a `.safetensors` file in f32: normally distributed with this deviation, as in transformers; norms
 /// are 1 and biases 0. Each tensor has its own random stream, so it depends on the seed, its index and its size only.
 pub fn file(tensors: &[(String, Vec<usize>)], deviation: f64, seed: u64) -> Result<Vec<u8>, OperatorError> {
-    let numbers: Vec<Vec<u8>> = tensors
-        .iter()
-        .enumerate()
-        .map(|(place, (name, shape))| bytes(&draw(name, shape.iter().product(), deviation, seed, place as u64)))
-        .collect();
-    let mut views = BTreeMap::new();
-    for ((name, shape), numbers) in tensors.iter().zip(&numbers) {
-        let view = TensorView::new(Dtype::F32, shape.clone(), numbers);
-        views.insert(name.as_str(), view.map_err(|error| OperatorError::engine(format!("{name}: {error}")))?);
-    }
+    let drawn = tensors.iter().enumerate().map(|(place, (name, shape))| {
+        let numbers = draw(name, shape.iter().product(), deviation, seed, place as u64);
+        Ok((name.as_str(), Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu)?))
+    });
+    let drawn = drawn.collect::<candle_core::Result<Vec<_>>>().map_err(unwritable)?;
     let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    safetensors::serialize(views, Some(metadata))
-        .map_err(|error| OperatorError::engine(format!("cannot write the weights: {error}")))
+    safetensors::serialize(drawn, Some(metadata)).map_err(unwritable)
 }
 
-fn bytes(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+fn unwritable(error: impl std::fmt::Display) -> OperatorError {
+    OperatorError::engine(format!("cannot write the weights: {error}"))
 }
 
 fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<f32> {

@@ -131,24 +131,18 @@ impl Reader<'_> {
             return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", row.weight)));
         }
         let text = Prompt::of_text(text, &row.content, &self.control);
-        let (mut tokens, mut learnt) = self.tokenise(&text, &row.spans)?;
-        if tokens.len() > self.max_length {
-            let over = tokens.len() - self.max_length;
-            match self.truncation {
-                Truncation::Delete => {
-                    let message = format!("{} tokens, more than max_length {}", tokens.len(), self.max_length);
-                    return Err(Unfit::Row(message));
-                }
-                Truncation::Right => {
-                    tokens.truncate(self.max_length);
-                    learnt.truncate(self.max_length);
-                }
-                Truncation::Left => {
-                    tokens.drain(..over);
-                    learnt.drain(..over);
-                }
+        let mut tokens = self.tokenise(&text, &row.spans)?;
+        let over = tokens.len().saturating_sub(self.max_length);
+        match self.truncation {
+            _ if over == 0 => {}
+            Truncation::Delete => {
+                let message = format!("{} tokens, more than max_length {}", tokens.len(), self.max_length);
+                return Err(Unfit::Row(message));
             }
+            Truncation::Right => tokens.truncate(self.max_length),
+            Truncation::Left => drop(tokens.drain(..over)),
         }
+        let (tokens, learnt) = tokens.into_iter().unzip();
         let (id, question) = (row.id.to_owned(), row.question.to_owned());
         let example = Example { id, question, tokens, learnt, weight: row.weight as f32 };
         match example.targets() {
@@ -157,18 +151,16 @@ impl Reader<'_> {
         }
     }
 
-    /// Tokenises the text. Text of the model and other text are tokenised separately, as in ms-swift, so that no token spans
+    /// Returns the tokens and whether each is learnt. Text of the model and other text are tokenised separately, as in ms-swift, so that no token spans
     /// both.
-    fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<(Vec<u32>, Vec<bool>), Unfit> {
-        let (mut tokens, mut learnt) = (Vec::new(), Vec::new());
-        let mut at = 0;
+    fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<Vec<(u32, bool)>, Unfit> {
+        let (mut tokens, mut at) = (Vec::new(), 0);
         let mut add = |range: Range<usize>, is_learnt: bool| -> Result<(), Unfit> {
             if text.text.get(range.clone()).is_none() {
                 return Err(Unfit::Row("`loss_spans` do not fit the text".to_owned()));
             }
             let encoded = text.encode_part(self.tokenizer, range).map_err(Unfit::Row)?;
-            tokens.extend(encoded.into_iter().map(|(token, _)| token));
-            learnt.resize(tokens.len(), is_learnt);
+            tokens.extend(encoded.into_iter().map(|(token, _)| (token, is_learnt)));
             Ok(())
         };
         for span in spans {
@@ -177,9 +169,9 @@ impl Reader<'_> {
             at = span.end;
         }
         add(at..text.text.len(), false)?;
-        match tokens.iter().find(|token| **token as usize >= self.vocabulary) {
-            Some(unknown) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*unknown))),
-            None => Ok((tokens, learnt)),
+        match tokens.iter().find(|(token, _)| *token as usize >= self.vocabulary) {
+            Some((unknown, _)) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*unknown))),
+            None => Ok(tokens),
         }
     }
 

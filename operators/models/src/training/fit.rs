@@ -14,7 +14,8 @@ use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::Order;
 use super::state::{self, Best, Progressed, Step};
 use super::step::{self, DropoutSeed, Outcome};
-use super::student::{Student, failed};
+use super::student::Student;
+use crate::decoder::failed;
 
 /// Steps logged per training, apart from those with an evaluation.
 const LINES: u64 = 60;

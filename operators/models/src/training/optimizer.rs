@@ -52,6 +52,16 @@ pub struct AdamW {
 /// Gradients by weight.
 pub type Gradients = BTreeMap<String, Tensor>;
 
+/// Adds a gradient to those of earlier passes.
+pub(super) fn add(gradients: &mut Gradients, name: &str, gradient: Tensor) -> Result<()> {
+    let sum = match gradients.remove(name) {
+        Some(sum) => (sum + gradient)?,
+        None => gradient,
+    };
+    gradients.insert(name.to_owned(), sum);
+    Ok(())
+}
+
 /// Returns the global norm of the gradients.
 pub fn norm(gradients: &Gradients) -> Result<f64> {
     let (mut whole, mut elsewhere) = (0.0, Vec::new());

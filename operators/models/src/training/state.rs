@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use candle_core::{Tensor, Var};
+use candle_core::safetensors::SliceSafetensors;
+use candle_core::{Device, Tensor, Var, WithDType};
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::{AdamW, Moments};
+use crate::decoder::failed;
 
 /// Metrics of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,39 +99,14 @@ impl Step {
     }
 }
 
-fn wide(bytes: &[u8]) -> Vec<f64> {
-    bytes.as_chunks::<8>().0.iter().map(|number| f64::from_le_bytes(*number)).collect()
-}
-
-fn bytes(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-fn numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
-}
-
 fn unwritable(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::engine(format!("cannot write the state of the training: {error}"))
 }
 
 /// Serialises the state.
 pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progressed) -> Result<Vec<u8>, OperatorError> {
-    let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    for (name, var) in weights {
-        let numbers = var.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(unwritable)?;
-        parts.insert(format!("weight/{name}"), bytes(&numbers));
-    }
-    for (name, moments) in adam.moments().map_err(unwritable)? {
-        parts.insert(format!("mean/{name}"), bytes(&moments.mean));
-        parts.insert(format!("square/{name}"), bytes(&moments.square));
-    }
-    for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
-        parts.insert(format!("best/{name}"), bytes(numbers));
-    }
     let figures = progressed.steps.iter().flat_map(Step::figures);
-    let figures = figures.chain(progressed.best.as_ref().map(|best| best.loss));
-    let figures: Vec<u8> = figures.flat_map(f64::to_le_bytes).collect();
+    let figures: Vec<f64> = figures.chain(progressed.best.as_ref().map(|best| best.loss)).collect();
     let head = Head {
         best_step: progressed.best.as_ref().map(|best| best.step),
         stale: progressed.stale,
@@ -138,13 +114,23 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
         taken: adam.steps,
     };
     let head = serde_json::to_string(&head).map_err(unwritable)?;
-    let mut views = BTreeMap::new();
-    for (name, part) in &parts {
-        views.insert(name, TensorView::new(Dtype::F32, vec![part.len() / 4], part).map_err(unwritable)?);
+    let mut parts = BTreeMap::from([("figures".to_owned(), tensor(figures)?)]);
+    for (name, numbers) in copied(weights)? {
+        parts.insert(format!("weight/{name}"), tensor(numbers)?);
     }
-    let figures = TensorView::new(Dtype::F64, vec![figures.len() / 8], &figures).map_err(unwritable)?;
-    let whole = views.into_iter().map(|(name, view)| (name.as_str(), view)).chain([("figures", figures)]);
-    safetensors::serialize(whole, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+    for (name, moments) in adam.moments().map_err(unwritable)? {
+        parts.insert(format!("mean/{name}"), tensor(moments.mean)?);
+        parts.insert(format!("square/{name}"), tensor(moments.square)?);
+    }
+    for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
+        parts.insert(format!("best/{name}"), tensor(numbers.clone())?);
+    }
+    safetensors::serialize(parts, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+}
+
+fn tensor<T: WithDType>(numbers: Vec<T>) -> Result<Tensor, OperatorError> {
+    let count = numbers.len();
+    Tensor::from_vec(numbers, count, &Device::Cpu).map_err(unwritable)
 }
 
 /// Restores a saved state into the weights and the optimiser. Returns `None` if the state does not fit these weights.
@@ -156,11 +142,12 @@ pub fn restore(
     let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
     let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
     let Some(head) = head.and_then(|head| serde_json::from_str::<Head>(head).ok()) else { return Ok(None) };
-    let Ok(tensors) = SafeTensors::deserialize(state) else { return Ok(None) };
-    let Ok(figures) = tensors.tensor("figures").map(|tensor| wide(tensor.data())) else { return Ok(None) };
+    let Ok(tensors) = SliceSafetensors::new(state) else { return Ok(None) };
+    let read = |name: &str| tensors.load(name, &Device::Cpu);
+    let Ok(figures) = read("figures").and_then(|figures| figures.to_vec1::<f64>()) else { return Ok(None) };
     let part = |kind: &str, name: &str, count: usize| {
-        let tensor = tensors.tensor(&format!("{kind}/{name}")).ok()?;
-        Some(numbers(tensor.data())).filter(|numbers| numbers.len() == count)
+        let numbers = read(&format!("{kind}/{name}")).and_then(|part| part.to_vec1::<f32>()).ok()?;
+        Some(numbers).filter(|numbers| numbers.len() == count)
     };
     let mut taken = BTreeMap::new();
     let mut best = BTreeMap::new();
@@ -173,7 +160,7 @@ pub fn restore(
     }
     for (name, (weight, moments)) in taken {
         set(&weights[&name], weight)?;
-        adam.restore(&weights[&name], name, moments).map_err(super::student::failed)?;
+        adam.restore(&weights[&name], name, moments).map_err(failed)?;
     }
     adam.steps = head.taken;
     let (steps, rest) = figures.as_chunks::<FIGURES>();
@@ -185,13 +172,13 @@ pub fn restore(
 /// Sets the numbers of a weight.
 pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
     let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
-    tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
+    tensor.and_then(|tensor| var.set(&tensor)).map_err(failed)
 }
 
 /// Copies all weights.
 pub fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
-    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(super::student::failed)
+    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(failed)
 }
 
 #[cfg(test)]

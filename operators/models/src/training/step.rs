@@ -102,9 +102,7 @@ fn over_passes(
     for (place, pass) in pack(&lengths, settings.pass_tokens).iter().enumerate() {
         let mut batch = Batch::new(pass, examples, settings.objective);
         batch.scale = 1.0 / divisor;
-        if let Some(seed) = settings.dropout {
-            batch.layout = batch.layout.training(seed.of(place));
-        }
+        batch.layout.dropout = settings.dropout.map(|seed| seed.of(place));
         let one = run(&batch)?;
         outcome.loss += one.loss;
         outcome.accuracy += one.right;

@@ -11,7 +11,10 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
-use crate::decoder::{Adapter, AdapterConfig, Decoder, DecoderConfig, Tensors, adapter_tensor_name};
+use crate::decoder::{
+    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, AdapterConfig, Decoder, DecoderConfig, SINGLE, Tensors,
+    adapter_tensor_name, failed, layer_name,
+};
 use crate::device::Compute;
 
 /// Which weights are trained.
@@ -81,10 +84,6 @@ pub struct Student {
     pub compute: Compute,
 }
 
-pub fn failed(error: candle_core::Error) -> OperatorError {
-    OperatorError::machine(format!("the model failed: {error}"))
-}
-
 impl Student {
     /// Loads a model folder. Trained weights are kept in f32, frozen ones in the precision of the computation.
     pub fn load(folder: &Path, tuning: &Tuning, seed: u64, compute: &Compute) -> Result<Self, OperatorError> {
@@ -111,7 +110,7 @@ impl Student {
         compute: &Compute,
     ) -> Result<Self, OperatorError> {
         let targets = params.targets();
-        let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &targets, None);
+        let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &targets);
         let mut adapter = Adapter { config: config.clone(), modules: BTreeMap::new() };
         let mut weights = BTreeMap::new();
         for (number, (module, outputs, inputs)) in modules(decoder.config(), &targets).into_iter().enumerate() {
@@ -144,14 +143,14 @@ impl Student {
         if let Some((config, false)) = &self.adapter {
             let text =
                 serde_json::to_string_pretty(config).map_err(|error| OperatorError::engine(error.to_string()))?;
-            std::fs::write(to.join("adapter_config.json"), text + "\n")?;
-            return write_tensors(&self.tensors(), &to.join("adapter_model.safetensors"));
+            std::fs::write(to.join(ADAPTER_CONFIG), text + "\n")?;
+            return write_tensors(&self.tensors(), &to.join(ADAPTER_WEIGHTS));
         }
         copy(from, to, "generation_config.json")?;
         let path = to.join("config.json");
         std::fs::write(path, in_f32(&std::fs::read(from.join("config.json"))?)?)?;
         let tensors = if self.adapter.is_some() { self.merged().map_err(failed)? } else { self.tensors() };
-        write_tensors(&tensors, &to.join("model.safetensors"))
+        write_tensors(&tensors, &to.join(SINGLE))
     }
 
     fn tensors(&self) -> Tensors {
@@ -160,15 +159,8 @@ impl Student {
 
     /// Returns the model's weights with the adapter merged into them.
     fn merged(&self) -> candle_core::Result<Tensors> {
-        let mut all = self.decoder.parameters();
-        for (layer, block) in self.decoder.blocks().iter().enumerate() {
-            let attention = [&block.query, &block.key, &block.value, &block.output];
-            let maps = attention.into_iter().chain([&block.gate, &block.up, &block.down]);
-            for ((name, ..), linear) in self.decoder.config().projections().into_iter().zip(maps) {
-                all.insert(format!("model.layers.{layer}.{name}.weight"), linear.merged()?);
-            }
-        }
-        all.into_iter().map(|(name, tensor)| Ok((name, tensor.to_dtype(DType::F32)?))).collect()
+        let all = self.decoder.merged_parameters()?.into_iter();
+        all.map(|(name, tensor)| Ok((name, tensor.to_dtype(DType::F32)?))).collect()
     }
 }
 
@@ -177,7 +169,7 @@ fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usiz
     let meant = |name: &str| targets.iter().any(|target| name.ends_with(target));
     let of_layer = |layer: usize| {
         let all = config.projections().into_iter().filter(|(name, ..)| meant(name));
-        all.map(move |(name, outputs, inputs)| (format!("model.layers.{layer}.{name}"), outputs, inputs))
+        all.map(move |(name, outputs, inputs)| (layer_name(layer, name), outputs, inputs))
     };
     (0..config.num_hidden_layers).flat_map(of_layer).collect()
 }

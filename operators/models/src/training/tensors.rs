@@ -5,14 +5,14 @@ use candle_core::backprop::GradStore;
 use candle_core::{Result, Tensor, Var};
 
 use super::batch::{Batch, PassOutcome, Target, logits_at_once};
-use super::optimizer::Gradients;
+use super::optimizer::{Gradients, add};
 use super::student::Student;
 use crate::decoder::{log_probabilities, product};
 
 /// Computes the loss without gradients.
 pub(super) fn evaluate(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome> {
     let tokens = batch.tensor(&student.compute.device)?;
-    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?.detach().flatten_to(1)?;
+    let hidden = student.decoder.hidden(&tokens, &batch.layout)?.detach().flatten_to(1)?;
     let head = student.decoder.head_weight().detach();
     let mut outcome = PassOutcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&head)?) {
@@ -34,7 +34,7 @@ pub fn pass(
     if checkpointing {
         return by_layers(student, (&tokens, batch), &mut sums);
     }
-    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?;
+    let hidden = student.decoder.hidden(&tokens, &batch.layout)?;
     let (outcome, gradient) = head(student, &hidden.detach(), batch, &mut sums)?;
     sums.add(&backward(&hidden, &gradient)?)?;
     Ok(outcome)
@@ -51,9 +51,8 @@ fn by_layers(student: &Student, (tokens, batch): (&Tensor, &Batch<'_>), sums: &m
     let angles = decoder.angles(&batch.layout);
     let embedded = decoder.embed(tokens)?;
     let mut inputs = vec![embedded.detach()];
-    for layer in 0..decoder.blocks().len() {
-        let next = decoder.layer(layer, &inputs[layer], &batch.layout, &angles, None)?.detach();
-        inputs.push(next);
+    for (layer, block) in decoder.blocks.iter().enumerate() {
+        inputs.push(block.forward(&inputs[layer], &batch.layout, &angles)?.detach());
     }
     let last = Var::from_tensor(&inputs.pop().unwrap_or(embedded.detach()))?;
     let hidden = decoder.finish(last.as_tensor())?;
@@ -61,9 +60,9 @@ fn by_layers(student: &Student, (tokens, batch): (&Tensor, &Batch<'_>), sums: &m
     let grads = backward(&hidden, &gradient)?;
     gradient = of(&grads, &last)?;
     sums.add(&grads)?;
-    for (layer, input) in inputs.iter().enumerate().rev() {
+    for (block, input) in decoder.blocks.iter().zip(&inputs).rev() {
         let input = Var::from_tensor(input)?;
-        let out = decoder.layer(layer, input.as_tensor(), &batch.layout, &angles, None)?;
+        let out = block.forward(input.as_tensor(), &batch.layout, &angles)?;
         let grads = backward(&out, &gradient)?;
         gradient = of(&grads, &input)?;
         sums.add(&grads)?;
@@ -127,11 +126,7 @@ impl Sums<'_> {
     fn add(&mut self, grads: &GradStore) -> Result<()> {
         for (name, var) in &self.student.weights {
             let Some(gradient) = grads.get(var) else { continue };
-            let sum = match self.gradients.get(name) {
-                Some(sum) => (sum + gradient)?,
-                None => gradient.clone(),
-            };
-            self.gradients.insert(name.clone(), sum);
+            add(self.gradients, name, gradient.clone())?;
         }
         Ok(())
     }

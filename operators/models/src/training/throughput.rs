@@ -8,7 +8,8 @@ use super::example::Example;
 use super::objective::Sft;
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::step::{self, Settings};
-use super::student::{LoraParams, Student, failed};
+use super::student::{LoraParams, Student};
+use crate::decoder::failed;
 use crate::device::Compute;
 use crate::throughput::{Drawn, wait};
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use searchmill_schemas::{Evidence, Question};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fact::Fact;
 use crate::layout::World;
@@ -89,8 +89,8 @@ impl World {
     }
 
     /// Returns subject, relation and object.
-    fn triple(&self, fact: Fact) -> [String; 3] {
+    fn triple(&self, fact: Fact) -> Value {
         let object = self.value(fact).map_or_else(String::new, |value| self.written(value));
-        [self.name(fact.subject), fact.relation.name(), object]
+        json!([self.name(fact.subject), fact.relation, object])
     }
 }

@@ -12,7 +12,7 @@ use self::weights::{Held, HeldLayer};
 use super::batch::{Batch, PassOutcome, Target, logits_at_once};
 use super::optimizer::Gradients;
 use super::student::Student;
-use crate::decoder::{Angles, Dropout, Layout};
+use crate::decoder::Angles;
 
 /// A student's weights and a batch.
 struct Network<'a> {
@@ -22,8 +22,7 @@ struct Network<'a> {
     embedding: Held<'a>,
     norm: Held<'a>,
     head: Held<'a>,
-    angles: std::sync::Arc<Angles>,
-    dropout: Option<Dropout>,
+    angles: Angles,
 }
 
 impl<'a> Network<'a> {
@@ -32,12 +31,11 @@ impl<'a> Network<'a> {
         Self {
             student,
             batch,
-            layers: decoder.blocks().iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
-            embedding: Held::of(decoder.embedding()),
-            norm: Held::of(decoder.norm()),
+            layers: decoder.blocks.iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
+            embedding: Held::of(&decoder.embedding),
+            norm: Held::of(&decoder.norm),
             head: Held::of(decoder.head_weight()),
             angles: decoder.angles(&batch.layout),
-            dropout: batch.layout.dropout,
         }
     }
 
@@ -50,11 +48,11 @@ impl<'a> Network<'a> {
     }
 
     fn layer(&self, number: usize) -> Result<Layer<'_>> {
-        self.layers[number].layer(self.batch.tokens.len(), self.dropout)
+        self.layers[number].layer(self.batch.tokens.len(), self.batch.layout.dropout)
     }
 
     fn place(&self) -> training::Place<'_> {
-        let (config, layout): (_, &Layout) = (self.student.decoder.config(), &self.batch.layout);
+        let (config, layout) = (self.student.decoder.config(), &self.batch.layout);
         let shape = Heads {
             rows: layout.rows,
             columns: layout.columns,

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use candle_core::{Result, Tensor};
 use searchmill_kernels::training::{LayerGradients, MapGradients};
 
-use super::weights::linears;
 use crate::decoder::{Block, DecoderConfig, Linear, adapter_tensor_name, layer_name};
-use crate::training::optimizer::Gradients;
+use crate::training::optimizer::{Gradients, add};
 use crate::training::student::Student;
 
 /// Gradients by weight; those of frozen weights are empty.
@@ -35,15 +34,15 @@ impl Sums {
             feed_norm: zeros(&block.feed_norm),
             query_norm: block.head_norms.as_ref().map(|norms| zeros(&norms.0)).unwrap_or_default(),
             key_norm: block.head_norms.as_ref().map(|norms| zeros(&norms.1)).unwrap_or_default(),
-            maps: linears(block).map(map),
+            maps: std::array::from_fn(|number| map(&block.maps[number])),
         };
         let decoder = &student.decoder;
         let tied = decoder.config().tie_word_embeddings;
         Self {
-            embedding: zeros(decoder.embedding()),
-            norm: zeros(decoder.norm()),
+            embedding: zeros(&decoder.embedding),
+            norm: zeros(&decoder.norm),
             head: if tied { Vec::new() } else { zeros(decoder.head_weight()) },
-            layers: decoder.blocks().iter().map(layer).collect(),
+            layers: decoder.blocks.iter().map(layer).collect(),
         }
     }
 
@@ -90,12 +89,7 @@ impl Sums {
         let mut named = self.named(student.decoder.config());
         for (name, var) in &student.weights {
             let Some(numbers) = named.remove(name) else { continue };
-            let gradient = Tensor::from_vec(numbers, var.shape(), var.device())?;
-            let sum = match gradients.remove(name) {
-                Some(sum) => (sum + gradient)?,
-                None => gradient,
-            };
-            gradients.insert(name.clone(), sum);
+            add(gradients, name, Tensor::from_vec(numbers, var.shape(), var.device())?)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use candle_core::{CpuStorage, Layout as Place, Result, Storage, Tensor};
-use searchmill_kernels::training::{Layer, LowRank, MAPS, Map, Sizes};
+use searchmill_kernels::training::{Layer, LowRank, Map, Sizes};
 
 use crate::decoder::{Block, DecoderConfig, Dropout, Linear};
 
@@ -72,11 +72,6 @@ pub(super) struct HeldLayer<'a> {
     sizes: Sizes,
 }
 
-/// Returns the linear maps in the order of [`Layer::maps`].
-pub(super) fn linears(block: &Block) -> [&Linear; MAPS] {
-    [&block.query, &block.key, &block.value, &block.output, &block.gate, &block.up, &block.down]
-}
-
 impl<'a> HeldLayer<'a> {
     pub(super) fn of(block: &'a Block, config: &DecoderConfig) -> Self {
         let size = config.head_dimensions();
@@ -84,7 +79,7 @@ impl<'a> HeldLayer<'a> {
             input_norm: Held::of(&block.input_norm),
             feed_norm: Held::of(&block.feed_norm),
             head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Held::of(queries), Held::of(keys))),
-            maps: linears(block).into_iter().map(HeldMap::of).collect(),
+            maps: block.maps.iter().map(HeldMap::of).collect(),
             sizes: Sizes {
                 queries: config.num_attention_heads * size,
                 keys: config.key_value_heads() * size,
@@ -96,10 +91,9 @@ impl<'a> HeldLayer<'a> {
     pub(super) fn layer(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Layer<'_>> {
         let maps: Vec<Map<'_>> = self.maps.iter().map(|map| map.map(tokens, dropout)).collect::<Result<_>>()?;
         let Ok(maps) = maps.try_into() else { candle_core::bail!("a layer has seven linear maps") };
-        let head_norms = match &self.head_norms {
-            Some((queries, keys)) => Some((queries.numbers()?, keys.numbers()?)),
-            None => None,
-        };
+        let head_norms =
+            self.head_norms.as_ref().map(|(queries, keys)| Result::Ok((queries.numbers()?, keys.numbers()?)));
+        let head_norms = head_norms.transpose()?;
         let (input_norm, feed_norm) = (self.input_norm.numbers()?, self.feed_norm.numbers()?);
         Ok(Layer { input_norm, feed_norm, head_norms, maps, sizes: self.sizes })
     }
