@@ -136,7 +136,7 @@ impl Operator for Read {
     fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let files = location::files(&params.path.list(), context)?;
         for file in &files {
-            table::format_of(file, params.format)?;
+            params.format.of_file(&file.name, &file.shown)?;
         }
         Ok(Kernel::Blocking(Box::new(ReadKernel { params: params.clone(), files })))
     }
@@ -434,7 +434,7 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
     match record {
         Raw::Json(bytes) => {
             let mut next = row.clone();
-            let mut parser = serde_json::Deserializer::from_slice(bytes);
+            let mut parser = serde_json::Deserializer::from_slice(&bytes);
             Widen(&mut next).deserialize(&mut parser)?;
             parser.end()?;
             if matches!(next, Shape::Object(_)) {
@@ -442,7 +442,6 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
             }
             Ok(())
         }
-        Raw::Member(bytes) => widen(row, Raw::Json(&[b"{", bytes, b"}"].concat())),
         Raw::Cells(cells) => {
             if let Shape::Object(fields) = row {
                 for (name, text) in cells? {
