@@ -28,7 +28,7 @@ use searchmill_engine::plan::nearest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Reads rows from outside the pipeline.
 pub struct Read;
@@ -249,10 +249,10 @@ const FIELDS_TOLD: usize = 40;
 fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
-        other => match other.value() {
-            Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
-            _ => BTreeSet::new(),
-        },
+        Raw::Json(bytes) => {
+            let fields: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+            fields.into_iter().map(|(name, _)| name).collect()
+        }
     }
 }
 

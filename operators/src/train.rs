@@ -107,7 +107,7 @@ impl BlockingKernel for TrainParams {
         }
         let folder = inputs.tree("model")?.path.clone();
         let config = Decoder::read_config(&folder)?;
-        let (examples, held_out, rejects) = self.read(inputs, &folder, &config, context.seed())?;
+        let (Read { examples, rejects }, held_out) = self.read(inputs, &folder, &config, context.seed())?;
         if examples.is_empty() {
             return Err(nothing_left(&rejects));
         }
@@ -126,14 +126,14 @@ impl BlockingKernel for TrainParams {
 }
 
 impl TrainParams {
-    /// Reads the examples to train on, those that are held out, and the rows that cannot be trained on.
+    /// Reads the examples to train on, and those that are held out.
     fn read(
         &self,
         inputs: &Inputs,
         folder: &Path,
         config: &DecoderConfig,
         seed: u64,
-    ) -> Result<(Vec<example::Example>, Vec<example::Example>, Vec<Reject>), OperatorError> {
+    ) -> Result<(Read, Vec<example::Example>), OperatorError> {
         let tokenizer = tokenizer(folder)?;
         let reader = Reader {
             tokenizer: &tokenizer,
@@ -152,7 +152,7 @@ impl TrainParams {
             }
             None => split(examples, |example| &example.question, self.eval_share, seed),
         };
-        Ok((examples, held_out, rejects))
+        Ok((Read { examples, rejects }, held_out))
     }
 
     fn fit(
