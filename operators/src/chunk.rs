@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
+use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
 use schemars::JsonSchema;
 use searchmill_data::hub::{Hub, HubModel};
 use searchmill_engine::operator::{
@@ -263,11 +263,9 @@ struct Chunker {
 
 impl MapKernel for Chunker {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
-        let documents = Documents::of(batch)?;
         let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut rows = ChunkRows::default();
-        for row in 0..batch.num_rows() {
-            let document = documents.row(row);
+        for document in Document::all(batch)? {
             match self.cut(&document, &mut memo) {
                 Ok(pieces) => rows.push(&document, &pieces, self.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
@@ -304,14 +302,6 @@ impl Chunker {
     }
 }
 
-/// Columns of a batch of documents.
-struct Documents<'a> {
-    id: &'a StringArray,
-    title: &'a StringArray,
-    text: &'a StringArray,
-    metadata: &'a StringArray,
-}
-
 /// One document.
 struct Document<'a> {
     id: &'a str,
@@ -320,27 +310,18 @@ struct Document<'a> {
     metadata: Option<&'a str>,
 }
 
-impl<'a> Documents<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self, OperatorError> {
-        Ok(Self {
-            id: text_column(batch, "id")?,
-            title: text_column(batch, "title")?,
-            text: text_column(batch, "text")?,
-            metadata: text_column(batch, "metadata")?,
-        })
+impl<'a> Document<'a> {
+    fn all(batch: &'a RecordBatch) -> Result<impl Iterator<Item = Self>, OperatorError> {
+        let (ids, titles) = (text_column(batch, "id")?, text_column(batch, "title")?);
+        let (texts, metadata) = (text_column(batch, "text")?, text_column(batch, "metadata")?);
+        Ok((0..batch.num_rows()).map(move |row| Self {
+            id: ids.value(row),
+            title: text_value(titles, row),
+            text: texts.value(row),
+            metadata: text_value(metadata, row),
+        }))
     }
 
-    fn row(&self, row: usize) -> Document<'a> {
-        Document {
-            id: self.id.value(row),
-            title: text_value(self.title, row),
-            text: self.text.value(row),
-            metadata: text_value(self.metadata, row),
-        }
-    }
-}
-
-impl Document<'_> {
     fn reject(&self, kind: &str, message: String) -> Reject {
         let detail = self.title.map(|title| format!("title: {title}"));
         Reject { id: self.id.to_owned(), kind: kind.to_owned(), message, attempts: 1, detail }

@@ -1,46 +1,59 @@
-//! `convert-to-openai`: converts rollouts to OpenAI's chat fine-tuning layout.
+//! `convert-to-openai`: converts rollouts to OpenAI's chat fine-tuning layout: call ids, arguments as JSON text.
 
-use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
-use serde::{Deserialize, Serialize};
+use searchmill_text::json::Json;
 
-use crate::conversion::kernel::{converter, ports};
-use crate::conversion::openai::convert;
+use crate::conversion::conversation::{Conversation, Message, Spoken, Told};
+use crate::conversion::kernel::{chat_converter, converter, ports};
 
-/// Converts each rollout to a row `{"messages": […], "tools": […]}` for OpenAI fine-tuning and most trainers: tool
-/// calls have ids, and arguments as JSON text. Reasoning, if kept, is in `<think>` tags before the text.
-pub(crate) struct ConvertToOpenai;
-
-/// Parameters of `convert-to-openai`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct ConvertToOpenaiParams {
-    /// Keep the model's reasoning (default: drop it).
-    #[serde(default)]
-    pub(crate) thinking: bool,
+chat_converter! {
+    /// Converts each rollout to a row `{"messages": […], "tools": […]}` for OpenAI fine-tuning and most trainers: tool
+    /// calls have ids, and arguments as JSON text. Reasoning, if kept, is in `<think>` tags before the text.
+    ConvertToOpenai, ConvertToOpenaiParams, "openai",
+    "Converts rollouts to training rows in OpenAI's chat fine-tuning layout.",
+    convert
 }
 
-impl Operator for ConvertToOpenai {
-    type Params = ConvertToOpenaiParams;
-    const NAME: &'static str = "convert-to-openai";
-    const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Converts rollouts to training rows in OpenAI's chat fine-tuning layout.";
-    const EXAMPLES: &'static [Example] = &[
-        Example { title: "Without reasoning", yaml: "openai: {op: convert-to-openai, from: balanced}" },
-        Example {
-            title: "With reasoning",
-            yaml: "openai: {op: convert-to-openai, from: balanced, with: {thinking: true}}",
-        },
-    ];
-
-    fn declare(_params: &ConvertToOpenaiParams) -> Declaration {
-        Declaration::pure(ports())
+/// Builds the row `{"messages": […], "tools": […]}`.
+fn convert(conversation: &Conversation, thinking: bool) -> Json {
+    let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
+    let mut row = vec![("messages", Json::List(messages))];
+    if !conversation.tools.is_empty() {
+        row.push(("tools", Json::List(conversation.tools.clone())));
     }
+    Json::object(row)
+}
 
-    fn open(params: &ConvertToOpenaiParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let thinking = params.thinking;
-        Ok(converter("openai", Box::new(move |conversation| Ok(convert(conversation, thinking)))))
+fn entry(message: &Message, thinking: bool) -> Json {
+    let said = |role: &str, text: &str| Json::object([("role", Json::text(role)), ("content", Json::text(text))]);
+    match message {
+        Message::System(text) => said("system", text),
+        Message::User(text) => said("user", text),
+        Message::Assistant(spoken) => assistant(spoken, thinking),
+        Message::Tool(told) => tool(told),
     }
+}
+
+fn tool(told: &Told) -> Json {
+    let mut entries = vec![("role", Json::text("tool"))];
+    entries.extend(told.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
+    entries.push(("content", Json::text(&told.content)));
+    Json::object(entries)
+}
+
+fn assistant(spoken: &Spoken, thinking: bool) -> Json {
+    let text = spoken.text(thinking);
+    let content = if text.is_empty() && !spoken.calls.is_empty() { Json::Null } else { Json::Text(text) };
+    let mut entries = vec![("role", Json::text("assistant")), ("content", content)];
+    if !spoken.calls.is_empty() {
+        let calls = spoken.calls.iter().map(|call| {
+            let arguments = Json::Text(call.arguments.write());
+            let function = Json::object([("name", Json::text(&call.name)), ("arguments", arguments)]);
+            Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
+        });
+        entries.push(("tool_calls", Json::List(calls.collect())));
+    }
+    Json::object(entries)
 }
 
 #[cfg(test)]

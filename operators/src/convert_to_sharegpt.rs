@@ -1,47 +1,68 @@
-//! `convert-to-sharegpt`: converts rollouts to the ShareGPT layout.
+//! `convert-to-sharegpt`: converts rollouts to the ShareGPT layout for LLaMA-Factory: human or observation alternates
+//! with gpt or function_call; system prompt and tools are separate fields.
 
-use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
-use serde::{Deserialize, Serialize};
+use searchmill_text::json::Json;
 
-use crate::conversion::kernel::{converter, ports};
-use crate::conversion::sharegpt::convert;
+use crate::conversion::conversation::{Conversation, Message, Spoken};
+use crate::conversion::kernel::{chat_converter, converter, ports};
+use crate::unfit::Unfit;
 
-/// Converts each rollout to a row `{"conversations": […], "system": "…", "tools": "[…]"}` for LLaMA-Factory: human or
-/// observation alternates with gpt or function_call. The layout cannot hold text before a tool call; such text is
-/// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts in which these do not alternate are rejected.
-pub(crate) struct ConvertToSharegpt;
-
-/// Parameters of `convert-to-sharegpt`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct ConvertToSharegptParams {
-    /// Keep the model's reasoning (default: drop it).
-    #[serde(default)]
-    pub(crate) thinking: bool,
+chat_converter! {
+    /// Converts each rollout to a row `{"conversations": […], "system": "…", "tools": "[…]"}` for LLaMA-Factory: human or
+    /// observation alternates with gpt or function_call. The layout cannot hold text before a tool call; such text is
+    /// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts in which these do not alternate are rejected.
+    ConvertToSharegpt, ConvertToSharegptParams, "sharegpt",
+    "Converts rollouts to training rows in the ShareGPT layout.",
+    convert?
 }
 
-impl Operator for ConvertToSharegpt {
-    type Params = ConvertToSharegptParams;
-    const NAME: &'static str = "convert-to-sharegpt";
-    const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Converts rollouts to training rows in the ShareGPT layout.";
-    const EXAMPLES: &'static [Example] = &[
-        Example { title: "Without reasoning", yaml: "sharegpt: {op: convert-to-sharegpt, from: balanced}" },
-        Example {
-            title: "With reasoning",
-            yaml: "sharegpt: {op: convert-to-sharegpt, from: balanced, with: {thinking: true}}",
-        },
-    ];
-
-    fn declare(_params: &ConvertToSharegptParams) -> Declaration {
-        Declaration::pure(ports())
+/// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.
+///
+/// The calls of one turn become one `function_call` (an object, or a list if they are parallel). Their results become
+/// one `observation`, joined by newlines. The layout cannot hold text before a call: only reasoning in `<think>` tags
+/// is kept there (if `thinking` is set).
+fn convert(conversation: &Conversation, thinking: bool) -> Result<Json, Unfit> {
+    let mut system = String::new();
+    let mut turns: Vec<(&str, String)> = Vec::new();
+    for message in &conversation.messages {
+        match message {
+            Message::System(text) => system.push_str(text),
+            Message::User(text) => push(&mut turns, "human", text.clone()),
+            Message::Tool(told) => push(&mut turns, "observation", told.content.clone()),
+            Message::Assistant(spoken) if spoken.calls.is_empty() => push(&mut turns, "gpt", spoken.text(thinking)),
+            Message::Assistant(spoken) => push(&mut turns, "function_call", calls(spoken, thinking)),
+        }
     }
-
-    fn open(params: &ConvertToSharegptParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let thinking = params.thinking;
-        Ok(converter("sharegpt", Box::new(move |conversation| convert(conversation, thinking))))
+    let asks = |from: &str| matches!(from, "human" | "observation");
+    if turns.iter().enumerate().any(|(place, (from, _))| asks(from) != (place % 2 == 0)) {
+        return Err(Unfit::new("the turns of the model and of the others do not alternate, as the layout demands"));
     }
+    let turn = |(from, value): (&str, String)| Json::object([("from", Json::text(from)), ("value", Json::Text(value))]);
+    let conversations = Json::List(turns.into_iter().map(turn).collect());
+    let tools =
+        Json::List(conversation.tools.iter().map(|tool| tool.get("function").unwrap_or(tool).clone()).collect());
+    let row = [("conversations", conversations), ("system", Json::Text(system)), ("tools", Json::Text(tools.write()))];
+    Ok(Json::object(row))
+}
+
+/// Adds a turn; merges consecutive observations.
+fn push(turns: &mut Vec<(&'static str, String)>, from: &'static str, value: String) {
+    match turns.last_mut() {
+        Some((last, text)) if *last == from && from == "observation" => {
+            text.push('\n');
+            text.push_str(&value);
+        }
+        _ => turns.push((from, value)),
+    }
+}
+
+fn calls(spoken: &Spoken, thinking: bool) -> String {
+    let call =
+        |name: &str, arguments: &Json| Json::object([("name", Json::text(name)), ("arguments", arguments.clone())]);
+    let mut listed: Vec<Json> = spoken.calls.iter().map(|one| call(&one.name, &one.arguments)).collect();
+    let written = if listed.len() == 1 { listed.remove(0).write() } else { Json::List(listed).write() };
+    spoken.thought(thinking).unwrap_or_default() + &written
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
-//! `convert-to-swift`: converts rollouts to ms-swift's agent layout.
+//! `convert-to-swift`: converts rollouts to ms-swift's agent layout: roles system, user, assistant, tool_call,
+//! tool_response; tools as a JSON text.
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
+use searchmill_text::json::Json;
 use serde::{Deserialize, Serialize};
 
-use crate::conversion::hermes::Template;
+use crate::conversion::conversation::{Conversation, Message, Spoken};
+use crate::conversion::hermes::{Rendered, Template, render};
 use crate::conversion::kernel::{converter, ports};
-use crate::conversion::swift::convert;
+use crate::unfit::Unfit;
 
 /// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
 /// hermes`) and renders it as that trainer does. The column `text` is the text to tokenise, `loss_spans` its byte
@@ -48,6 +51,51 @@ impl Operator for ConvertToSwift {
     fn open(params: &ConvertToSwiftParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         let (thinking, template) = (params.thinking, params.template);
         Ok(converter("swift", Box::new(move |conversation| convert(conversation, thinking, template))))
+    }
+}
+
+/// Builds the row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.
+fn convert(conversation: &Conversation, thinking: bool, template: Template) -> Result<(Json, Option<Rendered>), Unfit> {
+    let mut messages = Vec::new();
+    for message in &conversation.messages {
+        match message {
+            Message::System(text) => messages.push(entry("system", text.clone())),
+            Message::User(text) => messages.push(entry("user", text.clone())),
+            Message::Tool(told) => messages.push(entry("tool_response", told.content.clone())),
+            Message::Assistant(spoken) => push_spoken(spoken, thinking, &mut messages),
+        }
+    }
+    let rendered = render(&messages, &conversation.tools, template).map_err(Unfit::new)?;
+    Ok((row(&conversation.tools, messages), Some(rendered)))
+}
+
+/// Builds the row. Omits an empty `tools`: ms-swift would render an empty tool list.
+fn row(tools: &[Json], messages: Vec<Json>) -> Json {
+    let messages = Json::List(messages);
+    if tools.is_empty() {
+        return Json::object([("messages", messages)]);
+    }
+    Json::object([("tools", Json::Text(Json::List(tools.to_vec()).write())), ("messages", messages)])
+}
+
+fn entry(role: &str, content: String) -> Json {
+    Json::object([("role", Json::text(role)), ("content", Json::Text(content))])
+}
+
+/// Adds the text, then each call. Qwen's chat template, used for serving, puts a newline between text and call;
+/// ms-swift adds none, so the newline is part of the text. Text that already ends with a newline is unchanged:
+/// servers that cut calls out of an answer leave it there.
+fn push_spoken(spoken: &Spoken, thinking: bool, messages: &mut Vec<Json>) {
+    let mut text = spoken.text(thinking);
+    if !text.trim().is_empty() {
+        if !spoken.calls.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        messages.push(entry("assistant", text));
+    }
+    for call in &spoken.calls {
+        let content = Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]);
+        messages.push(entry("tool_call", content.write()));
     }
 }
 

@@ -1,44 +1,53 @@
-//! `convert-to-trl`: converts rollouts to TRL's conversational layout.
+//! `convert-to-trl`: converts rollouts to TRL's conversational layout: arguments as objects, tools as a list.
 
-use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
-use serde::{Deserialize, Serialize};
+use searchmill_text::json::Json;
 
-use crate::conversion::kernel::{converter, ports};
-use crate::conversion::trl::convert;
+use crate::conversion::conversation::{Conversation, Message, Spoken};
+use crate::conversion::kernel::{chat_converter, converter, ports};
 
-/// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
-/// arguments are objects, tools are a list. Reasoning, if kept, is in `reasoning_content`. The model's chat template
-/// renders the text.
-pub(crate) struct ConvertToTrl;
-
-/// Parameters of `convert-to-trl`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct ConvertToTrlParams {
-    /// Keep the model's reasoning (default: drop it).
-    #[serde(default)]
-    pub(crate) thinking: bool,
+chat_converter! {
+    /// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
+    /// arguments are objects, tools are a list. Reasoning, if kept, is in `reasoning_content`. The model's chat template
+    /// renders the text.
+    ConvertToTrl, ConvertToTrlParams, "trl",
+    "Converts rollouts to training rows in TRL's conversational layout.",
+    convert
 }
 
-impl Operator for ConvertToTrl {
-    type Params = ConvertToTrlParams;
-    const NAME: &'static str = "convert-to-trl";
-    const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Converts rollouts to training rows in TRL's conversational layout.";
-    const EXAMPLES: &'static [Example] = &[
-        Example { title: "Without reasoning", yaml: "trl: {op: convert-to-trl, from: balanced}" },
-        Example { title: "With reasoning", yaml: "trl: {op: convert-to-trl, from: balanced, with: {thinking: true}}" },
-    ];
+/// Builds the row `{"messages": […], "tools": […]}`.
+fn convert(conversation: &Conversation, thinking: bool) -> Json {
+    let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
+    Json::object([("messages", Json::List(messages)), ("tools", Json::List(conversation.tools.clone()))])
+}
 
-    fn declare(_params: &ConvertToTrlParams) -> Declaration {
-        Declaration::pure(ports())
+fn entry(message: &Message, thinking: bool) -> Json {
+    let said = |role: &str, text: &str| [("role", Json::text(role)), ("content", Json::text(text))];
+    match message {
+        Message::System(text) => Json::object(said("system", text)),
+        Message::User(text) => Json::object(said("user", text)),
+        Message::Assistant(spoken) => assistant(spoken, thinking),
+        Message::Tool(told) => {
+            let [role, content] = said("tool", &told.content);
+            let name = told.name.clone().map_or(Json::Null, Json::Text);
+            Json::object([role, ("name", name), content])
+        }
     }
+}
 
-    fn open(params: &ConvertToTrlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let thinking = params.thinking;
-        Ok(converter("trl", Box::new(move |conversation| Ok(convert(conversation, thinking)))))
+fn assistant(spoken: &Spoken, thinking: bool) -> Json {
+    let mut entries = vec![("role", Json::text("assistant")), ("content", Json::text(&spoken.content))];
+    if let Some(reasoning) = spoken.reasoning(thinking) {
+        entries.push(("reasoning_content", Json::text(reasoning)));
     }
+    if !spoken.calls.is_empty() {
+        let calls = spoken.calls.iter().map(|call| {
+            let function = Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]);
+            Json::object([("type", Json::text("function")), ("function", function)])
+        });
+        entries.push(("tool_calls", Json::List(calls.collect())));
+    }
+    Json::object(entries)
 }
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
-//! `convert-to-verl`: converts questions to the parquet rows of search-agent RL trainers.
+//! `convert-to-verl`: converts questions to the parquet rows of search-agent RL trainers: ReSearch, Search-R1 and
+//! verl's search example.
+//!
+//! Columns, their order and types match the trainers' own preprocessors (pandas and `datasets`): text is `LargeUtf8`
+//! at the top level and `Utf8` in nested fields, list items are named `element`, and every field is nullable.
+
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
-use searchmill_schemas::{Question, RecordKind, Reject, from_batch};
+use searchmill_schemas::{Question, RecordKind, from_batch};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::conversion::verl::{Labels, Layout};
+use crate::unfit::Unfit;
 
 const QUESTIONS: &str = "questions";
 const ROWS: &str = "rows";
@@ -72,12 +77,7 @@ impl Operator for ConvertToVerl {
     }
 
     fn open(params: &ConvertToVerlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let labels = Labels {
-            data_source: params.data_source.clone().unwrap_or_else(|| "musique".to_owned()),
-            split: params.split.clone(),
-            agent_name: params.agent_name.clone(),
-        };
-        Ok(Kernel::Blocking(Box::new(VerlKernel { layout: params.layout, labels })))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -89,22 +89,49 @@ fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
     missing.then_some(issue).into_iter().collect()
 }
 
-struct VerlKernel {
-    layout: Layout,
-    labels: Labels,
+impl ConvertToVerlParams {
+    fn data_source(&self) -> &str {
+        self.data_source.as_deref().unwrap_or("musique")
+    }
+
+    /// The columns; `agent_name` is last, if present.
+    fn schema(&self) -> SchemaRef {
+        let mut fields = match self.layout {
+            Layout::SearchR1 => search_r1_fields(),
+            Layout::Research => research_fields(),
+            Layout::Verl => verl_fields(),
+        };
+        fields.extend(self.agent_name.as_ref().map(|_| field("agent_name", DataType::LargeUtf8)));
+        Arc::new(Schema::new(fields))
+    }
+
+    /// Builds one row.
+    fn row(&self, question: &Question, index: u64) -> Value {
+        let mut row = match self.layout {
+            Layout::SearchR1 => search_r1_row(question, index, self),
+            Layout::Research => research_row(question, self),
+            Layout::Verl => verl_row(question, index, self),
+        };
+        if let Some(name) = &self.agent_name {
+            row["agent_name"] = json!(name);
+        }
+        row
+    }
 }
 
-impl BlockingKernel for VerlKernel {
+impl BlockingKernel for ConvertToVerlParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let schema = self.layout.schema(self.labels.agent_name.is_some());
+        let schema = self.schema();
         let mut index = 0;
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
             let mut rows = Vec::new();
             for question in from_batch::<Question>(&batch?)? {
-                match self.layout.row(&question, index, &self.labels) {
-                    Some(row) => rows.push(row),
-                    None => outputs.reject(blank(question))?,
+                // No trainer accepts a blank question.
+                if question.question.trim().is_empty() {
+                    outputs.reject(Unfit::new("the question is blank").reject(question.id))?;
+                } else {
+                    rows.push(self.row(&question, index));
                 }
                 index += 1;
             }
@@ -116,20 +143,158 @@ impl BlockingKernel for VerlKernel {
     }
 }
 
-fn blank(question: Question) -> Reject {
-    Reject {
-        id: question.id,
-        kind: FailureKind::Data.name().to_owned(),
-        message: "the question is blank".to_owned(),
-        attempts: 1,
-        detail: None,
-    }
-}
-
 fn to_columns(schema: &SchemaRef, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
     let mut decoder = ReaderBuilder::new(SchemaRef::clone(schema)).with_batch_size(rows.len()).build_decoder()?;
     decoder.serialize(rows)?;
     decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))
+}
+
+/// Trainer that reads the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Layout {
+    /// Search-R1 (PeterGriffinJin/Search-R1): prompt as chat messages, `<search>` and `<information>` tags.
+    SearchR1,
+    /// ReSearch (Agent-RL/ReSearch, branch re-search): the question only; the trainer adds the prompt.
+    Research,
+    /// verl's multi-turn search example (volcengine/verl): system and user prompt, `<tool_call>` tags, tool kwargs.
+    Verl,
+}
+
+fn field(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+fn structure(fields: Vec<Field>) -> DataType {
+    DataType::Struct(Fields::from(fields))
+}
+
+fn list(item: DataType) -> DataType {
+    DataType::List(Arc::new(field("element", item)))
+}
+
+fn chat() -> DataType {
+    list(structure(vec![field("role", DataType::Utf8), field("content", DataType::Utf8)]))
+}
+
+fn target() -> DataType {
+    structure(vec![field("target", list(DataType::Utf8))])
+}
+
+fn reward_model(ground_truth: DataType) -> DataType {
+    structure(vec![field("style", DataType::Utf8), field("ground_truth", ground_truth)])
+}
+
+fn search_r1_fields() -> Vec<Field> {
+    let extra = structure(vec![field("split", DataType::Utf8), field("index", DataType::Int64)]);
+    vec![
+        field("id", DataType::LargeUtf8),
+        field("question", DataType::LargeUtf8),
+        field("golden_answers", list(DataType::Utf8)),
+        field("data_source", DataType::LargeUtf8),
+        field("prompt", chat()),
+        field("ability", DataType::LargeUtf8),
+        field("reward_model", reward_model(target())),
+        field("extra_info", extra),
+    ]
+}
+
+fn search_r1_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
+    let mut asked = question.question.trim().to_owned();
+    if !asked.ends_with('?') {
+        asked.push('?');
+    }
+    let prompt = format!("{}{asked}\n", instruction("search", "information"));
+    json!({
+        "id": question.id,
+        "question": asked,
+        "golden_answers": question.golden_answers,
+        "data_source": params.data_source(),
+        "prompt": [{"role": "user", "content": prompt}],
+        "ability": "fact-reasoning",
+        "reward_model": {"style": "rule", "ground_truth": {"target": question.golden_answers}},
+        "extra_info": {"split": params.split, "index": index},
+    })
+}
+
+fn research_fields() -> Vec<Field> {
+    vec![
+        field("data_source", DataType::LargeUtf8),
+        field("question", DataType::LargeUtf8),
+        field("ability", DataType::LargeUtf8),
+        field("reward_model", reward_model(list(DataType::Utf8))),
+        field("extra_info", structure(vec![field("id", DataType::Utf8)])),
+    ]
+}
+
+fn research_row(question: &Question, params: &ConvertToVerlParams) -> Value {
+    json!({
+        "data_source": params.data_source(),
+        "question": question.question,
+        "ability": "qa",
+        "reward_model": {"style": "rule", "ground_truth": question.golden_answers},
+        "extra_info": {"id": question.id},
+    })
+}
+
+fn verl_fields() -> Vec<Field> {
+    let create = structure(vec![
+        field("ground_truth", target()),
+        field("question", DataType::Utf8),
+        field("data_source", DataType::Utf8),
+    ]);
+    let search = structure(vec![field("create_kwargs", create)]);
+    let extra = structure(vec![
+        field("index", DataType::Int64),
+        field("need_tools_kwargs", DataType::Boolean),
+        field("question", DataType::Utf8),
+        field("split", DataType::Utf8),
+        field("tools_kwargs", structure(vec![field("search", search)])),
+    ]);
+    vec![
+        field("data_source", DataType::LargeUtf8),
+        field("prompt", chat()),
+        field("ability", DataType::LargeUtf8),
+        field("reward_model", reward_model(target())),
+        field("extra_info", extra),
+        field("metadata", DataType::Null),
+    ]
+}
+
+fn verl_row(question: &Question, index: u64, params: &ConvertToVerlParams) -> Value {
+    let source = format!("searchR1_{}", params.data_source());
+    let truth = json!({"target": question.golden_answers});
+    let asked = &question.question;
+    let create = json!({"ground_truth": truth, "question": asked, "data_source": source});
+    let prompt = format!("{}{asked}", instruction("tool_call", "tool_response"));
+    json!({
+        "data_source": source,
+        "prompt": [
+            {"role": "system", "content": "You are a helpful and harmless assistant."},
+            {"role": "user", "content": prompt},
+        ],
+        "ability": "fact-reasoning",
+        "reward_model": {"style": "rule", "ground_truth": truth},
+        "extra_info": {
+            "index": index,
+            "need_tools_kwargs": true,
+            "question": asked,
+            "split": params.split,
+            "tools_kwargs": {"search": {"create_kwargs": create}},
+        },
+    })
+}
+
+/// The instruction used to train and serve Search-R1 models, word for word, up to the question.
+fn instruction(call: &str, result: &str) -> String {
+    format!(
+        "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new \
+         information. After reasoning, if you find you lack some knowledge, you can call a search engine by <{call}> \
+         query </{call}> and it will return the top searched results between <{result}> and </{result}>. You can search \
+         as many times as your want. If you find no further external knowledge needed, you can directly provide the \
+         answer inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. \
+         Question: "
+    )
 }
 
 #[cfg(test)]
@@ -139,7 +304,6 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use searchmill_engine::operator::entry;
     use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
-    use serde_json::json;
 
     use super::*;
 

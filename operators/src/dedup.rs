@@ -1,7 +1,5 @@
 //! `dedup`: keeps one row per key.
 
-use std::future::Future;
-
 use datafusion::error::DataFusionError;
 use datafusion::functions::expr_fn::{lower, regexp_replace, trim};
 use datafusion::functions_aggregate::expr_fn::{max, min};
@@ -69,7 +67,7 @@ impl Operator for Dedup {
     }
 
     fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Query(Box::new(DedupKernel { params: params.clone() })))
+        Ok(Kernel::Query(Box::new(params.clone())))
     }
 }
 
@@ -81,17 +79,19 @@ fn issues(params: &DedupParams) -> Vec<ParamIssue> {
     keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect()
 }
 
-struct DedupKernel {
-    params: DedupParams,
-}
-
-impl QueryKernel for DedupKernel {
+impl QueryKernel for DedupParams {
     fn plan<'a>(
         &'a self,
         session: &'a SessionContext,
         _inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
-        self.distinct(session).boxed()
+        async move {
+            let rows = session.table(ROWS).await?;
+            let keys = self.keys(session, &rows)?;
+            let kept = self.chosen(numbered(rows.clone())?, keys)?;
+            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
+        }
+        .boxed()
     }
 
     fn restores_order(&self) -> bool {
@@ -99,24 +99,14 @@ impl QueryKernel for DedupKernel {
     }
 }
 
-impl DedupKernel {
-    fn distinct(&self, session: &SessionContext) -> impl Future<Output = Result<Vec<QueryOutput>, OperatorError>> {
-        let session = session.clone();
-        async move {
-            let rows = session.table(ROWS).await?;
-            let keys = self.keys(&session, &rows)?;
-            let kept = self.chosen(numbered(rows.clone())?, keys)?;
-            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
-        }
-    }
-
+impl DedupParams {
     fn keys(&self, session: &SessionContext, rows: &DataFrame) -> Result<Vec<Expr>, OperatorError> {
-        let bound = self.params.by.iter().map(|text| key(session, rows.schema(), "by", text));
-        bound.map(|expression| Ok(if self.params.normalized { normalized(expression?) } else { expression? })).collect()
+        let bound = self.by.iter().map(|text| key(session, rows.schema(), "by", text));
+        bound.map(|expression| Ok(if self.normalized { normalized(expression?) } else { expression? })).collect()
     }
 
     fn chosen(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {
-        let row = match self.params.keep {
+        let row = match self.keep {
             Stays::First => min(ident(ROW)),
             Stays::Last => max(ident(ROW)),
         };

@@ -1,5 +1,18 @@
 //! `evaluate`: scores trajectories and ranked lists, with intervals, baselines and a report.
 
+mod conversation;
+mod dynamics;
+mod figures;
+mod measure;
+mod page;
+mod retrieval;
+mod scored;
+mod showcase;
+mod statistics;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -12,15 +25,14 @@ use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_bat
 use searchmill_text::baseline::{Baselines, Gold};
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation::dynamics::Dynamics;
-use crate::evaluation::figures::Evaluation;
-use crate::evaluation::measure::{Group, measure_groups, measure_questions};
-use crate::evaluation::retrieval::{Retrieval, RetrievalFigures};
-pub use crate::evaluation::scored::GroupBy;
-use crate::evaluation::scored::{Scored, type_name};
-use crate::evaluation::showcase::{Showcase, Shown};
-use crate::evaluation::statistics::Bootstrap;
-use crate::evaluation::{page, terminal};
+use dynamics::Dynamics;
+use figures::Evaluation;
+use measure::{Group, measure_groups, measure_questions};
+use retrieval::{Retrieval, RetrievalFigures};
+pub use scored::GroupBy;
+use scored::{Scored, type_name};
+use showcase::{Showcase, Shown};
+use statistics::Bootstrap;
 
 /// Scores trajectories, or ranked lists, or both.
 pub struct Evaluate;
@@ -115,7 +127,7 @@ impl Operator for Evaluate {
             };
             return Err(missing);
         }
-        Ok(Kernel::Blocking(Box::new(EvaluateKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -161,10 +173,6 @@ fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
     issues
 }
 
-struct EvaluateKernel {
-    params: EvaluateParams,
-}
-
 /// Data collected while the inputs stream.
 #[derive(Default)]
 struct Collected {
@@ -197,13 +205,12 @@ impl Collected {
     }
 }
 
-impl BlockingKernel for EvaluateKernel {
+impl BlockingKernel for EvaluateParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let mut collected = Collected::default();
         self.score_trajectories(&mut collected, inputs, outputs, context)?;
         read_questions(&mut collected, inputs, context)?;
-        let bootstrap =
-            Bootstrap { resamples: self.params.resamples, confidence: self.params.confidence, seed: context.seed() };
+        let bootstrap = Bootstrap { resamples: self.resamples, confidence: self.confidence, seed: context.seed() };
         let retrieval = self.search_hits(&mut collected, inputs, &bootstrap, context)?;
         let failed = failed_rollouts(inputs)?;
         context.check_cancelled()?;
@@ -212,7 +219,7 @@ impl BlockingKernel for EvaluateKernel {
     }
 }
 
-impl EvaluateKernel {
+impl EvaluateParams {
     fn score_trajectories(
         &self,
         collected: &mut Collected,
@@ -221,7 +228,7 @@ impl EvaluateKernel {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
-        let mut showcase = Showcase::new(self.params.examples as usize);
+        let mut showcase = Showcase::new(self.examples as usize);
         for batch in input.batches() {
             context.check_cancelled()?;
             let mut rows = Vec::new();
@@ -229,7 +236,7 @@ impl EvaluateKernel {
                 if !collected.note_trajectory(&trajectory) {
                     continue;
                 }
-                let scored = Scored::of(&trajectory, self.params.success_threshold);
+                let scored = Scored::of(&trajectory, self.success_threshold);
                 rows.push(scored.row(&trajectory));
                 showcase.offer(&scored, &trajectory);
                 collected.scored.push(scored);
@@ -263,7 +270,7 @@ impl EvaluateKernel {
             done += hits.len() as u64;
             context.progress().set(done, input.rows, "hits");
         }
-        Ok(Some(retrieval.finish(&self.params.ks, bootstrap)))
+        Ok(Some(retrieval.finish(&self.ks, bootstrap)))
     }
 
     fn evaluation(
@@ -277,8 +284,8 @@ impl EvaluateKernel {
         let baselines = Baselines::of(&collected.gold);
         let has_trajectories = inputs.rows_optional("trajectories").is_some();
         Evaluation {
-            title: self.params.title.clone(),
-            threshold: self.params.success_threshold,
+            title: self.title.clone(),
+            threshold: self.success_threshold,
             bootstrap,
             has_trajectories,
             groups: self.groups(&collected, &baselines, &bootstrap, has_trajectories),
@@ -300,8 +307,7 @@ impl EvaluateKernel {
         has_trajectories: bool,
     ) -> Vec<Group> {
         if has_trajectories {
-            let params = &self.params;
-            return measure_groups(&collected.scored, &params.group_by, &params.pass_at, baselines, bootstrap);
+            return measure_groups(&collected.scored, &self.group_by, &self.pass_at, baselines, bootstrap);
         }
         let questions: Vec<_> = collected.gold.iter().map(|(id, gold)| (id, gold.question_type.as_str())).collect();
         measure_questions(&questions, baselines, bootstrap)
@@ -377,6 +383,3 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
     outputs.figure("trajectories", evaluation.dynamics.total.all as f64);
     outputs.figure("failed_rollouts", evaluation.failed() as f64);
 }
-
-#[cfg(test)]
-mod tests;

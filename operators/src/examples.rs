@@ -12,7 +12,10 @@ fn every_example_binds() {
                 assert_eq!(node["op"], operator.name, "{}", example.yaml);
                 let params = node.get("with").cloned().unwrap_or_else(|| serde_json::json!({}));
                 let bound = (operator.bind)(params).map_err(|issue| format!("{}: {}", issue.path, issue.message));
-                assert_eq!(bound.expect(example.yaml).declaration.issues, [], "{}", example.yaml);
+                let bound = bound.expect(example.yaml);
+                assert_eq!(bound.declaration.issues, [], "{}", example.yaml);
+                let again = (operator.bind)(bound.params.clone()).map_err(|issue| issue.message);
+                assert_eq!(bound.params, again.expect(example.yaml).params, "defaults written out read back");
             }
         }
     }

@@ -103,7 +103,7 @@ impl Operator for Exec {
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(Runner(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -139,19 +139,16 @@ fn shown(params: &Map<String, Value>) -> String {
     Value::Object(params.clone()).to_string()
 }
 
-struct Runner(Params);
-
-impl BlockingKernel for Runner {
+impl BlockingKernel for Params {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let params = &self.0;
         let given = BTreeMap::from([
-            ("SEARCHMILL_PARAMS".to_owned(), shown(&params.params)),
+            ("SEARCHMILL_PARAMS".to_owned(), shown(&self.params)),
             ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
         ]);
         let program =
-            Program { command: &params.command, given, allowed: &params.environment, seconds: params.timeout_seconds };
+            Program { command: &self.command, given, allowed: &self.environment, seconds: self.timeout_seconds };
         let input = inputs.rows_optional("input");
-        let kind = RecordKind::from(params.output);
+        let kind = RecordKind::from(self.output);
         conversation::converse(&program, input, context, |stdout| receive(stdout, kind, outputs, context))
     }
 }

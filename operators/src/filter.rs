@@ -48,15 +48,11 @@ impl Operator for Filter {
     }
 
     fn open(params: &FilterParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Query(Box::new(FilterKernel { predicate: params.predicate.clone() })))
+        Ok(Kernel::Query(Box::new(params.clone())))
     }
 }
 
-struct FilterKernel {
-    predicate: String,
-}
-
-impl QueryKernel for FilterKernel {
+impl QueryKernel for FilterParams {
     fn plan<'a>(
         &'a self,
         session: &'a SessionContext,

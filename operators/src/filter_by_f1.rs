@@ -59,7 +59,7 @@ impl Operator for FilterByF1 {
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Map(Arc::new(F1Filter { params: params.clone() })))
+        Ok(Kernel::Map(Arc::new(params.clone())))
     }
 }
 
@@ -69,11 +69,7 @@ fn issues(params: &FilterByF1Params) -> Vec<ParamIssue> {
     wrong.then(|| ParamIssue::new("threshold", message)).into_iter().collect()
 }
 
-struct F1Filter {
-    params: FilterByF1Params,
-}
-
-impl MapKernel for F1Filter {
+impl MapKernel for FilterByF1Params {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let rows = from_batch::<Trajectory>(batch)?;
         let passes: BooleanArray = rows.iter().map(|row| Some(self.passes(row))).collect();
@@ -83,10 +79,10 @@ impl MapKernel for F1Filter {
     }
 }
 
-impl F1Filter {
+impl FilterByF1Params {
     fn passes(&self, row: &Trajectory) -> bool {
         let f1 = answer_scores(&row.prediction, &row.golden_answers).f1;
-        f1 >= self.params.threshold && (!self.params.grounded || grounded(row))
+        f1 >= self.threshold && (!self.grounded || grounded(row))
     }
 }
 

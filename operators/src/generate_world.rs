@@ -4,15 +4,14 @@ mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::RecordBatch;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
-use searchmill_schemas::{Document, Question, Record, RecordKind};
+use searchmill_schemas::{Document, Question, RecordKind, to_batch};
 use searchmill_world::{Draft, QuestionType, World, draft};
 
 use serde::{Deserialize, Serialize};
@@ -143,7 +142,7 @@ impl Operator for GenerateWorld {
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(Generator(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -169,29 +168,27 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
     issues
 }
 
-struct Generator(Params);
-
-impl BlockingKernel for Generator {
+impl BlockingKernel for Params {
     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let world = World::new(context.seed(), self.0.documents, self.0.distractors);
+        let world = World::new(context.seed(), self.documents, self.distractors);
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(context.threads())
             .build()
             .map_err(|error| OperatorError::machine(format!("cannot start threads: {error}")))?;
-        let drafts = self.questions(&world, context)?;
+        let drafts = self.drafts(&world, context)?;
         write_documents(&world, &pool, outputs, context)?;
-        report(&drafts, &self.0, outputs);
+        report(&drafts, self, outputs);
         write_questions(drafts, &world, outputs)
     }
 }
 
-impl Generator {
-    fn questions(&self, world: &World, context: &Context) -> Result<Vec<Draft>, OperatorError> {
+impl Params {
+    fn drafts(&self, world: &World, context: &Context) -> Result<Vec<Draft>, OperatorError> {
         let mut exam = Exam::default();
-        let kinds = self.0.question_types.sequence(self.0.questions);
+        let kinds = self.question_types.sequence(self.questions);
         for (number, kind) in kinds.into_iter().enumerate() {
             context.check_cancelled()?;
-            let hops = self.0.min_hops..=self.0.max_hops;
+            let hops = self.min_hops..=self.max_hops;
             let attempt = |attempt| draft(world, kind, hops.clone(), number as u64, attempt);
             let drafts = (0..ATTEMPTS).filter_map(attempt);
             if !exam.take_first(drafts) {
@@ -202,7 +199,7 @@ impl Generator {
     }
 
     fn exhausted(&self, number: usize, kind: QuestionType) -> OperatorError {
-        let documents = self.0.documents;
+        let documents = self.documents;
         OperatorError::pipeline(format!(
             "a world of {documents} documents has no further {} question after {number} questions",
             kind.name()
@@ -263,12 +260,7 @@ fn write_documents(
 fn block_of(world: &World, start: u64) -> Result<RecordBatch, OperatorError> {
     let end = world.documents.min(start + BLOCK);
     let documents: Vec<Document> = (start..end).map(|position| world.document(position)).collect();
-    let ids = StringArray::from_iter_values(documents.iter().map(|document| &document.id));
-    let titles = documents.iter().map(|document| document.title.as_ref()).collect::<StringArray>();
-    let texts = StringArray::from_iter_values(documents.iter().map(|document| &document.text));
-    let metadata = documents.iter().map(|document| document.metadata.as_ref()).collect::<StringArray>();
-    let columns = vec![Arc::new(ids) as _, Arc::new(titles) as _, Arc::new(texts) as _, Arc::new(metadata) as _];
-    Ok(RecordBatch::try_new(Document::KIND.schema(), columns)?)
+    Ok(to_batch(&documents)?)
 }
 
 fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> Result<(), OperatorError> {

@@ -62,15 +62,11 @@ impl Operator for Index {
     }
 
     fn open(params: &IndexParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(Indexing { kind: params.kind.clone() })))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
-struct Indexing {
-    kind: IndexKind,
-}
-
-impl BlockingKernel for Indexing {
+impl BlockingKernel for IndexParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let chunks = inputs.rows("chunks")?;
         let folder = outputs.tree("index")?;

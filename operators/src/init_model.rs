@@ -119,7 +119,7 @@ impl Operator for InitModel {
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(Birth(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -188,28 +188,26 @@ fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
     })
 }
 
-struct Birth(InitModelParams);
-
-impl BlockingKernel for Birth {
+impl BlockingKernel for InitModelParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;
         let failed = |error: tokenizers::Error| OperatorError::data(format!("no tokenizer can be trained: {error}"));
-        let phrases = self.0.whole_phrases.map_or_else(Vec::new, |share| phrases::phrases(&texts, share));
-        let tokenizer = tokenizer::train(&texts, &phrases, self.0.vocab).map_err(failed)?;
+        let phrases = self.whole_phrases.map_or_else(Vec::new, |share| phrases::phrases(&texts, share));
+        let tokenizer = tokenizer::train(&texts, &phrases, self.vocab).map_err(failed)?;
         context.check_cancelled()?;
         let vocab = tokenizer.get_vocab_size(true);
         let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_default();
         let (end, pad) = (id(tokenizer::END_OF_MESSAGE), id(tokenizer::END_OF_TEXT));
-        let config = config(&self.0, vocab, end, pad);
+        let config = config(self, vocab, end, pad);
         let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
         let folder = outputs.tree("model")?;
         write_json(&folder.join("config.json"), &config)?;
         let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
         write_json(&folder.join("generation_config.json"), &generation)?;
-        write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.0.context))?;
+        write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.context))?;
         std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(failed)?)?;
-        let weights = weights::file(&decoder.tensors(), self.0.deviation, context.seed())?;
+        let weights = weights::file(&decoder.tensors(), self.deviation, context.seed())?;
         std::fs::write(folder.join("model.safetensors"), weights)?;
         outputs.figure("parameters", decoder.parameter_count() as f64);
         outputs.figure("vocabulary", vocab as f64);

@@ -93,7 +93,7 @@ impl Operator for Join {
     }
 
     fn open(params: &JoinParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Query(Box::new(JoinKernel { params: params.clone() })))
+        Ok(Kernel::Query(Box::new(params.clone())))
     }
 }
 
@@ -120,11 +120,7 @@ fn issues(params: &JoinParams) -> Vec<ParamIssue> {
     issues
 }
 
-struct JoinKernel {
-    params: JoinParams,
-}
-
-impl QueryKernel for JoinKernel {
+impl QueryKernel for JoinParams {
     fn plan<'a>(
         &'a self,
         session: &'a SessionContext,
@@ -132,12 +128,12 @@ impl QueryKernel for JoinKernel {
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
             let (left, right) = (session.table(LEFT).await?, session.table(RIGHT).await?);
-            require_keys(left.schema(), "on", &self.params.on)?;
-            let right_param = if self.params.right_on.is_empty() { "on" } else { "right_on" };
-            require_keys(right.schema(), right_param, self.params.right_keys())?;
+            require_keys(left.schema(), "on", &self.on)?;
+            let right_param = if self.right_on.is_empty() { "on" } else { "right_on" };
+            require_keys(right.schema(), right_param, self.right_keys())?;
             let right = self.renamed(left.schema(), right)?;
             let frame = self.joined(left, right)?;
-            require_columns(self.params.kind.unwrap_or_default(), frame.schema())?;
+            require_columns(self.kind.unwrap_or_default(), frame.schema())?;
             Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
         }
         .boxed()
@@ -152,16 +148,16 @@ impl QueryKernel for JoinKernel {
     }
 }
 
-impl JoinKernel {
+impl JoinParams {
     /// Renames the columns of `right` for the output; its keys become `__key0`, `__key1`, ….
     fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
-        let keys = self.params.right_keys();
+        let keys = self.right_keys();
         let mut columns: Vec<Expr> =
             keys.iter().enumerate().map(|(place, name)| ident(name).alias(key_name(place))).collect();
         for field in right.schema().fields().iter().filter(|field| !keys.contains(field.name())) {
             let name = field.name();
             let clashes = left.has_column_with_unqualified_name(name);
-            let new = if clashes { format!("{name}{}", self.params.suffix) } else { name.clone() };
+            let new = if clashes { format!("{name}{}", self.suffix) } else { name.clone() };
             let taken = |schema: &DFSchema| schema.has_column_with_unqualified_name(&new);
             if clashes && (taken(left) || taken(right.schema())) {
                 let message = format!("both inputs have `{name}`, and one of them has `{new}` too");
@@ -174,8 +170,8 @@ impl JoinKernel {
 
     /// Joins both sides: `right` is held in memory, and the rows of `left` stream.
     fn joined(&self, left: DataFrame, right: DataFrame) -> Result<DataFrame, DataFusionError> {
-        let pairs = matches!(self.params.how, How::Inner | How::Left);
-        let kind = match self.params.how {
+        let pairs = matches!(self.how, How::Inner | How::Left);
+        let kind = match self.how {
             How::Inner => JoinType::Inner,
             How::Left => JoinType::Right,
             How::Semi => JoinType::RightSemi,
@@ -183,9 +179,9 @@ impl JoinKernel {
         };
         let mut columns = columns_of(&left);
         if pairs {
-            columns.extend(columns_of(&right).into_iter().skip(self.params.on.len()));
+            columns.extend(columns_of(&right).into_iter().skip(self.on.len()));
         }
-        let agree = self.params.on.iter().enumerate().map(|(place, name)| ident(key_name(place)).eq(ident(name)));
+        let agree = self.on.iter().enumerate().map(|(place, name)| ident(key_name(place)).eq(ident(name)));
         let joined = right.with_column(RIGHT_ROW, row_number())?.join_on(numbered(left)?, kind, agree)?;
         let mut order = vec![ident(ROW).sort(true, true)];
         order.extend(pairs.then(|| ident(RIGHT_ROW).sort(true, true)));

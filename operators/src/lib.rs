@@ -1,7 +1,7 @@
 //! The operators of searchmill: one file each (params, ports, open), and the support modules that two or more of them
 //! share.
 //!
-//! `conversion` renders training examples, `evaluation` computes metrics, `relation` holds what relational operators
+//! `conversion` renders training examples, `report` draws pages and plots, `relation` holds what relational operators
 //! share. Algorithms are in the crates below this one.
 
 // Operators in pipeline order.
@@ -30,8 +30,9 @@ mod train;
 pub mod exec;
 // Shared modules.
 mod conversion;
-mod evaluation;
 mod relation;
+mod report;
+mod unfit;
 #[cfg(test)]
 mod examples;
 pub mod split;

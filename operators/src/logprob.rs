@@ -7,14 +7,17 @@ use arrow::array::{ArrayRef, Float32Builder, Float64Array, ListBuilder, RecordBa
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema};
 use schemars::JsonSchema;
+use searchmill_agent::policy::model::chat_message;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Declaration, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
-    OperatorError, ParamIssue, Ports, Repeatability, TreeKind,
+    Accept, Arity, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError,
+    ParamIssue, Ports, Repeatability, TreeKind,
 };
 use searchmill_models::device::{Compute, Precision};
-use searchmill_models::inference::{Message as ChatMessage, ModelSource, Said, Scored, Scorer, parse_tools};
-use searchmill_schemas::{Message, RecordKind, Reject, Trajectory, from_batch};
+use searchmill_models::inference::{ModelSource, Scored, Scorer, parse_tools};
+use searchmill_schemas::{Message, RecordKind, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
+
+use crate::unfit::Unfit;
 
 /// Computes the log-probability of a text after a rollout's conversation. By default, the gold answer replaces the
 /// model's last turn; likelihood-trained search models use this to rate what was retrieved. Adds the columns
@@ -139,7 +142,8 @@ impl LogprobKernel {
     fn score(&self, trajectory: &Trajectory) -> Result<(String, Scored), String> {
         let last = trajectory.messages.iter().rposition(Message::is_model).ok_or("the model said nothing")?;
         let tools = parse_tools(&trajectory.tools)?;
-        let messages: Vec<ChatMessage> = trajectory.messages[..last].iter().map(message).collect();
+        let before = trajectory.messages[..last].iter();
+        let messages: Vec<_> = before.map(|message| chat_message(message, false)).collect();
         let prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
         let of = |before: &str, text: &str, after: &str| {
             let (mut whole, control) = (prompt.clone(), self.scorer.control());
@@ -167,21 +171,6 @@ impl LogprobKernel {
     }
 }
 
-pub(crate) fn message(message: &Message) -> ChatMessage {
-    let call = |call: &searchmill_schemas::ToolCall| Said {
-        id: call.id.clone(),
-        name: call.name.clone(),
-        arguments: call.arguments.clone(),
-    };
-    ChatMessage {
-        role: message.role.clone(),
-        content: message.content.clone(),
-        reasoning: None,
-        calls: message.tool_calls.iter().map(call).collect(),
-        call_id: message.tool_call_id.clone(),
-    }
-}
-
 impl MapKernel for LogprobKernel {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let (mut kept, mut found) = (Vec::new(), Vec::new());
@@ -191,13 +180,7 @@ impl MapKernel for LogprobKernel {
                     kept.push(row as u32);
                     found.push(scored);
                 }
-                Err(message) => output.reject(Reject {
-                    id: trajectory.id,
-                    kind: FailureKind::Data.name().to_owned(),
-                    message,
-                    attempts: 1,
-                    detail: None,
-                }),
+                Err(message) => output.reject(Unfit::new(message).reject(trajectory.id)),
             }
         }
         let batch = take_record_batch(batch, &UInt32Array::from(kept))?;
@@ -209,31 +192,28 @@ impl MapKernel for LogprobKernel {
 /// Adds the score columns to the rows.
 fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
     let item = Arc::new(Field::new("item", DataType::Float32, false));
-    let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(Arc::clone(&item));
+    let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(item);
     for (_, scored) in found {
         tokens.values().append_slice(&scored.log_probabilities);
         tokens.append(true);
     }
-    let sums: Float64Array = found.iter().map(|(_, scored)| Some(scored.sum())).collect();
-    let means: Float64Array = found.iter().map(|(_, scored)| Some(scored.mean())).collect();
-    let texts: StringArray = found.iter().map(|(text, _)| Some(text.as_str())).collect();
-    let columns: [(&str, DataType, ArrayRef); 4] = [
-        ("logprob", DataType::Float64, Arc::new(sums)),
-        ("logprob_mean", DataType::Float64, Arc::new(means)),
-        ("logprob_tokens", DataType::List(item), Arc::new(tokens.finish())),
-        ("logprob_text", DataType::Utf8, Arc::new(texts)),
+    let sums = Float64Array::from_iter_values(found.iter().map(|(_, scored)| scored.sum()));
+    let means = Float64Array::from_iter_values(found.iter().map(|(_, scored)| scored.mean()));
+    let texts = StringArray::from_iter_values(found.iter().map(|(text, _)| text));
+    let columns: [(&str, ArrayRef); 4] = [
+        ("logprob", Arc::new(sums)),
+        ("logprob_mean", Arc::new(means)),
+        ("logprob_tokens", Arc::new(tokens.finish())),
+        ("logprob_text", Arc::new(texts)),
     ];
-    let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
-    let mut arrays = batch.columns().to_vec();
-    for (name, kind, array) in columns {
-        // Replaces columns of an earlier scoring.
-        if let Some(old) = fields.iter().position(|field| field.name() == name) {
-            fields.remove(old);
-            arrays.remove(old);
-        }
-        fields.push(Arc::new(Field::new(name, kind, false)));
-        arrays.push(array);
-    }
+    // Replaces columns of an earlier scoring.
+    let is_new = |name: &str| columns.iter().any(|(new, _)| *new == name);
+    let schema = batch.schema();
+    let kept = schema.fields().iter().zip(batch.columns()).filter(|(field, _)| !is_new(field.name()));
+    let new = columns.iter().map(|(name, array)| (Field::new(*name, array.data_type().clone(), false), array));
+    let new = new.map(|(field, array)| (Arc::new(field), Arc::clone(array)));
+    let kept = kept.map(|(field, array)| (Arc::clone(field), Arc::clone(array)));
+    let (fields, arrays): (Vec<_>, Vec<_>) = kept.chain(new).unzip();
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
 

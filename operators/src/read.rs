@@ -28,7 +28,7 @@ use searchmill_engine::plan::nearest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Reads rows from outside the pipeline.
 pub struct Read;
@@ -136,7 +136,7 @@ impl Operator for Read {
     fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let files = location::files(&params.path.list(), context)?;
         for file in &files {
-            table::format_of(file, params.format)?;
+            params.format.of_file(&file.name, &file.shown)?;
         }
         Ok(Kernel::Blocking(Box::new(ReadKernel { params: params.clone(), files })))
     }
@@ -249,10 +249,10 @@ const FIELDS_TOLD: usize = 40;
 fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
-        other => match other.value() {
-            Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
-            _ => BTreeSet::new(),
-        },
+        Raw::Json(bytes) => {
+            let fields: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+            fields.into_iter().map(|(name, _)| name).collect()
+        }
     }
 }
 
@@ -434,7 +434,7 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
     match record {
         Raw::Json(bytes) => {
             let mut next = row.clone();
-            let mut parser = serde_json::Deserializer::from_slice(bytes);
+            let mut parser = serde_json::Deserializer::from_slice(&bytes);
             Widen(&mut next).deserialize(&mut parser)?;
             parser.end()?;
             if matches!(next, Shape::Object(_)) {
@@ -442,7 +442,6 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
             }
             Ok(())
         }
-        Raw::Member(bytes) => widen(row, Raw::Json(&[b"{", bytes, b"}"].concat())),
         Raw::Cells(cells) => {
             if let Shape::Object(fields) = row {
                 for (name, text) in cells? {

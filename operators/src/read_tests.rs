@@ -347,20 +347,6 @@ fn http_servers_are_read_like_files() {
 }
 
 #[test]
-fn the_examples_bind() {
-    for entry in [entry::<Read>(), entry::<crate::split::Split>(), entry::<crate::write::Write>()] {
-        assert!(entry.examples.len() >= 2, "{}", entry.name);
-        for example in entry.examples {
-            let node: Value = serde_yaml::from_str(example.yaml).unwrap();
-            let node = node.as_object().unwrap().values().next().unwrap();
-            assert_eq!(node["op"], entry.name);
-            let bound = (entry.bind)(node["with"].clone()).map_err(|issue| issue.message).unwrap();
-            assert_eq!(bound.declaration.issues, [], "{}", example.title);
-        }
-    }
-}
-
-#[test]
 fn bytes_do_not_depend_on_the_number_of_files_or_blocks() {
     let mut harness = Harness::new();
     harness.directory = harness.path().to_owned();

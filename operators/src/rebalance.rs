@@ -90,8 +90,8 @@ impl Operator for Rebalance {
         Declaration::seeded(ports).issues(issues(params))
     }
 
-    fn open(params: &RebalanceParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(RebalanceKernel { params: params.clone(), seed: context.seed() })))
+    fn open(params: &RebalanceParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -130,11 +130,6 @@ fn check_mode(mode: &Mode) -> Vec<ParamIssue> {
     }
 }
 
-struct RebalanceKernel {
-    params: RebalanceParams,
-    seed: u64,
-}
-
 /// A group with its row counts before and after.
 struct Group {
     label: String,
@@ -142,20 +137,20 @@ struct Group {
     after: u64,
 }
 
-impl BlockingKernel for RebalanceKernel {
+impl BlockingKernel for RebalanceParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
         let mut taken = TakenIds::default();
         let (labels, members) = self.group(rows, &mut taken, context)?;
         let groups = self.share(labels, &members)?;
-        let copies = self.draw(&groups, &members);
+        let copies = draw(&groups, &members, context.seed());
         write_copies(rows, &copies, &mut taken, outputs, context)?;
         report(&groups, &copies, outputs);
         Ok(())
     }
 }
 
-impl RebalanceKernel {
+impl RebalanceParams {
     /// Labels of the groups, and the group of each row.
     fn group(
         &self,
@@ -163,7 +158,7 @@ impl RebalanceKernel {
         taken: &mut TakenIds,
         context: &Context,
     ) -> Result<(Vec<String>, Vec<u32>), OperatorError> {
-        let mut grouping = Grouping::new(&rows.schema, &self.params.by)?;
+        let mut grouping = Grouping::new(&rows.schema, &self.by)?;
         let mut members = Vec::new();
         for batch in rows.batches() {
             context.check_cancelled()?;
@@ -180,14 +175,14 @@ impl RebalanceKernel {
             counts[group as usize] += 1;
         }
         let weights = self.weights(&labels, &counts)?;
-        let caps: Vec<u64> = counts.iter().map(|&count| count * u64::from(self.params.max_repeats)).collect();
-        let after = allot(&weights, &caps, self.params.rows);
+        let caps: Vec<u64> = counts.iter().map(|&count| count * u64::from(self.max_repeats)).collect();
+        let after = allot(&weights, &caps, self.rows);
         let groups = labels.into_iter().zip(counts).zip(after);
         Ok(groups.map(|((label, before), after)| Group { label, before, after }).collect())
     }
 
     fn weights(&self, labels: &[String], counts: &[u64]) -> Result<Vec<f64>, OperatorError> {
-        match &self.params.mode {
+        match &self.mode {
             Mode::Uniform => Ok(vec![1.0; labels.len()]),
             Mode::Tempered { temperature } => {
                 Ok(counts.iter().map(|&count| (count as f64).powf(1.0 / temperature)).collect())
@@ -198,21 +193,21 @@ impl RebalanceKernel {
             }
         }
     }
+}
 
-    /// Number of times to write each row.
-    fn draw(&self, groups: &[Group], members: &[u32]) -> Vec<u32> {
-        let mut rows_of: Vec<Vec<u32>> = groups.iter().map(|group| Vec::with_capacity(group.before as usize)).collect();
-        for (row, &group) in members.iter().enumerate() {
-            rows_of[group as usize].push(row as u32);
-        }
-        let mut copies = vec![0_u32; members.len()];
-        for (place, (group, rows)) in groups.iter().zip(&mut rows_of).enumerate() {
-            let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-            random.set_stream(place as u64);
-            draw_group(group.after, rows, &mut random, &mut copies);
-        }
-        copies
+/// Number of times to write each row.
+fn draw(groups: &[Group], members: &[u32], seed: u64) -> Vec<u32> {
+    let mut rows_of: Vec<Vec<u32>> = groups.iter().map(|group| Vec::with_capacity(group.before as usize)).collect();
+    for (row, &group) in members.iter().enumerate() {
+        rows_of[group as usize].push(row as u32);
     }
+    let mut copies = vec![0_u32; members.len()];
+    for (place, (group, rows)) in groups.iter().zip(&mut rows_of).enumerate() {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(place as u64);
+        draw_group(group.after, rows, &mut random, &mut copies);
+    }
+    copies
 }
 
 /// Writes each row `total / n` times, and once more for `total % n` rows drawn without repeats (a partial

@@ -6,12 +6,13 @@ use arrow::array::{Array, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, Ports,
-    TreeKind,
+    TreeKind, allow_names, named_or_tagged,
 };
-use searchmill_engine::operator::{allow_names, named_or_tagged};
 use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k};
-use searchmill_schemas::{Hit, RecordKind, Reject, text_column, text_value};
+use searchmill_schemas::{Hit, RecordKind, text_column, text_value};
 use serde::{Deserialize, Serialize};
+
+use crate::unfit::Unfit;
 
 /// Parameters of `retrieve`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -102,7 +103,8 @@ impl MapKernel for Retrieval {
             hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(*row), text, rank, found)));
         }
         for row in empty {
-            output.reject(no_query(ids.value(row), &self.query));
+            let unfit = Unfit::new(format!("the column `{}` is null: nothing to search for", self.query));
+            output.reject(unfit.reject(ids.value(row).to_owned()));
         }
         Ok(output.push_rows("hits", &hits)?)
     }
@@ -120,15 +122,5 @@ fn hit(question: &str, query: &str, rank: i32, found: Found) -> Hit {
         title: found.title,
         contents: found.contents,
         sources: found.sources,
-    }
-}
-
-fn no_query(question: &str, column: &str) -> Reject {
-    Reject {
-        id: question.to_owned(),
-        kind: "data".to_owned(),
-        message: format!("the column `{column}` is null: nothing to search for"),
-        attempts: 1,
-        detail: None,
     }
 }

@@ -47,7 +47,7 @@ impl Operator for Split {
 
     fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         check_input(params, inputs.rows("rows")?)?;
-        Ok(Kernel::Blocking(Box::new(SplitKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -112,16 +112,12 @@ fn check_input(params: &SplitParams, rows: &RowsInput) -> Result<(), OperatorErr
     }
 }
 
-struct SplitKernel {
-    params: SplitParams,
-}
-
-impl BlockingKernel for SplitKernel {
+impl BlockingKernel for SplitParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows("rows")?;
         let (units, unit_of_row) = self.units(rows, context)?;
-        let sizes: Vec<PartSize> = self.params.parts.values().copied().collect();
-        let assigned = match self.params.by {
+        let sizes: Vec<PartSize> = self.parts.values().copied().collect();
+        let assigned = match self.by {
             By::Document => balanced(&units, &sizes),
             By::Row | By::Group(_) => by_position(&units, &sizes),
         };
@@ -131,10 +127,10 @@ impl BlockingKernel for SplitKernel {
     }
 }
 
-impl SplitKernel {
+impl SplitParams {
     /// The units that must stay together, and the unit of each row.
     fn units(&self, rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
-        let column = match &self.params.by {
+        let column = match &self.by {
             By::Row => "id",
             By::Group(column) => column,
             By::Document => return linked_units(rows, context),
@@ -164,7 +160,7 @@ impl SplitKernel {
         outputs: &mut Outputs,
         context: &Context,
     ) -> Result<Vec<u64>, OperatorError> {
-        let mut counts = vec![0; self.params.parts.len()];
+        let mut counts = vec![0; self.parts.len()];
         let mut first = 0;
         for batch in rows.batches() {
             context.check_cancelled()?;
@@ -172,7 +168,7 @@ impl SplitKernel {
             let parts: Vec<Option<usize>> =
                 unit_of_row[first..first + batch.num_rows()].iter().map(|unit| assigned[*unit as usize]).collect();
             first += batch.num_rows();
-            for (place, name) in self.params.parts.keys().enumerate() {
+            for (place, name) in self.parts.keys().enumerate() {
                 let mask: BooleanArray = parts.iter().map(|part| Some(*part == Some(place))).collect();
                 let kept = filter_record_batch(&batch, &mask)?;
                 counts[place] += kept.num_rows() as u64;
@@ -181,7 +177,7 @@ impl SplitKernel {
                 }
             }
         }
-        for (name, _) in self.params.parts.keys().zip(&counts).filter(|(_, count)| **count == 0) {
+        for (name, _) in self.parts.keys().zip(&counts).filter(|(_, count)| **count == 0) {
             outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
         }
         Ok(counts)
@@ -190,7 +186,7 @@ impl SplitKernel {
     fn report(&self, units: &[Unit], counts: &[u64], total: u64, outputs: &mut Outputs) {
         let share = |count: u64| 100.0 * count as f64 / total.max(1) as f64;
         let mut text = String::from("part            rows    share  wanted\n");
-        for ((name, size), count) in self.params.parts.iter().zip(counts) {
+        for ((name, size), count) in self.parts.iter().zip(counts) {
             let wanted = match size {
                 PartSize::Rows(rows) => format!("{rows} rows"),
                 PartSize::Share(share) => format!("{:.1} %", 100.0 * share),
@@ -203,7 +199,7 @@ impl SplitKernel {
         if left > 0 {
             text += &format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", share(left));
         }
-        if self.params.by != By::Row {
+        if self.by != By::Row {
             let linked = units.iter().filter(|unit| unit.linked);
             let largest = linked.clone().map(|unit| unit.rows).max().unwrap_or(0);
             let count = linked.count();

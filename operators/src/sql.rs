@@ -58,25 +58,21 @@ impl Operator for Sql {
     }
 
     fn open(params: &SqlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Query(Box::new(SqlKernel { params: params.clone() })))
+        Ok(Kernel::Query(Box::new(params.clone())))
     }
 }
 
-struct SqlKernel {
-    params: SqlParams,
-}
-
-impl QueryKernel for SqlKernel {
+impl QueryKernel for SqlParams {
     fn plan<'a>(
         &'a self,
         session: &'a SessionContext,
         inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
-            let planned = read_only(session, &self.params.query).await;
+            let planned = read_only(session, &self.query).await;
             let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
             require_repeatable_plan("query", frame.logical_plan())?;
-            require_columns(self.params.kind, frame.schema())?;
+            require_columns(self.kind, frame.schema())?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }
         .boxed()

@@ -9,7 +9,6 @@ mod params;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use searchmill_engine::operator::{
@@ -27,7 +26,7 @@ use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
 use tokenizers::Tokenizer;
 
-use self::held_out::held_out_questions;
+use self::held_out::split;
 use self::params::{Method, TrainParams};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
@@ -82,7 +81,7 @@ impl Operator for Train {
     }
 
     fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(Training(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -101,36 +100,24 @@ fn ports() -> Ports {
         .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
 }
 
-struct Training(TrainParams);
-
-impl BlockingKernel for Training {
+impl BlockingKernel for TrainParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        if self.0.backend.is_outside() {
-            return outside::train(&self.0, inputs, outputs, context);
+        if self.backend.is_outside() {
+            return outside::train(self, inputs, outputs, context);
         }
         let folder = inputs.tree("model")?.path.clone();
         let config = Decoder::read_config(&folder)?;
-        let read = self.read(inputs, &folder, &config)?;
-        let eval = inputs.rows_optional("eval").map(|rows| self.reader(&tokenizer(&folder)?, &config).read(rows));
-        let (mut examples, mut held_out) = (read.examples, Vec::new());
-        let mut rejects = read.rejects;
-        if let Some(eval) = eval {
-            let eval = eval?;
-            held_out = eval.examples;
-            rejects.extend(eval.rejects);
-        } else {
-            (examples, held_out) = self.split(examples, held_out, context.seed());
-        }
+        let (Read { examples, rejects }, held_out) = self.read(inputs, &folder, &config, context.seed())?;
         if examples.is_empty() {
             return Err(nothing_left(&rejects));
         }
         let longest = examples.iter().chain(&held_out).map(|example| example.tokens.len()).max().unwrap_or(0);
-        let compute = Compute::leased(context, self.0.dtype)?;
-        let tokens = self.0.pass_tokens.max(longest);
-        TrainingNeed::of(&config, &self.0.tuning, tokens, self.0.checkpointing, &compute)
+        let compute = Compute::leased(context, self.dtype)?;
+        let tokens = self.pass_tokens.max(longest);
+        TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
         context.progress().log(&format!("device: {}", compute.name()));
-        let student = Student::load(&folder, &self.0.tuning, context.seed(), &compute)?;
+        let student = Student::load(&folder, &self.tuning, context.seed(), &compute)?;
         let counts = (examples.len(), held_out.len());
         let fitted = self.fit(&student, &examples, &held_out, context)?;
         self.publish(&student, &folder, &fitted, counts, outputs)?;
@@ -138,20 +125,34 @@ impl BlockingKernel for Training {
     }
 }
 
-impl Training {
-    fn reader<'a>(&'a self, tokenizer: &'a Tokenizer, config: &DecoderConfig) -> Reader<'a> {
-        Reader {
-            tokenizer,
-            control: ControlTokens::of(tokenizer),
+impl TrainParams {
+    /// Reads the examples to train on, and those that are held out.
+    fn read(
+        &self,
+        inputs: &Inputs,
+        folder: &Path,
+        config: &DecoderConfig,
+        seed: u64,
+    ) -> Result<(Read, Vec<example::Example>), OperatorError> {
+        let tokenizer = tokenizer(folder)?;
+        let reader = Reader {
+            tokenizer: &tokenizer,
+            control: ControlTokens::of(&tokenizer),
             vocabulary: config.vocab_size,
-            max_length: self.0.max_length.min(config.max_position_embeddings),
-            truncation: self.0.truncation,
-            weight_column: self.0.weight_column.as_deref(),
-        }
-    }
-
-    fn read(&self, inputs: &Inputs, folder: &Path, config: &DecoderConfig) -> Result<Read, OperatorError> {
-        self.reader(&tokenizer(folder)?, config).read(inputs.rows("examples")?)
+            max_length: self.max_length.min(config.max_position_embeddings),
+            truncation: self.truncation,
+            weight_column: self.weight_column.as_deref(),
+        };
+        let Read { examples, mut rejects } = reader.read(inputs.rows("examples")?)?;
+        let (examples, held_out) = match inputs.rows_optional("eval") {
+            Some(rows) => {
+                let eval = reader.read(rows)?;
+                rejects.extend(eval.rejects);
+                (examples, eval.examples)
+            }
+            None => split(examples, |example| &example.question, self.eval_share, seed),
+        };
+        Ok((Read { examples, rejects }, held_out))
     }
 
     fn fit(
@@ -161,25 +162,10 @@ impl Training {
         held_out: &[example::Example],
         context: &Context,
     ) -> Result<Fitted, OperatorError> {
-        let Method::Sft = self.0.method;
-        let objective = &Sft { context_weight: self.0.context_weight as f32 };
+        let Method::Sft = self.method;
+        let objective = &Sft { context_weight: self.context_weight as f32 };
         let evaluation = &Sft::default();
-        Fit { settings: self.0.fit_settings(), objective, evaluation, student, examples, held_out, context }.run()
-    }
-
-    /// Splits off the held-out examples. All examples of a question stay together.
-    fn split(
-        &self,
-        examples: Vec<example::Example>,
-        mut held_out: Vec<example::Example>,
-        seed: u64,
-    ) -> (Vec<example::Example>, Vec<example::Example>) {
-        let questions: BTreeSet<String> = examples.iter().map(|example| example.question.clone()).collect();
-        let chosen = held_out_questions(questions, self.0.eval_share, seed);
-        let (eval, train): (Vec<_>, Vec<_>) =
-            examples.into_iter().partition(|example| chosen.contains(&example.question));
-        held_out.extend(eval);
-        (train, held_out)
+        Fit { settings: self.fit_settings(), objective, evaluation, student, examples, held_out, context }.run()
     }
 
     fn publish(
@@ -191,9 +177,8 @@ impl Training {
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {
         student.write(from, &outputs.tree("model")?)?;
-        outputs.write("steps", &page::table(&fitted.progressed.steps)?)?;
         let report = page::Report {
-            params: &self.0,
+            params: self,
             steps: &fitted.progressed.steps,
             kept: fitted.kept,
             stopped: fitted.progressed.stopped,
@@ -203,11 +188,7 @@ impl Training {
             parameters: student.decoder.config().parameter_count(),
             device: student.compute.name(),
         };
-        report.write(&outputs.tree("report")?)?;
-        outputs.summary(&report.summary());
-        for (name, value) in report.figures() {
-            outputs.figure(name, value);
-        }
+        report.publish(outputs)?;
         // The speed differs between runs, so it goes to the node's record and not into an artifact.
         if fitted.tokens > 0 {
             outputs.figure("tokens_per_second", fitted.tokens as f64 / fitted.time.as_secs_f64().max(1e-9));

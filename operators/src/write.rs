@@ -73,7 +73,7 @@ impl Operator for Write {
     }
 
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Blocking(Box::new(WriteKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(params.clone())))
     }
 }
 
@@ -89,9 +89,8 @@ impl Deliver for WriteParams {
     /// Delivers also if the node was cached and the written files were moved or changed.
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
-        let exported = export(tree, &self.path, context)?;
-        let state = if exported.unchanged { " (unchanged)" } else { "" };
-        Ok(vec![format!("{}{state}", exported.destination)])
+        let state = if export(tree, &self.path, context)? { " (unchanged)" } else { "" };
+        Ok(vec![format!("{}{state}", self.path)])
     }
 }
 
@@ -109,11 +108,7 @@ fn issues(params: &WriteParams) -> Vec<ParamIssue> {
     issues
 }
 
-struct WriteKernel {
-    params: WriteParams,
-}
-
-impl BlockingKernel for WriteKernel {
+impl BlockingKernel for WriteParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let tree = outputs.tree("files")?;
         let manifest = match inputs.many("input").first() {
@@ -127,17 +122,14 @@ impl BlockingKernel for WriteKernel {
     }
 }
 
-impl WriteKernel {
+impl WriteParams {
     fn rows(&self, rows: &RowsInput, tree: &Path, context: &Context) -> Result<Manifest, OperatorError> {
-        let name = export::file_name(&self.params.path)?;
+        let name = export::file_name(&self.path)?;
         if rows.rows == 0 {
-            context.progress().log(&format!("no rows to write to {}", self.params.path));
+            context.progress().log(&format!("no rows to write to {}", self.path));
         }
-        let format = self.params.format.or_of_name(&name).ok_or_else(|| {
-            OperatorError::pipeline(format!("the format of `{name}` cannot be told from its name"))
-                .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")
-        })?;
-        let compression = match self.params.compression {
+        let format = self.format.of_file(&name, &name)?;
+        let compression = match self.compression {
             Compression::Auto if format == Format::Parquet => Compression::Auto,
             Compression::Auto => Compression::of_name(&name),
             given => given,
@@ -151,7 +143,15 @@ impl WriteKernel {
         };
         target.flush()?;
         let bytes = std::fs::metadata(&path)?.len();
-        Ok(Manifest::of_rows(rows, format, compression, WrittenFile { path: name, bytes }))
+        Ok(Manifest {
+            files: vec![WrittenFile { path: name, bytes }],
+            folder: false,
+            kind: rows.kind.name().to_owned(),
+            artifact: rows.digest.clone(),
+            rows: Some(rows.rows),
+            format: Some(format),
+            compression: Some(compression),
+        })
     }
 }
 
@@ -175,7 +175,13 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
         let bytes = std::fs::copy(input.path.join(&path), &target)?;
         files.push(WrittenFile { path: path.to_string_lossy().into_owned(), bytes });
     }
-    Ok(Manifest::of_tree(input, files))
+    Ok(Manifest {
+        files,
+        folder: true,
+        kind: input.kind.name().to_owned(),
+        artifact: input.digest.clone(),
+        ..Manifest::default()
+    })
 }
 
 /// Lists the files of an artifact according to the store's description.

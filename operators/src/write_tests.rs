@@ -112,13 +112,13 @@ fn a_destination_is_mended_when_it_differs_and_left_alone_when_not() {
     let (tree, path) = (&outcome.trees["files"], harness.path().join("train.jsonl"));
     let good = std::fs::read(&path).unwrap();
     let written = std::fs::metadata(&path).unwrap().modified().unwrap();
-    assert!(export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    assert!(export(tree, "train.jsonl", &harness.context()).unwrap());
     assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), written);
     std::fs::write(&path, "someone was here").unwrap();
-    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap());
     assert_eq!(std::fs::read(&path).unwrap(), good);
     std::fs::remove_file(harness.path().join("train.jsonl.manifest.json")).unwrap();
-    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap());
     let left: Vec<PathBuf> = std::fs::read_dir(harness.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.iter().all(|path| !path.to_string_lossy().contains(".writing-")), "{left:?}");
 }
@@ -147,7 +147,7 @@ fn urls_are_written_once() {
     assert!(server.shelf.lock().unwrap().files.contains_key("/out/train.jsonl.manifest.json"));
     let puts = |server: &TestServer| server.requests().iter().filter(|request| request.starts_with("PUT")).count();
     assert_eq!(puts(&server), 2);
-    assert!(export(&outcome.trees["files"], &path, &harness.context()).unwrap().unchanged);
+    assert!(export(&outcome.trees["files"], &path, &harness.context()).unwrap());
     assert_eq!(puts(&server), 2);
 }
 
@@ -198,7 +198,7 @@ fn a_folder_replaces_the_one_delivered_before() {
     assert_eq!(delivered(&harness, "out/index"), texts(&second));
     assert!(!harness.path().join("out/index/bm25").exists());
     assert!(harness.path().join("out/index.manifest.json").exists());
-    assert!(export(&outcome.trees["files"], "out/index", &harness.context()).unwrap().unchanged);
+    assert!(export(&outcome.trees["files"], "out/index", &harness.context()).unwrap());
     deliver(&[("dense", "a file now")]);
     assert_eq!(delivered(&harness, "out/index"), texts(&[("dense", "a file now")]));
 }

@@ -2,19 +2,16 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use searchmill_text::fnv::{OFFSET, fnv1a};
 
 /// Returns a random stream for one sample of one row.
 pub fn stream(seed: u64, row: &str, sample: u32) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
-    key[8..16].copy_from_slice(&fold(row).to_le_bytes());
+    // A collision only gives equal wording, so no stronger hash is needed.
+    key[8..16].copy_from_slice(&fnv1a(OFFSET, row.as_bytes()).to_le_bytes());
     key[16..20].copy_from_slice(&sample.to_le_bytes());
     ChaCha8Rng::from_seed(key)
-}
-
-/// FNV-1a, 64 bits: spreads row ids over seeds. A collision only gives equal wording, so no stronger hash is needed.
-fn fold(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

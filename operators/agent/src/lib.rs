@@ -12,7 +12,7 @@
 //!   counts, the extracted answer.
 //! - Unit tests pass events in.
 //!
-//! A `Protocol` is the format in which a model calls tools, receives results and marks its answer. `protocol/name.rs`
+//! A `Protocol` is the format in which a model calls tools, receives results and marks its answer. `protocol/mod.rs`
 //! lists the protocols. A `Policy` answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a
 //! teacher that knows the gold evidence). A `Tool` runs searches on blocking threads.
 //!

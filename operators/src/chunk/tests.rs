@@ -223,12 +223,3 @@ fn only_the_tokenizer_file_is_a_source() {
     let wanted = [Source::Path("models/e5/tokenizer.json".to_owned())];
     assert_eq!(sources(json!({"count": {"tokenizer": "models/e5"}})), wanted);
 }
-
-#[test]
-fn the_examples_bind() {
-    for example in operator().examples {
-        let node: Value = serde_yaml::from_str(example.yaml).expect("YAML");
-        let bound = (operator().bind)(node["chunks"]["with"].clone()).expect(example.title);
-        assert!(bound.declaration.issues.is_empty(), "{}", example.title);
-    }
-}

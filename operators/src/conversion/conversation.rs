@@ -4,6 +4,8 @@ use searchmill_models::inference::parse_tools;
 use searchmill_schemas::{Message as Recorded, Role, ToolCall, Trajectory};
 use searchmill_text::json::Json;
 
+use crate::unfit::Unfit;
+
 /// Messages of a rollout and the tools it was offered.
 pub(crate) struct Conversation {
     /// Tool definitions, in order.
@@ -42,20 +44,6 @@ pub(crate) struct Told {
     pub(crate) name: Option<String>,
 }
 
-/// Reason why a rollout cannot become a training row.
-#[derive(Debug)]
-pub(crate) struct Unfit {
-    pub(crate) message: String,
-    /// The invalid text.
-    pub(crate) detail: Option<String>,
-}
-
-impl Unfit {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), detail: None }
-    }
-}
-
 impl Conversation {
     /// Converts a rollout; fails if it is unfit for training.
     pub(crate) fn new(trajectory: &Trajectory) -> Result<Self, Unfit> {
@@ -79,14 +67,16 @@ impl Conversation {
 impl Spoken {
     /// The text; with `thinking`, preceded by the reasoning in `<think>` tags.
     pub(crate) fn text(&self, thinking: bool) -> String {
-        match self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty()) {
-            Some(reasoning) => format!(
-                "<think>\n{}\n</think>\n\n{}",
-                reasoning.trim_matches('\n'),
-                self.content.trim_start_matches('\n')
-            ),
+        match self.thought(thinking) {
+            Some(thought) => thought + self.content.trim_start_matches('\n'),
             None => self.content.clone(),
         }
+    }
+
+    /// The reasoning in `<think>` tags, as it stands before the text.
+    pub(crate) fn thought(&self, thinking: bool) -> Option<String> {
+        let reasoning = self.reasoning(thinking)?.trim_matches('\n');
+        Some(format!("<think>\n{reasoning}\n</think>\n\n"))
     }
 
     /// The reasoning, if present and `thinking` is set.

@@ -1,18 +1,65 @@
 //! Kernel shared by all rollout converters: writes a training example per rollout and rejects unfit rollouts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Builder, ListBuilder, RecordBatch, StructBuilder};
-use arrow::datatypes::{DataType, Field, Fields, Schema};
-use searchmill_engine::operator::{FailureKind, Kernel, MapKernel, MapOutput, OperatorError, Ports};
-use searchmill_schemas::{Example, RecordKind, Reject, Trajectory, from_batch, to_batch};
+use arrow::array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, Schema};
+use searchmill_engine::operator::{Kernel, MapKernel, MapOutput, OperatorError, Ports};
+use searchmill_schemas::{Example, RecordKind, Trajectory, from_batch, to_batch};
 use searchmill_text::json::Json;
 
-use super::conversation::{Conversation, Unfit};
+use super::conversation::Conversation;
 use super::hermes::Rendered;
+use crate::unfit::Unfit;
 
 /// Output port of the examples.
 const EXAMPLES: &str = "examples";
+
+/// An operator that converts rollouts to rows of a chat format, with the param `thinking`. `convert?` may fail.
+macro_rules! chat_converter {
+    ($(#[$doc:meta])+ $operator:ident, $params:ident, $format:literal, $about:literal, $convert:ident $($try:tt)?) => {
+        $(#[$doc])+
+        pub(crate) struct $operator;
+
+        #[doc = concat!("Parameters of `convert-to-", $format, "`.")]
+        #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields, rename_all = "snake_case")]
+        pub(crate) struct $params {
+            /// Keep the model's reasoning (default: drop it).
+            #[serde(default)]
+            pub(crate) thinking: bool,
+        }
+
+        impl Operator for $operator {
+            type Params = $params;
+            const NAME: &'static str = concat!("convert-to-", $format);
+            const VERSION: u32 = 1;
+            const ABOUT: &'static str = $about;
+            const EXAMPLES: &'static [Example] = &[
+                Example {
+                    title: "Without reasoning",
+                    yaml: concat!($format, ": {op: convert-to-", $format, ", from: balanced}"),
+                },
+                Example {
+                    title: "With reasoning",
+                    yaml: concat!($format, ": {op: convert-to-", $format, ", from: balanced, with: {thinking: true}}"),
+                },
+            ];
+
+            fn declare(_params: &$params) -> Declaration {
+                Declaration::pure(ports())
+            }
+
+            fn open(params: &$params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+                let thinking = params.thinking;
+                Ok(converter($format, Box::new(move |conversation| Ok(($convert(conversation, thinking)$($try)?, None)))))
+            }
+        }
+    };
+}
+pub(crate) use chat_converter;
 
 /// Ports of a converter.
 pub(crate) fn ports() -> Ports {
@@ -23,14 +70,8 @@ pub(crate) fn ports() -> Ports {
     )
 }
 
-/// A training row, and its rendered text if the format defines it.
-pub(crate) struct Converted {
-    pub(crate) row: Json,
-    pub(crate) rendered: Option<Rendered>,
-}
-
-/// Converts one rollout.
-pub(crate) type Convert = Box<dyn Fn(&Conversation) -> Result<Converted, Unfit> + Send + Sync>;
+/// Converts one rollout to a training row, and its rendered text if the format defines it.
+pub(crate) type Convert = Box<dyn Fn(&Conversation) -> Result<(Json, Option<Rendered>), Unfit> + Send + Sync>;
 
 /// Returns a kernel that converts rollouts to examples in this format.
 pub(crate) fn converter(format: &'static str, convert: Convert) -> Kernel {
@@ -44,19 +85,25 @@ struct Converter {
 
 impl MapKernel for Converter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
-        let mut examples = Vec::new();
-        let (mut loss, mut content) = (Vec::new(), Vec::new());
+        let (mut examples, mut loss, mut content) = (Vec::new(), Vec::new(), Vec::new());
         for trajectory in from_batch::<Trajectory>(batch)? {
             match Conversation::new(&trajectory).and_then(|conversation| (self.convert)(&conversation)) {
-                Ok(converted) => {
-                    let spans = converted.rendered.map(|rendered| (rendered.text, (rendered.loss, rendered.content)));
-                    let (text, spans) = spans.unzip();
+                Ok((row, rendered)) => {
+                    let (text, spans) =
+                        rendered.map(|rendered| (rendered.text, (rendered.loss, rendered.content))).unzip();
                     let (learnt, said) = spans.unzip();
-                    examples.push(self.example(&trajectory, converted.row.write(), text));
+                    examples.push(Example {
+                        id: trajectory.id.clone(),
+                        trajectory_id: Some(trajectory.id),
+                        question_id: trajectory.question_id,
+                        format: self.format.to_owned(),
+                        row: row.write(),
+                        text,
+                    });
                     loss.push(learnt);
                     content.push(said);
                 }
-                Err(unfit) => output.reject(reject(trajectory.id, unfit)),
+                Err(unfit) => output.reject(unfit.reject(trajectory.id)),
             }
         }
         let mut batch = to_batch(&examples)?;
@@ -69,49 +116,25 @@ impl MapKernel for Converter {
     }
 }
 
-impl Converter {
-    fn example(&self, trajectory: &Trajectory, row: String, text: Option<String>) -> Example {
-        Example {
-            id: trajectory.id.clone(),
-            trajectory_id: Some(trajectory.id.clone()),
-            question_id: trajectory.question_id.clone(),
-            format: self.format.to_owned(),
-            row,
-            text,
-        }
-    }
-}
-
-fn reject(id: String, unfit: Unfit) -> Reject {
-    Reject { id, kind: FailureKind::Data.name().to_owned(), message: unfit.message, attempts: 1, detail: unfit.detail }
-}
-
 /// Adds a column of byte ranges of `text`: `loss_spans` are trained on; in `content_spans`, control tokens are plain
 /// text.
 fn with_spans(
     batch: &RecordBatch,
     name: &str,
-    spans: &[Option<Vec<std::ops::Range<usize>>>],
+    spans: &[Option<Vec<Range<usize>>>],
 ) -> Result<RecordBatch, OperatorError> {
-    let ends =
-        Fields::from(vec![Field::new("start", DataType::Int64, false), Field::new("end", DataType::Int64, false)]);
-    let item = Arc::new(Field::new("item", DataType::Struct(ends.clone()), false));
-    let mut lists = ListBuilder::new(StructBuilder::from_fields(ends, 0)).with_field(Arc::clone(&item));
-    for ranges in spans {
-        for span in ranges.iter().flatten() {
-            let entry = lists.values();
-            for (place, end) in [span.start, span.end].into_iter().enumerate() {
-                if let Some(builder) = entry.field_builder::<Int64Builder>(place) {
-                    builder.append_value(end as i64);
-                }
-            }
-            entry.append(true);
-        }
-        lists.append(true);
-    }
+    let end = |name: &str, of: fn(&Range<usize>) -> usize| {
+        let ends = spans.iter().flatten().flatten().map(|span| of(span) as i64);
+        let array: ArrayRef = Arc::new(Int64Array::from_iter_values(ends));
+        (Arc::new(Field::new(name, DataType::Int64, false)), array)
+    };
+    let items = StructArray::from(vec![end("start", |span| span.start), end("end", |span| span.end)]);
+    let lengths = spans.iter().map(|ranges| ranges.as_ref().map_or(0, Vec::len));
+    let item = Arc::new(Field::new("item", items.data_type().clone(), false));
+    let lists = ListArray::new(item, OffsetBuffer::from_lengths(lengths), Arc::new(items), None);
     let mut fields = batch.schema().fields().to_vec();
-    fields.push(Arc::new(Field::new(name, DataType::List(item), false)));
+    fields.push(Arc::new(Field::new(name, lists.data_type().clone(), false)));
     let mut columns = batch.columns().to_vec();
-    columns.push(Arc::new(lists.finish()) as ArrayRef);
+    columns.push(Arc::new(lists));
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }

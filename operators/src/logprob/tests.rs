@@ -43,7 +43,8 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let scorer = Scorer::open(folder.path(), None, None, None, &Compute::cpu()).unwrap();
     let decoder = Decoder::load(folder.path(), &Device::Cpu, DType::F32).unwrap();
     let row = 2;
-    let messages: Vec<ChatMessage> = rows[row].messages[..rows[row].messages.len() - 1].iter().map(message).collect();
+    let before = rows[row].messages[..rows[row].messages.len() - 1].iter();
+    let messages: Vec<_> = before.map(|message| chat_message(message, false)).collect();
     let prompt =
         scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap().text;
     assert!(prompt.contains("<tool_response>\n") && prompt.ends_with("<|im_start|>assistant\n"), "{prompt}");

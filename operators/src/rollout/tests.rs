@@ -143,19 +143,6 @@ fn params_are_checked_at_their_place() {
 }
 
 #[test]
-fn examples_bind() {
-    for example in entry::<Rollout>().examples {
-        let nodes: BTreeMap<String, Value> = serde_yaml::from_str(example.yaml).expect("YAML");
-        let node = nodes.values().next().expect("a node");
-        let bound = (entry::<Rollout>().bind)(node["with"].clone());
-        let bound = bound.map_err(|issue| issue.message).expect("params");
-        assert!(bound.declaration.issues.is_empty(), "{}", example.title);
-        let again = (entry::<Rollout>().bind)(bound.params.clone()).map_err(|issue| issue.message).expect("params");
-        assert_eq!(bound.params, again.params, "defaults written out read back");
-    }
-}
-
-#[test]
 fn the_schema_knows_every_form_of_policy() {
     let schema = (entry::<Rollout>().schema)();
     let policy = &schema["$defs"]["Policy"]["oneOf"];

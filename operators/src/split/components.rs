@@ -17,11 +17,8 @@ impl Components {
         self.parents.push(row);
         self.linked.push(!keys.is_empty());
         for key in keys {
-            if let Some(other) = self.first_row.get(key).copied() {
-                self.join(row, other);
-            } else {
-                self.first_row.insert(key.clone(), row);
-            }
+            let first = *self.first_row.entry(key.clone()).or_insert(row);
+            self.join(row, first);
         }
     }
 

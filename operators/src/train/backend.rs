@@ -99,16 +99,6 @@ pub(crate) enum TorchDtype {
     Float32,
 }
 
-impl TorchDtype {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Bfloat16 => "bfloat16",
-            Self::Float16 => "float16",
-            Self::Float32 => "float32",
-        }
-    }
-}
-
 impl Default for SwiftParams {
     fn default() -> Self {
         Self {

@@ -36,34 +36,29 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     demand(positive(params.optimizer.epsilon), "optimizer.epsilon", "must be greater than 0");
     let decay = params.optimizer.weight_decay;
     demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
-    issues.extend(params.lora().into_iter().flat_map(|lora| lora_issues(lora, params.backend.is_outside())));
+    if let Some(lora) = params.lora() {
+        demand(lora.rank > 0, "tuning.lora.rank", "must be at least 1");
+        demand(positive(lora.alpha), "tuning.lora.alpha", "must be greater than 0");
+        demand(share(lora.dropout), "tuning.lora.dropout", "must be from 0 to under 1");
+    }
+    issues.extend(params.lora().into_iter().flat_map(|lora| module_issues(lora, params.backend.is_outside())));
     issues.extend(backend_issues(params));
     issues
 }
 
-/// Checks LoRA's params. External trainers know more modules than our decoders have.
-fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if lora.rank == 0 {
-        issues.push(ParamIssue::new("tuning.lora.rank", "must be at least 1"));
-    }
-    if !(lora.alpha.is_finite() && lora.alpha > 0.0) {
-        issues.push(ParamIssue::new("tuning.lora.alpha", "must be greater than 0"));
-    }
-    if !(0.0..1.0).contains(&lora.dropout) {
-        issues.push(ParamIssue::new("tuning.lora.dropout", "must be from 0 to under 1"));
-    }
+/// Checks the modules of LoRA. External trainers know more modules than our decoders have.
+fn module_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
     let known = |name: &str| outside && !name.is_empty() || name == ALL_LINEAR || MODULES.contains(&name);
     let path = |place: usize| format!("tuning.lora.target_modules.{place}");
+    if lora.target_modules.is_empty() {
+        return vec![ParamIssue::new("tuning.lora.target_modules", "must name at least one module")];
+    }
     let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
-    issues.extend(strange.map(|(place, name)| {
+    let issue = |(place, name): (usize, &String)| {
         let help = format!("write `{ALL_LINEAR}`, or any of {}", MODULES.join(", "));
         ParamIssue::new(path(place), format!("unknown module `{name}`")).with_help(help)
-    }));
-    if lora.target_modules.is_empty() {
-        issues.push(ParamIssue::new("tuning.lora.target_modules", "must name at least one module"));
-    }
-    issues
+    };
+    strange.map(issue).collect()
 }
 
 /// Checks the params of the backend, and those that it does not support.

@@ -1,17 +1,17 @@
 //! The report of a training: curves as inline SVG, and the same metrics as JSON and as a table.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-use searchmill_engine::operator::OperatorError;
+use searchmill_engine::operator::{OperatorError, Outputs};
 use searchmill_models::training::state::Step;
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
 use super::params::TrainParams;
-use crate::evaluation::page::STYLE;
-use crate::evaluation::plot::{Plot, Series, Unit};
+use crate::report::plot::{Plot, Series, Unit};
+use crate::report::{self, Card};
 
 /// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
@@ -37,7 +37,7 @@ pub(super) struct Report<'a> {
 }
 
 /// Returns a table with one row per step.
-pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
+fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
     // External trainers log only some metrics. NaN means unknown, and so does a count of 0 tokens.
     let floats = |of: fn(&Step) -> Option<f64>| {
         let known = steps.iter().map(|step| of(step).filter(|number| !number.is_nan()));
@@ -65,7 +65,7 @@ pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
 
 impl Report<'_> {
     /// Writes `report.html` and `report.json`.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), OperatorError> {
+    fn write(&self, folder: &Path) -> Result<(), OperatorError> {
         std::fs::write(folder.join("report.html"), self.page())?;
         let whole = json!({
             "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
@@ -76,13 +76,22 @@ impl Report<'_> {
         Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
     }
 
-    /// Returns the figures of the node's record.
-    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
-        let mut figures = vec![("steps", self.taken() as f64), ("trainable_parameters", self.trainable as f64)];
-        figures.extend(self.losses().next().map(|loss| ("first_loss", loss)));
-        figures.extend(self.losses().next_back().map(|loss| ("last_loss", loss)));
-        figures.extend(self.kept_eval().map(|loss| ("eval_loss", loss)));
-        figures
+    /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
+    /// of the report.
+    pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
+        outputs.write("steps", &table(self.steps)?)?;
+        let folder = outputs.tree("report")?;
+        self.write(&folder)?;
+        outputs.summary(&self.summary());
+        outputs.figure("steps", self.taken() as f64);
+        outputs.figure("trainable_parameters", self.trainable as f64);
+        let (first, last) = (self.losses().next(), self.losses().next_back());
+        for (name, loss) in [("first_loss", first), ("last_loss", last), ("eval_loss", self.kept_eval())] {
+            if let Some(loss) = loss {
+                outputs.figure(name, loss);
+            }
+        }
+        Ok(folder)
     }
 
     /// Returns the number of steps. A trainer may log only some of them.
@@ -100,8 +109,7 @@ impl Report<'_> {
     }
 
     /// Returns a summary for the terminal.
-    pub(super) fn summary(&self) -> String {
-        let loss = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
+    fn summary(&self) -> String {
         let ended = if self.stopped { ", ended early" } else { "" };
         let mut text = format!(
             "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained ({})\nloss {} → {}",
@@ -111,8 +119,8 @@ impl Report<'_> {
             self.trainable,
             self.parameters,
             self.device,
-            loss(self.losses().next()),
-            loss(self.losses().next_back()),
+            shown(self.losses().next()),
+            shown(self.losses().next_back()),
         );
         if let Some(eval) = self.kept_eval() {
             text.push_str(&format!(", held out {eval:.3} at step {}", self.kept));
@@ -121,13 +129,7 @@ impl Report<'_> {
     }
 
     fn page(&self) -> String {
-        let mut out = format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"><title>Training</title><style>{STYLE}</style></head>\
-             <body><main><h1>Training</h1>"
-        );
-        out.push_str(&self.cards());
-        out.push_str("<div class=\"plots\">");
+        let mut out = report::cards(&self.cards()) + "<div class=\"plots\">";
         let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", |step| Some(step.loss))];
         let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", |step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
@@ -139,15 +141,11 @@ impl Report<'_> {
         out.push_str(&self.curves("Norm of the gradients", &[("Norm", "c3", |s| Some(s.grad_norm))], Unit::Number));
         let rates: &[Curve<'_>] = &[("Rate", "c4", |step| Some(step.learning_rate * 1000.0))];
         out.push_str(&self.curves("Learning rate, in thousandths", rates, Unit::Number));
-        out.push_str("</div></main></body></html>\n");
-        out
+        report::page("Training", &(out + "</div>"))
     }
 
-    fn cards(&self) -> String {
-        let card = |title: &str, value: String, detail: String| {
-            format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
-        };
-        let number = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
+    fn cards(&self) -> [Card; 4] {
+        let card = |title: &str, value: String, detail: String| Card(title.to_owned(), value, detail);
         let (first, last) = (self.losses().next(), self.losses().next_back());
         let tuned = match &self.params.tuning {
             Tuning::Full => "all weights".to_owned(),
@@ -155,13 +153,12 @@ impl Report<'_> {
         };
         let held_out = format!("step {}, {} examples", self.kept, self.held_out);
         let ended = if self.stopped { "ended early" } else { "all steps taken" };
-        let cards = [
-            card("Loss", number(last), format!("{} at the first step", number(first))),
-            card("Held out", number(self.kept_eval()), held_out),
+        [
+            card("Loss", shown(last), format!("{} at the first step", shown(first))),
+            card("Held out", shown(self.kept_eval()), held_out),
             card("Steps", self.taken().to_string(), format!("{ended}, {} examples", self.examples)),
             card("Parameters", self.trainable.to_string(), format!("of {} trained ({tuned})", self.parameters)),
-        ];
-        format!("<div class=\"cards\">{}</div>", cards.concat())
+        ]
     }
 
     fn curves(&self, title: &str, series: &[Curve<'_>], unit: Unit) -> String {
@@ -184,4 +181,8 @@ impl Report<'_> {
         };
         plot.lines()
     }
+}
+
+fn shown(loss: Option<f64>) -> String {
+    loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"))
 }

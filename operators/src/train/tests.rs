@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use candle_core::{DType, Device};
+use searchmill_agent::policy::model::chat_message;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, tree_input};
 use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInput, TreeKind, entry};
 use searchmill_models::decoder::Decoder;
@@ -136,7 +137,8 @@ fn control_tokens_in_content_are_the_same_plain_text_in_training_and_in_a_rollou
 
     let opening = Opening { rows: 1, context: None, threads: 1, memory: None, compute: Compute::cpu() };
     let model = TextModel::open(&bench.model, None, opening).unwrap();
-    let messages: Vec<Message> = row.messages[..messages - 1].iter().map(crate::logprob::message).collect();
+    let messages: Vec<Message> =
+        row.messages[..messages - 1].iter().map(|message| chat_message(message, false)).collect();
     let asked = model.chat_tokens(&messages, &row.tools, &BTreeMap::new()).unwrap();
     let text = |tokens: &[u32]| tokenizer.decode(tokens, false).unwrap();
     assert!(text(&trained).starts_with(&text(&asked)), "{}\n{}", text(&trained), text(&asked));
@@ -176,8 +178,8 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let trained: TrainParams = serde_json::from_value(params(11)).unwrap();
     let examples = bench.examples();
     let student = Student::load(&bench.model, &trained.tuning, 3, &Compute::cpu()).unwrap();
-    let cut = Training(TrainParams { max_steps: Some(10), ..trained });
-    let (train, held_out) = cut.split(examples, Vec::new(), 3);
+    let cut = TrainParams { max_steps: Some(10), ..trained };
+    let (train, held_out) = split(examples, |example| &example.question, cut.eval_share, 3);
     let context = bench.harness.context();
     cut.fit(&student, &train, &held_out, &context).unwrap();
     assert!(bench.harness.context().checkpoint().load().unwrap().is_some(), "a state was saved");

@@ -2,10 +2,8 @@
 //!
 //! Trainers render tools and calls with that function, so every space counts.
 
-use std::fmt::Write;
-
 use indexmap::IndexMap;
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 /// A JSON value. Objects keep the order of their keys; a repeated key keeps its first place and its last value.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +20,36 @@ pub enum Json {
 impl Json {
     /// Parses JSON text. The error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
-        Reader { text, at: 0 }.value().ok_or_else(|| "a number or text that JSON cannot hold".to_owned())
+        let value = serde_json::from_str::<&RawValue>(text).map_err(|error| error.to_string())?;
+        Self::read(value).map_err(|_| "a number or text that JSON cannot hold".to_owned())
+    }
+
+    fn read(value: &RawValue) -> serde_json::Result<Self> {
+        let text = value.get();
+        Ok(match text.as_bytes() {
+            [b'{', ..] => {
+                let entries = serde_json::from_str::<IndexMap<String, &RawValue>>(text)?.into_iter();
+                let read = entries.map(|(key, value)| Self::read(value).map(|value| (key, value)));
+                Self::Object(read.collect::<Result<_, _>>()?)
+            }
+            [b'[', ..] => {
+                let items = serde_json::from_str::<Vec<&RawValue>>(text)?.into_iter();
+                Self::List(items.map(Self::read).collect::<Result<_, _>>()?)
+            }
+            [b'"', ..] => Self::Text(serde_json::from_str(text)?),
+            _ => Self::word(text),
+        })
+    }
+
+    fn word(text: &str) -> Self {
+        match text {
+            "null" => Self::Null,
+            "true" => Self::Bool(true),
+            "false" => Self::Bool(false),
+            "-0" => Self::Number("0".to_owned()),
+            number if number.contains(['.', 'e', 'E']) => Self::Number(float(number.parse().unwrap_or_default())),
+            number => Self::Number(number.to_owned()),
+        }
     }
 
     /// A text.
@@ -32,7 +58,7 @@ impl Json {
     }
 
     /// An object with these keys in this order.
-    pub fn object<const N: usize>(entries: [(&str, Self); N]) -> Self {
+    pub fn object<'a>(entries: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
         Self::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
@@ -54,138 +80,23 @@ impl Json {
 
     /// Writes one line of JSON with `, ` and `: ` as separators.
     pub fn write(&self) -> String {
-        let mut line = String::new();
-        self.write_to(&mut line);
-        line
-    }
-
-    fn write_to(&self, line: &mut String) {
         match self {
-            Self::Null => line.push_str("null"),
-            Self::Bool(value) => line.push_str(if *value { "true" } else { "false" }),
-            Self::Number(number) => line.push_str(number),
-            Self::Text(text) => write_text(text, line),
-            Self::List(items) => {
-                line.push('[');
-                for (place, item) in items.iter().enumerate() {
-                    line.push_str(if place > 0 { ", " } else { "" });
-                    item.write_to(line);
-                }
-                line.push(']');
-            }
+            Self::Null => "null".to_owned(),
+            Self::Bool(value) => value.to_string(),
+            Self::Number(number) => number.clone(),
+            Self::Text(text) => quoted(text),
+            Self::List(items) => format!("[{}]", items.iter().map(Self::write).collect::<Vec<_>>().join(", ")),
             Self::Object(entries) => {
-                line.push('{');
-                for (place, (key, value)) in entries.iter().enumerate() {
-                    line.push_str(if place > 0 { ", " } else { "" });
-                    write_text(key, line);
-                    line.push_str(": ");
-                    value.write_to(line);
-                }
-                line.push('}');
+                let entries = entries.iter().map(|(key, value)| format!("{}: {}", quoted(key), value.write()));
+                format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
             }
         }
     }
 }
 
-fn write_text(text: &str, line: &mut String) {
-    line.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => line.push_str("\\\""),
-            '\\' => line.push_str("\\\\"),
-            '\n' => line.push_str("\\n"),
-            '\r' => line.push_str("\\r"),
-            '\t' => line.push_str("\\t"),
-            '\u{8}' => line.push_str("\\b"),
-            '\u{c}' => line.push_str("\\f"),
-            '\0'..='\u{1f}' => drop(write!(line, "\\u{:04x}", letter as u32)),
-            other => line.push(other),
-        }
-    }
-    line.push('"');
-}
-
-/// Reads text that is known to be valid JSON.
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn peek(&mut self) -> Option<u8> {
-        let rest = &self.text.as_bytes()[self.at..];
-        self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn value(&mut self) -> Option<Json> {
-        match self.peek()? {
-            b'{' => self.object(),
-            b'[' => self.list(),
-            b'"' => self.string().map(Json::Text),
-            _ => self.word(),
-        }
-    }
-
-    fn object(&mut self) -> Option<Json> {
-        let mut entries = IndexMap::new();
-        self.at += 1;
-        while self.peek()? != b'}' {
-            let key = self.string()?;
-            self.peek()?;
-            self.at += 1;
-            entries.insert(key, self.value()?);
-            self.skip_comma()?;
-        }
-        self.at += 1;
-        Some(Json::Object(entries))
-    }
-
-    fn list(&mut self) -> Option<Json> {
-        let mut items = Vec::new();
-        self.at += 1;
-        while self.peek()? != b']' {
-            items.push(self.value()?);
-            self.skip_comma()?;
-        }
-        self.at += 1;
-        Some(Json::List(items))
-    }
-
-    fn skip_comma(&mut self) -> Option<()> {
-        if self.peek()? == b',' {
-            self.at += 1;
-            self.peek()?;
-        }
-        Some(())
-    }
-
-    fn string(&mut self) -> Option<String> {
-        let start = self.at;
-        let mut escaped = false;
-        for (place, &byte) in self.text.as_bytes()[start..].iter().enumerate().skip(1) {
-            if byte == b'"' && !escaped {
-                self.at = start + place + 1;
-                return serde_json::from_str(&self.text[start..self.at]).ok();
-            }
-            escaped = byte == b'\\' && !escaped;
-        }
-        None
-    }
-
-    fn word(&mut self) -> Option<Json> {
-        let rest = &self.text[self.at..];
-        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).unwrap_or(rest.len());
-        self.at += length;
-        match &rest[..length] {
-            "null" => Some(Json::Null),
-            "true" => Some(Json::Bool(true)),
-            "false" => Some(Json::Bool(false)),
-            "-0" => Some(Json::Number("0".to_owned())),
-            number if number.contains(['.', 'e', 'E']) => number.parse().ok().map(|value| Json::Number(float(value))),
-            number => Some(Json::Number(number.to_owned())),
-        }
-    }
+/// serde_json escapes the same characters as Python, in the same way.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// A float as Python's `repr` writes it: the shortest digits (of two equally near, the even one), with an exponent

@@ -91,20 +91,6 @@ fn squeeze(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, ' ' | '\n')).collect()
 }
 
-/// Computes MultiHop-RAG's metrics of one ranked list of texts.
-///
-/// ```
-/// use searchmill_text::retrieval_metrics::fact_scores;
-/// let scores = fact_scores(&["first fact here", "then the second"], &["first fact", "the second"]);
-/// assert_eq!((scores.mrr_at_10, scores.map_at_10), (1.0, 0.75));
-/// ```
-#[must_use]
-pub fn fact_scores(retrieved: &[&str], facts: &[&str]) -> FactScores {
-    let gold = GoldFacts::new(facts.iter().copied());
-    let found: Vec<_> = retrieved.iter().take(DEPTH).map(|text| gold.found_in(text)).collect();
-    gold.score(&found)
-}
-
 /// Supporting documents, matched by id or by title.
 #[derive(Clone, Debug, Default)]
 pub struct GoldDocuments {
@@ -145,12 +131,6 @@ impl GoldDocuments {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
-    }
-
-    /// Number of supporting documents.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.documents.len()
     }
 
     /// Returns the indices of the documents that a hit matches: same id, or same title without surrounding white space.
@@ -204,6 +184,12 @@ mod tests {
         assert!(rows >= 9, "{rows} rows");
     }
 
+    /// MultiHop-RAG's metrics of one ranked list of texts.
+    fn fact_scores(retrieved: &[&str], facts: &[&str]) -> FactScores {
+        let gold = GoldFacts::new(facts.iter().copied());
+        gold.score(&retrieved.iter().take(DEPTH).map(|text| gold.found_in(text)).collect::<Vec<_>>())
+    }
+
     fn refs(texts: &[String]) -> Vec<&str> {
         texts.iter().map(String::as_str).collect()
     }
@@ -232,7 +218,7 @@ mod tests {
             (None, None),
             (Some("d3"), Some("Two")),
         ]);
-        assert_eq!(gold.len(), 2);
+        assert_eq!(gold.documents.len(), 2);
         let found: Vec<_> = [("x", None), ("d1", None), ("y", Some("Two ")), ("d1", Some("One"))]
             .map(|(id, title)| gold.found_in(id, title))
             .into();

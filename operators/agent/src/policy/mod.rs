@@ -46,12 +46,12 @@ pub struct Reply {
 impl Reply {
     /// Usage of the reply.
     pub(crate) fn usage(&self) -> Usage {
-        let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-        Usage {
-            calls: self.calls,
-            prompt_tokens: count(self.message.prompt_tokens),
-            completion_tokens: count(self.message.completion_tokens),
-            ..Usage::default()
-        }
+        usage(self.calls, self.message.prompt_tokens, self.message.completion_tokens)
     }
+}
+
+/// Usage of calls with these token counts, as the model or the endpoint reported them.
+fn usage(calls: u64, prompt: Option<i64>, completion: Option<i64>) -> Usage {
+    let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    Usage { calls, prompt_tokens: count(prompt), completion_tokens: count(completion), ..Usage::default() }
 }

@@ -144,23 +144,11 @@ impl LocalModel {
         Ok(Self { model, name, params, tools: protocol.tools().to_owned(), tool_name: tool_name.to_owned(), stop })
     }
 
-    fn message(&self, message: &Message) -> ChatMessage {
-        let reasoning = message.reasoning.clone().filter(|_| self.params.resend_reasoning);
-        let call =
-            |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
-        ChatMessage {
-            role: message.role.clone(),
-            content: message.content.clone(),
-            reasoning,
-            calls: message.tool_calls.iter().map(call).collect(),
-            call_id: message.tool_call_id.clone(),
-        }
-    }
-
     /// Tokenises a conversation. Tools remain in the prompt even if the model may not use them any more: it was
     /// trained that way, and the cached prefix stays valid.
     fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, String> {
-        let messages: Vec<ChatMessage> = messages.iter().map(|message| self.message(message)).collect();
+        let with_reasoning = self.params.resend_reasoning;
+        let messages: Vec<_> = messages.iter().map(|message| chat_message(message, with_reasoning)).collect();
         self.model.chat_tokens(&messages, &self.tools, &self.params.template_options)
     }
 
@@ -207,6 +195,19 @@ impl LocalModel {
         };
         message.finish_reason = Some(reason.to_owned());
         Reply { message, model: Some(self.name.clone()), calls: 1 }
+    }
+}
+
+/// Converts a message for the chat template.
+pub fn chat_message(message: &Message, with_reasoning: bool) -> ChatMessage {
+    let call =
+        |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
+    ChatMessage {
+        role: message.role.clone(),
+        content: message.content.clone(),
+        reasoning: message.reasoning.clone().filter(|_| with_reasoning),
+        calls: message.tool_calls.iter().map(call).collect(),
+        call_id: message.tool_call_id.clone(),
     }
 }
 

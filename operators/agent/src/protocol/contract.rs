@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::tool::ToolResult;
 
+/// Answer if the passages do not support any other.
+pub(crate) const INSUFFICIENT: &str = "Insufficient Information";
+
 /// Defines how a model requests tools, sees their results, and marks its answer. A protocol does no I/O and parses
 /// only text that the model wrote.
 pub trait Protocol: Send + Sync {

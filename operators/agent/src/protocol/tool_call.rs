@@ -6,8 +6,7 @@ use searchmill_schemas::{Message, Observation, Role, ToolCall};
 use searchmill_text::thoughts;
 use serde_json::{Value, json};
 
-use super::INSUFFICIENT;
-use super::contract::{Action, Protocol, ProtocolSettings};
+use super::contract::{Action, INSUFFICIENT, Protocol, ProtocolSettings};
 use crate::tool::ToolResult;
 
 const DESCRIPTION: &str = "Search the document collection. Returns the passages that fit the query best.";

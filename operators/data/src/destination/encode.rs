@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{Writer, WriterBuilder};
@@ -36,12 +36,35 @@ pub fn text(
     rows: &RowsInput,
     format: Format,
     compression: Compression,
-    target: Target,
+    mut target: Target,
     context: &Context,
 ) -> Result<Target, OperatorError> {
-    let mut packer = Packer::new(compression, target)?;
+    Ok(match compression {
+        Compression::Gz => {
+            let mut packed = GzEncoder::new(target, flate2::Compression::default());
+            write_text(rows, format, &mut packed, context)?;
+            packed.finish()?
+        }
+        Compression::Zst => {
+            let mut packed = zstd::stream::write::Encoder::new(target, 3)?;
+            write_text(rows, format, &mut packed, context)?;
+            packed.finish()?
+        }
+        Compression::Auto | Compression::None => {
+            write_text(rows, format, &mut target, context)?;
+            target
+        }
+    })
+}
+
+fn write_text(
+    rows: &RowsInput,
+    format: Format,
+    target: &mut (impl Write + Send),
+    context: &Context,
+) -> Result<(), OperatorError> {
     let encoding = Encoding { kind: rows.kind, format };
-    packer.write(&encoding.head(&rows.schema)?)?;
+    target.write_all(&encoding.head(&rows.schema)?)?;
     let mut first = true;
     in_parallel(
         rows,
@@ -49,14 +72,13 @@ pub fn text(
         |batch| encoding.batch(&batch),
         |bytes: Vec<u8>| {
             if !first && !bytes.is_empty() {
-                packer.write(encoding.between())?;
+                target.write_all(encoding.between())?;
             }
             first &= bytes.is_empty();
-            Ok(packer.write(&bytes)?)
+            Ok(target.write_all(&bytes)?)
         },
     )?;
-    packer.write(encoding.tail(first))?;
-    Ok(packer.finish()?)
+    Ok(target.write_all(encoding.tail(first))?)
 }
 
 fn in_parallel<U: Send>(
@@ -132,26 +154,27 @@ impl Encoding {
     }
 }
 
+/// Returns ids and rows of examples. A row that is not one JSON object would break the file for line-by-line readers.
+fn example_rows(batch: &RecordBatch) -> Result<Vec<(&str, &str)>, OperatorError> {
+    let (ids, rows) = (text_column(batch, "id")?, text_column(batch, "row")?);
+    let present = ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?)));
+    let checked = present.map(|(id, row)| match serde_json::from_str::<serde::de::IgnoredAny>(row) {
+        Ok(_) if row.trim_start().starts_with('{') => Ok((id, row)),
+        Ok(_) => Err(not_json(id, &"it is another value")),
+        Err(error) => Err(not_json(id, &error)),
+    });
+    checked.collect()
+}
+
 /// Example rows hold their line, exactly as the trainer reads it.
 fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
-    let (ids, rows) = (text_column(batch, "id")?, text_column(batch, "row")?);
-    let mut lines = Vec::with_capacity(rows.value_data().len() + rows.len());
-    for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
-        check_object(id, row)?;
+    let mut lines = Vec::new();
+    for (_, row) in example_rows(batch)? {
         // JSON strings contain no raw line breaks, so each one stands between values and can become a space.
         lines.extend(row.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
         lines.push(b'\n');
     }
     Ok(lines)
-}
-
-/// Rejects a row that is not one JSON object: it would break the file for line-by-line readers.
-fn check_object(id: &str, row: &str) -> Result<(), OperatorError> {
-    match serde_json::from_str::<serde::de::IgnoredAny>(row) {
-        Ok(_) if row.trim_start().starts_with('{') => Ok(()),
-        Ok(_) => Err(not_json(id, &"it is another value")),
-        Err(error) => Err(not_json(id, &error)),
-    }
 }
 
 fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
@@ -205,14 +228,8 @@ impl Encoder for JsonText<'_> {
 fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
-    let flat = columns.map(|(field, column)| cell_column(field, column)).collect::<Result<Vec<_>, _>>()?;
-    let fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .zip(&flat)
-        .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
-        .collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), flat)
+    let flat = columns.map(|(field, column)| Ok((field.name(), cell_column(field, column)?, true)));
+    RecordBatch::try_from_iter_with_nullable(flat.collect::<Result<Vec<_>, ArrowError>>()?)
 }
 
 fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
@@ -229,38 +246,6 @@ fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowErr
         })
     });
     Ok(Arc::new(texts.collect::<StringArray>()))
-}
-
-enum Packer {
-    Plain(Target),
-    Gz(GzEncoder<Target>),
-    Zst(zstd::stream::write::Encoder<'static, Target>),
-}
-
-impl Packer {
-    fn new(compression: Compression, target: Target) -> std::io::Result<Self> {
-        Ok(match compression {
-            Compression::Gz => Self::Gz(GzEncoder::new(target, flate2::Compression::default())),
-            Compression::Zst => Self::Zst(zstd::stream::write::Encoder::new(target, 3)?),
-            Compression::Auto | Compression::None => Self::Plain(target),
-        })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match self {
-            Self::Plain(target) => target.write_all(bytes),
-            Self::Gz(target) => target.write_all(bytes),
-            Self::Zst(target) => target.write_all(bytes),
-        }
-    }
-
-    fn finish(self) -> std::io::Result<Target> {
-        match self {
-            Self::Plain(target) => Ok(target),
-            Self::Gz(target) => target.finish(),
-            Self::Zst(target) => target.finish(),
-        }
-    }
 }
 
 /// Writes rows as Parquet; example rows as the fields of their JSON objects.
@@ -302,10 +287,7 @@ fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, Operat
     let mut shape = Shape::row();
     for batch in rows.batches() {
         context.check_cancelled()?;
-        let batch = batch?;
-        let (ids, rows) = (text_column(&batch, "id")?, text_column(&batch, "row")?);
-        for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
-            check_object(id, row)?;
+        for (id, row) in example_rows(&batch?)? {
             let mut parser = serde_json::Deserializer::from_str(row);
             Widen(&mut shape).deserialize(&mut parser).map_err(|error| not_json(id, &error))?;
         }
@@ -324,7 +306,7 @@ fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch
         places.push(Place { range: from..from + row.len(), line });
         from += row.len() + 1;
     }
-    let records = Records::Json { bytes, places };
+    let records = Records::Json { bytes, places, members: false };
     let decoded = decoder.decode(Block { file: "examples".into(), records, first: 0, rejects: Vec::new() })?;
     match decoded.rejects.first() {
         Some(reject) => Err(not_json(&reject.id, &reject.message)),

@@ -1,6 +1,7 @@
 //! Copies a written artifact to its destination: completely or not at all, and only if it differs.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use object_store::path::Path as StorePath;
@@ -8,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
 use url::Url;
 
-use super::local::{fill, to_path};
+use super::local::to_path;
 use super::manifest::Manifest;
 use crate::source::location::scheme;
 use crate::source::store;
@@ -19,32 +20,22 @@ const PIECE_BYTES: usize = 8 << 20;
 /// Largest manifest that is read.
 const MOST_MANIFEST_BYTES: u64 = 64 << 20;
 
-/// Result of an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
-    /// Where the file or folder is.
-    pub destination: String,
-    /// Whether the destination was up to date already.
-    pub unchanged: bool,
-}
-
 /// Updates a destination to the artifact in `tree` (written by `write`): files first, then
 /// `<destination>.manifest.json`.
 ///
 /// Local files are compared byte by byte and replaced by a rename. Remote files count as unchanged if their manifest
 /// and lengths agree. Files of a folder that only the previous manifest names are removed. Repeating an export changes
-/// nothing, so it can follow every run, cached or not.
+/// nothing, so it can follow every run, cached or not. Returns true if the destination was up to date already.
 ///
 /// # Errors
 /// Fails if the destination cannot be written.
-pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Exported, OperatorError> {
+pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<bool, OperatorError> {
     let manifest = Manifest::load(tree)?;
-    let unchanged = match scheme(destination) {
-        None => to_path(tree, &manifest, &context.resolve(destination))?,
-        Some("file") => to_path(tree, &manifest, Path::new(destination.trim_start_matches("file://")))?,
-        Some(_) => context.block_on(to_store(tree, &manifest, destination))?,
-    };
-    Ok(Exported { destination: destination.to_owned(), unchanged })
+    match scheme(destination) {
+        None => to_path(tree, &manifest, &context.resolve(destination)),
+        Some("file") => to_path(tree, &manifest, Path::new(destination.trim_start_matches("file://"))),
+        Some(_) => context.block_on(to_store(tree, &manifest, destination)),
+    }
 }
 
 /// Returns the last part of a path or URL.
@@ -118,17 +109,19 @@ async fn is_there(store: &dyn ObjectStore, manifest: &Manifest, path: impl Fn(&s
 async fn put(store: &dyn ObjectStore, path: &StorePath, file: &Path) -> object_store::Result<()> {
     let unreadable = |source: std::io::Error| object_store::Error::Generic { store: "local", source: source.into() };
     let mut file = File::open(file).map_err(unreadable)?;
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut length = fill(&mut file, &mut piece).map_err(unreadable)?;
-    if length < PIECE_BYTES {
-        piece.truncate(length);
+    let mut next = || {
+        let mut piece = Vec::new();
+        file.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(unreadable).map(|_| piece)
+    };
+    let mut piece = next()?;
+    if piece.len() < PIECE_BYTES {
         return store.put(path, PutPayload::from(piece)).await.map(drop);
     }
     let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, PIECE_BYTES);
-    while length > 0 {
+    while !piece.is_empty() {
         upload.wait_for_capacity(4).await?;
-        upload.write(&piece[..length]);
-        length = fill(&mut file, &mut piece).map_err(unreadable)?;
+        upload.write(&piece);
+        piece = next()?;
     }
     upload.finish().await.map(drop)
 }

@@ -1,8 +1,9 @@
 //! Writes an artifact to a local path: a file by one rename, a folder by swapping it with the existing one.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::{MANIFEST_ENDING, OperatorError};
@@ -21,7 +22,9 @@ pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> R
     let done = if manifest.folder {
         Delivery { tree, manifest, text: &text, beside: &beside }.bring(&destination)
     } else {
-        file(tree, manifest, &destination).and_then(|same| Ok(replace(&beside, || Ok(text.as_bytes()))? && same))
+        let replaced = manifest.files.iter().map(|file| replace(&destination, || File::open(tree.join(&file.path))));
+        let manifest = std::iter::once_with(|| replace(&beside, || Ok(text.as_bytes())));
+        replaced.chain(manifest).try_fold(true, |unchanged, same| Ok(same? && unchanged))
     };
     done.map_err(|error| {
         OperatorError::machine(format!("cannot write {}: {error}", destination.display()))
@@ -39,14 +42,6 @@ fn check(place: &Path, folder: bool) -> Result<(), OperatorError> {
         _ => return Ok(()),
     };
     Err(OperatorError::machine(format!("cannot write {}: it is {what}", place.display())).with_help(help))
-}
-
-fn file(tree: &Path, manifest: &Manifest, destination: &Path) -> io::Result<bool> {
-    let mut unchanged = true;
-    for file in &manifest.files {
-        unchanged &= replace(destination, || File::open(tree.join(&file.path)))?;
-    }
-    Ok(unchanged)
 }
 
 /// A folder to export.
@@ -201,29 +196,13 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
     }
     let folder = parent(target);
     fs::create_dir_all(folder)?;
-    let mut temporary = tempfile::Builder::new().prefix(".writing-").permissions_of_new_files().tempfile_in(folder)?;
+    // Allows access for others as far as the umask permits, as for any new file.
+    let permissions = Permissions::from_mode(0o666);
+    let mut temporary = tempfile::Builder::new().prefix(".writing-").permissions(permissions).tempfile_in(folder)?;
     io::copy(&mut open()?, &mut temporary)?;
     temporary.as_file().sync_all()?;
     temporary.persist(target).map_err(|error| error.error)?;
     Ok(false)
-}
-
-trait NewFilePermissions {
-    fn permissions_of_new_files(&mut self) -> &mut Self;
-}
-
-impl NewFilePermissions for tempfile::Builder<'_, '_> {
-    /// Allows access for others as far as the umask permits, as for any new file; temporary files are private by
-    /// default.
-    #[cfg(unix)]
-    fn permissions_of_new_files(&mut self) -> &mut Self {
-        self.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-    }
-
-    #[cfg(not(unix))]
-    fn permissions_of_new_files(&mut self) -> &mut Self {
-        self
-    }
 }
 
 /// Whether the path is a regular file with these bytes.
@@ -234,27 +213,15 @@ fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
     File::open(path).map_or(Ok(false), |file| same_bytes(file, bytes))
 }
 
-fn same_bytes(mut a: impl Read, mut b: impl Read) -> io::Result<bool> {
-    let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
+    let (mut a, mut b) = (BufReader::with_capacity(1 << 16, a), BufReader::with_capacity(1 << 16, b));
     loop {
-        let (here, there) = (fill(&mut a, &mut left)?, fill(&mut b, &mut right)?);
-        if left[..here] != right[..there] {
-            return Ok(false);
+        let (left, right) = (a.fill_buf()?, b.fill_buf()?);
+        let both = left.len().min(right.len());
+        if both == 0 || left[..both] != right[..both] {
+            return Ok(left == right);
         }
-        if here == 0 {
-            return Ok(true);
-        }
+        a.consume(both);
+        b.consume(both);
     }
-}
-
-/// Reads until the buffer is full or the input ends. Returns the number of bytes read.
-pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..])? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
 }

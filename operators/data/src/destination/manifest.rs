@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use searchmill_engine::operator::{OperatorError, RowsInput, TreeInput};
+use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
 use crate::source::format::{Compression, Format};
@@ -11,7 +11,7 @@ use crate::source::format::{Compression, Format};
 const NAME: &str = "manifest.json";
 
 /// Describes a written artifact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The files, by path relative to the destination. For rows: one file, named like the destination.
     pub files: Vec<WrittenFile>,
@@ -42,30 +42,6 @@ pub struct WrittenFile {
 }
 
 impl Manifest {
-    pub fn of_rows(rows: &RowsInput, format: Format, compression: Compression, file: WrittenFile) -> Self {
-        Self {
-            files: vec![file],
-            folder: false,
-            kind: rows.kind.name().to_owned(),
-            artifact: rows.digest.clone(),
-            rows: Some(rows.rows),
-            format: Some(format),
-            compression: Some(compression),
-        }
-    }
-
-    pub fn of_tree(tree: &TreeInput, files: Vec<WrittenFile>) -> Self {
-        Self {
-            files,
-            folder: true,
-            kind: tree.kind.name().to_owned(),
-            artifact: tree.digest.clone(),
-            rows: None,
-            format: None,
-            compression: None,
-        }
-    }
-
     /// Returns the total number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {

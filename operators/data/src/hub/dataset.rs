@@ -41,10 +41,6 @@ impl HubFile {
         }
         Ok(Self { repository: format!("{organisation}/{name}"), revision: revision.to_owned(), path: path.to_owned() })
     }
-
-    fn is_commit(&self) -> bool {
-        is_commit(&self.revision)
-    }
 }
 
 /// Returns the file's path in the local cache. Downloads the file if it is missing or outdated.
@@ -74,7 +70,7 @@ impl Hub {
 
     async fn path(&self, file: &HubFile, location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
         let cached = self.cached_file(file);
-        if let Some(path) = cached.clone().filter(|_| self.offline || file.is_commit()) {
+        if let Some(path) = cached.clone().filter(|_| self.offline || is_commit(&file.revision)) {
             return Ok(path);
         }
         if self.offline {
@@ -120,7 +116,7 @@ impl Hub {
         let tag = header(response.headers(), "x-linked-etag").or_else(|| header(response.headers(), ETAG.as_str()));
         let blob = tag.map(|tag| folder.join("blobs").join(tag));
         let target = folder.join("snapshots").join(&commit).join(&file.path);
-        if !file.is_commit() {
+        if !is_commit(&file.revision) {
             write_whole(&folder.join("refs").join(&file.revision), commit.as_bytes())?;
         }
         if blob.is_none() || !target.exists() {
@@ -169,15 +165,8 @@ fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
     };
     let depth = folder.strip_prefix(root).map_or(0, |below| below.components().count());
     let relative: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join("blobs").join(name);
-    #[cfg(unix)]
-    let linked = std::os::unix::fs::symlink(&relative, target);
-    #[cfg(not(unix))]
-    let linked = std::fs::copy(blob, target).map(drop);
-    match linked {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            std::fs::copy(blob, target)?;
-            Ok(())
-        }
+    match std::os::unix::fs::symlink(&relative, target) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Ok(std::fs::copy(blob, target).map(drop)?),
         _ => Ok(()),
     }
 }

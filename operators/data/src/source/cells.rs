@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
+use super::column::Scalar;
 use super::record::Fault;
 
 const BLOCK_ROWS: usize = 8192;
@@ -66,4 +67,35 @@ pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a s
         Err(_) => Err(Fault::line(format!("the cell `{name}` is not UTF-8"))),
     });
     cells.collect()
+}
+
+/// Parses a cell; `None` if it is empty. Only JSON numbers count as numbers: `007`, `1_000`, `inf` and `+1` stay texts.
+pub(crate) fn scalar(text: &str) -> Option<Scalar<'_>> {
+    match text {
+        "" => None,
+        "true" | "True" => Some(Scalar::Bool(true)),
+        "false" | "False" => Some(Scalar::Bool(false)),
+        _ if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => Some(Scalar::Text(text)),
+        _ => {
+            let number = serde_json::from_str::<serde_json::Number>(text).ok();
+            let whole = number.as_ref().and_then(|number| number.as_i64().map(Scalar::Int));
+            let float = || number.as_ref().filter(|number| !number.is_u64())?.as_f64().map(Scalar::Float);
+            Some(whole.or_else(float).unwrap_or(Scalar::Text(text)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_numbers_only_when_written_as_numbers() {
+        assert_eq!(scalar("12"), Some(Scalar::Int(12)));
+        assert_eq!(scalar("-1.5e3"), Some(Scalar::Float(-1500.0)));
+        assert_eq!(scalar("007"), Some(Scalar::Text("007")));
+        assert_eq!(scalar("-"), Some(Scalar::Text("-")));
+        assert_eq!(scalar("inf"), Some(Scalar::Text("inf")));
+        assert_eq!(scalar("18446744073709551615"), Some(Scalar::Text("18446744073709551615")));
+    }
 }

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 use searchmill_engine::plan::nearest;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 /// How strictly values must match the column type.
@@ -34,6 +34,8 @@ pub struct Column {
     /// Path for messages: `evidence`, `evidence[]`, `evidence[].title`.
     path: String,
     fit: Fit,
+    /// Whether a null counts as a missing field.
+    pub(crate) skips_null: bool,
     /// Fields of its objects that have no column.
     dropped: BTreeSet<String>,
     validity: BooleanBufferBuilder,
@@ -50,7 +52,7 @@ enum Values {
 }
 
 /// A scalar value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar<'a> {
     /// `true` or `false`.
     Bool(bool),
@@ -89,7 +91,7 @@ impl Column {
             other => return Err(ArrowError::NotYetImplemented(format!("cannot read records into {other}"))),
         };
         let (field, validity) = (Arc::clone(field), BooleanBufferBuilder::new(0));
-        Ok(Self { field, path, fit, dropped: BTreeSet::new(), validity, values })
+        Ok(Self { field, path, fit, skips_null: false, dropped: BTreeSet::new(), validity, values })
     }
 
     /// Returns the column's name.
@@ -345,6 +347,32 @@ impl Scalar<'_> {
     }
 }
 
+/// The methods of a visitor for scalars. `$take` gets the first field of the visitor, and the scalar.
+macro_rules! visit_scalars {
+    ($take:path) => {
+        fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+            $take(self.0, Scalar::Bool(value)).map_err(E::custom)
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+            $take(self.0, Scalar::Int(value)).map_err(E::custom)
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+            $take(self.0, i64::try_from(value).map_or(Scalar::Large(value), Scalar::Int)).map_err(E::custom)
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+            $take(self.0, Scalar::Float(value)).map_err(E::custom)
+        }
+
+        fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
+            $take(self.0, Scalar::Text(value)).map_err(E::custom)
+        }
+    };
+}
+pub(crate) use visit_scalars;
+
 /// Writes the next value of a parser into a column.
 pub(crate) struct Fill<'a>(pub(crate) &'a mut Column);
 
@@ -363,29 +391,10 @@ impl<'de> Visitor<'de> for Fill<'_> {
         write!(f, "a value for `{}`", self.0.path)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        self.0.push_scalar(Scalar::Bool(value)).map_err(E::custom)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.0.push_scalar(Scalar::Int(value)).map_err(E::custom)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        let scalar = i64::try_from(value).map_or(Scalar::Large(value), Scalar::Int);
-        self.0.push_scalar(scalar).map_err(E::custom)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        self.0.push_scalar(Scalar::Float(value)).map_err(E::custom)
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
-        self.0.push_scalar(Scalar::Text(value)).map_err(E::custom)
-    }
+    visit_scalars!(Column::push_scalar);
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.0.push_missing().map_err(E::custom)
+        if self.0.skips_null { Ok(()) } else { self.0.push_missing().map_err(E::custom) }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
@@ -409,7 +418,15 @@ impl<'de> Visitor<'de> for Fill<'_> {
         let column = self.0;
         match &mut column.values {
             Values::Struct(columns) => {
-                let unknown = fill_struct(columns, column.validity.len(), column.fit, parts)?;
+                let (row, fit, mut unknown) = (column.validity.len(), column.fit, Vec::new());
+                fill_fields(columns, row, parts, |name, parts| match fit {
+                    Fit::Exact => Err(A::Error::custom(unknown_field(&name))),
+                    Fit::Lenient => {
+                        unknown.push(name);
+                        parts.next_value::<IgnoredAny>().map(|_| ())
+                    }
+                })?;
+                fill_gaps(columns, row).map_err(A::Error::custom)?;
                 if column.fit == Fit::Lenient
                     && columns.iter().all(|part| part.field.is_nullable() && !part.is_filled())
                 {
@@ -434,14 +451,14 @@ impl<'de> Visitor<'de> for Fill<'_> {
     }
 }
 
-/// Fills one row of columns. Returns the fields that have no column.
-fn fill_struct<'de, A: MapAccess<'de>>(
+/// Fills one row of columns. `unknown` takes the fields that have no column.
+pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
     columns: &mut [Column],
     row: usize,
-    fit: Fit,
     mut parts: A,
-) -> Result<Vec<String>, A::Error> {
-    let (mut expected, mut unknown) = (0, Vec::new());
+    mut unknown: impl FnMut(String, &mut A) -> Result<(), A::Error>,
+) -> Result<(), A::Error> {
+    let mut expected = 0;
     while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
         match found {
             Found::Column(place) => {
@@ -451,15 +468,10 @@ fn fill_struct<'de, A: MapAccess<'de>>(
                 parts.next_value_seed(Fill(&mut columns[place]))?;
                 expected = place + 1;
             }
-            Found::Unknown(name) if fit == Fit::Lenient => {
-                parts.next_value::<serde::de::IgnoredAny>()?;
-                unknown.push(name);
-            }
-            Found::Unknown(name) => return Err(A::Error::custom(unknown_field(&name))),
+            Found::Unknown(name) => unknown(name, &mut parts)?,
         }
     }
-    fill_gaps(columns, row).map_err(A::Error::custom)?;
-    Ok(unknown)
+    Ok(())
 }
 
 /// Returns the message for an object whose fields are all unknown.
@@ -508,13 +520,13 @@ pub(crate) fn unknown_field(name: &str) -> String {
 }
 
 /// Finds the column of a key. Keys mostly arrive in column order.
-pub(crate) struct FindColumn<'a> {
-    pub columns: &'a [Column],
-    pub expected: usize,
+struct FindColumn<'a> {
+    columns: &'a [Column],
+    expected: usize,
 }
 
 /// The target of a key.
-pub enum Found {
+enum Found {
     Column(usize),
     Unknown(String),
 }

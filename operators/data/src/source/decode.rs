@@ -1,5 +1,6 @@
 //! Decodes blocks of raw records into record batches and collects rejects.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -7,14 +8,14 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{Document, Question, RecordKind, to_batch};
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::column::{Column, Fill, FindColumn, Fit, Found, Scalar, fill_gaps, unknown_field};
+use super::cells;
+use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
 use super::layout::Layout;
 use super::mapping::Origin;
 use super::record::{Block, Decoded, Fault, Place, Records};
-use super::shape::Cell;
 
 /// How records become rows.
 pub enum Decoder {
@@ -77,7 +78,12 @@ impl Direct {
     }
 
     fn columns(&self) -> Result<Vec<Column>, OperatorError> {
-        Ok(self.source.iter().map(|field| Column::new(field, self.fit)).collect::<Result<_, _>>()?)
+        let mut columns =
+            self.source.iter().map(|field| Column::new(field, self.fit)).collect::<Result<Vec<_>, _>>()?;
+        if self.ids == Ids::Numbered {
+            columns[0].skips_null = true;
+        }
+        Ok(columns)
     }
 
     fn batch(&self, columns: &mut [Column], rows: usize) -> Result<RecordBatch, OperatorError> {
@@ -104,8 +110,7 @@ impl Direct {
         let mut rest = Map::new();
         let collect = self.rest.is_some().then_some(&mut rest);
         let mut parser = serde_json::Deserializer::from_slice(record);
-        let seed =
-            Row { columns, place: row, fit: self.fit, null_is_missing: self.ids == Ids::Numbered, rest: collect };
+        let seed = Row { columns, place: row, fit: self.fit, rest: collect };
         seed.deserialize(&mut parser).and_then(|()| parser.end())?;
         self.complete(columns, row, number, rest)
     }
@@ -124,12 +129,9 @@ fn push_cell(column: &mut Column, text: &str) -> Result<(), String> {
     if column.is_text() && !text.is_empty() {
         return column.push_scalar(Scalar::Text(text));
     }
-    match Cell::of(text) {
-        Cell::Empty => column.push_missing(),
-        Cell::Bool(value) => column.push_scalar(Scalar::Bool(value)),
-        Cell::Int(value) => column.push_scalar(Scalar::Int(value)),
-        Cell::Float(value) => column.push_scalar(Scalar::Float(value)),
-        Cell::Text(value) => column.push_scalar(Scalar::Text(value)),
+    match cells::scalar(text) {
+        Some(scalar) => column.push_scalar(scalar),
+        None => column.push_missing(),
     }
 }
 
@@ -150,8 +152,6 @@ struct Row<'a> {
     columns: &'a mut [Column],
     place: usize,
     fit: Fit,
-    /// Whether a null counts as a missing field.
-    null_is_missing: bool,
     rest: Option<&'a mut Map<String, Value>>,
 }
 
@@ -170,44 +170,15 @@ impl<'de> Visitor<'de> for Row<'_> {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut parts: A) -> Result<(), A::Error> {
-        let mut expected = 0;
-        while let Some(found) = parts.next_key_seed(FindColumn { columns: self.columns, expected })? {
-            match (found, &mut self.rest) {
-                (Found::Column(place), _) => {
-                    let column = &mut self.columns[place];
-                    if column.len() > self.place {
-                        column.truncate(self.place);
-                    }
-                    if self.null_is_missing && place == 0 {
-                        parts.next_value_seed(OptionalFill(column))?;
-                    } else {
-                        parts.next_value_seed(Fill(column))?;
-                    }
-                    expected = place + 1;
-                }
-                (Found::Unknown(name), Some(rest)) => drop(rest.insert(name, parts.next_value()?)),
-                (Found::Unknown(_), None) if self.fit == Fit::Lenient => {
-                    parts.next_value::<serde::de::IgnoredAny>().map(|_| ())?;
-                }
-                (Found::Unknown(name), None) => return Err(A::Error::custom(unknown_field(&name))),
+    fn visit_map<A: MapAccess<'de>>(mut self, parts: A) -> Result<(), A::Error> {
+        fill_fields(self.columns, self.place, parts, |name, parts| match &mut self.rest {
+            Some(rest) => {
+                rest.insert(name, parts.next_value()?);
+                Ok(())
             }
-        }
-        Ok(())
-    }
-}
-
-/// An optional id: a null id is numbered later.
-struct OptionalFill<'a>(&'a mut Column);
-
-impl<'de> DeserializeSeed<'de> for OptionalFill<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match <Value as serde::Deserialize>::deserialize(deserializer)? {
-            Value::Null => Ok(()),
-            value => Fill(self.0).deserialize(value).map_err(D::Error::custom),
-        }
+            None if self.fit == Fit::Lenient => parts.next_value::<IgnoredAny>().map(|_| ()),
+            None => Err(A::Error::custom(unknown_field(&name))),
+        })
     }
 }
 
@@ -243,8 +214,7 @@ impl Decoder {
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
-                Raw::Json(bytes) => direct.json(columns, row, number, bytes),
-                Raw::Member(bytes) => direct.json(columns, row, number, &[b"{", bytes, b"}"].concat()),
+                Raw::Json(bytes) => direct.json(columns, row, number, &bytes),
                 Raw::Cells(cells) => Direct::cells(columns, row, &cells?),
             }),
             Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
@@ -264,8 +234,7 @@ impl Decoder {
 
 /// One record of a block.
 pub enum Raw<'a> {
-    Json(&'a [u8]),
-    Member(&'a [u8]),
+    Json(Cow<'a, [u8]>),
     Cells(Result<Vec<(&'a str, &'a str)>, Fault>),
 }
 
@@ -273,8 +242,7 @@ impl Raw<'_> {
     /// Returns the record as a JSON value, without empty cells.
     pub fn value(self) -> Result<Value, Fault> {
         match self {
-            Raw::Json(bytes) => Ok(serde_json::from_slice(bytes)?),
-            Raw::Member(bytes) => Ok(serde_json::from_slice(&[b"{", bytes, b"}"].concat())?),
+            Raw::Json(bytes) => Ok(serde_json::from_slice(&bytes)?),
             Raw::Cells(cells) => {
                 let filled = cells?.into_iter().filter(|(_, text)| !text.is_empty());
                 Ok(filled.map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into())
@@ -287,22 +255,19 @@ impl Block {
     /// Returns the block's records with their lines.
     pub fn raw(&self) -> Vec<(u64, &[u8], Raw<'_>)> {
         match &self.records {
-            Records::Json { bytes, places } => {
-                places.iter().map(|p| (p.line, at(bytes, p), Raw::Json(at(bytes, p)))).collect()
+            Records::Json { bytes, places, members } => {
+                let record = |place: &Place| {
+                    let record = &bytes[place.range.clone()];
+                    let whole = if *members { [b"{", record, b"}"].concat().into() } else { record.into() };
+                    (place.line, record, Raw::Json(whole))
+                };
+                places.iter().map(record).collect()
             }
-            Records::Members { bytes, places } => {
-                places.iter().map(|p| (p.line, at(bytes, p), Raw::Member(at(bytes, p)))).collect()
+            Records::Cells { header, rows } => {
+                rows.iter().map(|(line, row)| (*line, row.as_slice(), Raw::Cells(cells::named(header, row)))).collect()
             }
-            Records::Cells { header, rows } => rows
-                .iter()
-                .map(|(line, row)| (*line, row.as_slice(), Raw::Cells(super::cells::named(header, row))))
-                .collect(),
         }
     }
-}
-
-fn at<'a>(bytes: &'a [u8], place: &Place) -> &'a [u8] {
-    &bytes[place.range.clone()]
 }
 
 fn by_row(

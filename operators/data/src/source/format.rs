@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
 use schemars::JsonSchema;
+use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
 /// The format of a file.
@@ -41,37 +42,14 @@ pub enum Compression {
     Zst,
 }
 
+macro_rules! endings {
+    ($($format:literal)+) => {
+        &[$($format,)+ $(concat!($format, ".gz"),)+ $(concat!($format, ".zst"),)+ $(concat!($format, ".zstd"),)+]
+    };
+}
+
 /// File name endings with a known format.
-pub const ENDINGS: &[&str] = &[
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".pq",
-    ".jsonl.gz",
-    ".ndjson.gz",
-    ".json.gz",
-    ".csv.gz",
-    ".tsv.gz",
-    ".parquet.gz",
-    ".pq.gz",
-    ".jsonl.zst",
-    ".ndjson.zst",
-    ".json.zst",
-    ".csv.zst",
-    ".tsv.zst",
-    ".parquet.zst",
-    ".pq.zst",
-    ".jsonl.zstd",
-    ".ndjson.zstd",
-    ".json.zstd",
-    ".csv.zstd",
-    ".tsv.zstd",
-    ".parquet.zstd",
-    ".pq.zstd",
-];
+pub const ENDINGS: &[&str] = endings!(".jsonl" ".ndjson" ".json" ".csv" ".tsv" ".parquet" ".pq");
 
 impl Format {
     /// Returns the format of a file name.
@@ -93,6 +71,17 @@ impl Format {
     #[must_use]
     pub fn or_of_name(self, name: &str) -> Option<Self> {
         if self == Self::Auto { Self::of_name(name) } else { Some(self) }
+    }
+
+    /// Returns the same for a file that messages name `shown`.
+    ///
+    /// # Errors
+    /// Fails if the file name does not determine it.
+    pub fn of_file(self, name: &str, shown: &str) -> Result<Self, OperatorError> {
+        self.or_of_name(name).ok_or_else(|| {
+            OperatorError::pipeline(format!("the format of `{shown}` cannot be told from its name"))
+                .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")
+        })
     }
 }
 

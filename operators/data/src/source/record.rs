@@ -32,10 +32,9 @@ pub struct Block {
 
 /// The records of a block.
 pub enum Records {
-    /// JSON text: `bytes[range]` is one value; lines count from 1.
-    Json { bytes: Vec<u8>, places: Vec<Place> },
-    /// Members of one JSON object: each slice is `"key": value`.
-    Members { bytes: Vec<u8>, places: Vec<Place> },
+    /// JSON text: `bytes[range]` is one value, or with `members` one member of an object (`"key": value`); lines count
+    /// from 1.
+    Json { bytes: Vec<u8>, places: Vec<Place>, members: bool },
     /// Cell rows below a header.
     Cells { header: Arc<[String]>, rows: Vec<(u64, ByteRecord)> },
 }
@@ -53,7 +52,7 @@ impl Block {
     /// Returns the number of records.
     pub fn count(&self) -> usize {
         match &self.records {
-            Records::Json { places, .. } | Records::Members { places, .. } => places.len(),
+            Records::Json { places, .. } => places.len(),
             Records::Cells { rows, .. } => rows.len(),
         }
     }

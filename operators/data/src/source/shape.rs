@@ -6,6 +6,9 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use indexmap::IndexMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::cells;
+use super::column::{Scalar, visit_scalars};
+
 /// An object with more keys counts as a map and is stored as JSON text.
 const MOST_FIELDS: usize = 1000;
 
@@ -46,13 +49,24 @@ impl Shape {
 
     /// Widens by a cell of a text table.
     pub fn cell(&mut self, text: &str) {
-        match Cell::of(text) {
-            Cell::Empty => {}
-            Cell::Bool(_) => self.scalar(Self::Bool),
-            Cell::Int(_) => self.scalar(Self::Int),
-            Cell::Float(_) => self.scalar(Self::Float),
-            Cell::Text(_) => self.scalar(Self::Text),
+        if let Some(scalar) = cells::scalar(text) {
+            self.scalar(Self::of(scalar));
         }
+    }
+
+    fn of(scalar: Scalar<'_>) -> Self {
+        match scalar {
+            Scalar::Bool(_) => Self::Bool,
+            Scalar::Int(_) => Self::Int,
+            Scalar::Float(_) => Self::Float,
+            Scalar::Large(_) | Scalar::Text(_) => Self::Text,
+        }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "a visitor's method")]
+    fn see(&mut self, scalar: Scalar<'_>) -> Result<(), &'static str> {
+        self.scalar(Self::of(scalar));
+        Ok(())
     }
 
     /// Returns the Arrow type. Shapes without values and objects without fields become text.
@@ -80,36 +94,6 @@ fn columns(fields: &IndexMap<String, Shape>) -> Vec<FieldRef> {
     fields.iter().map(|(name, shape)| Arc::new(Field::new(name, shape.data_type(), true))).collect()
 }
 
-/// The meaning of a cell's text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Cell<'a> {
-    Empty,
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    Text(&'a str),
-}
-
-impl<'a> Cell<'a> {
-    /// Parses a cell. Only JSON numbers count as numbers: `007`, `1_000`, `inf` and `+1` stay texts.
-    pub(crate) fn of(text: &'a str) -> Self {
-        match text {
-            "" => Self::Empty,
-            "true" | "True" => Self::Bool(true),
-            "false" | "False" => Self::Bool(false),
-            _ if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => Self::Text(text),
-            _ => match serde_json::from_str::<serde_json::Number>(text) {
-                Ok(number) => number
-                    .as_i64()
-                    .map(Self::Int)
-                    .or_else(|| number.as_f64().filter(|_| !number.is_u64()).map(Self::Float))
-                    .unwrap_or(Self::Text(text)),
-                Err(_) => Self::Text(text),
-            },
-        }
-    }
-}
-
 /// Widens a shape by the next value of a parser.
 pub struct Widen<'a>(pub &'a mut Shape);
 
@@ -128,30 +112,7 @@ impl<'de> Visitor<'de> for Widen<'_> {
         f.write_str("a JSON value")
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.0.scalar(Shape::Bool);
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.0.scalar(Shape::Int);
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.0.scalar(if i64::try_from(value).is_ok() { Shape::Int } else { Shape::Text });
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.0.scalar(Shape::Float);
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.0.scalar(Shape::Text);
-        Ok(())
-    }
+    visit_scalars!(Shape::see);
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         Ok(())
@@ -219,15 +180,5 @@ mod tests {
         assert_eq!(types(&[r#"{"a":null}"#, r#"{"a":{}}"#]), ["a Utf8"]);
         assert_eq!(types(&[r#"{"a":18446744073709551615}"#]), ["a Utf8"]);
         assert_eq!(types(&[r#"{"a":[]}"#, r#"{"a":[{"b":1}]}"#]).len(), 1);
-    }
-
-    #[test]
-    fn cells_are_numbers_only_when_written_as_numbers() {
-        assert_eq!(Cell::of("12"), Cell::Int(12));
-        assert_eq!(Cell::of("-1.5e3"), Cell::Float(-1500.0));
-        assert_eq!(Cell::of("007"), Cell::Text("007"));
-        assert_eq!(Cell::of("-"), Cell::Text("-"));
-        assert_eq!(Cell::of("inf"), Cell::Text("inf"));
-        assert_eq!(Cell::of("18446744073709551615"), Cell::Text("18446744073709551615"));
     }
 }

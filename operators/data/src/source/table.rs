@@ -27,17 +27,6 @@ pub struct Splitting {
     pub members: bool,
 }
 
-/// Returns the format of a file.
-///
-/// # Errors
-/// Fails if the file name does not determine it.
-pub fn format_of(file: &SourceFile, given: Format) -> Result<Format, OperatorError> {
-    given.or_of_name(&file.name).ok_or_else(|| {
-        OperatorError::pipeline(format!("the format of `{}` cannot be told from its name", file.shown))
-            .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")
-    })
-}
-
 /// Reads files one after another and passes their blocks to `push` until it returns [`Flow::Stop`].
 ///
 /// # Errors
@@ -70,7 +59,7 @@ fn file_blocks(
     context: &Context,
     push: &mut Push,
 ) -> Result<Flow, OperatorError> {
-    let format = format_of(file, splitting.format)?;
+    let format = splitting.format.of_file(&file.name, &file.shown)?;
     if format == Format::Parquet {
         return parquet_blocks(file, context, push);
     }
@@ -91,7 +80,7 @@ fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> std::io
             Fault::line(format!("the line is longer than {MAX_RECORD_BYTES} bytes")).reject(&file.name, line, b"")
         };
         let rejects = block.oversized.into_iter().map(too_long).collect();
-        if push(Records::Json { bytes: block.bytes, places: block.places }, rejects) == Flow::Stop {
+        if push(Records::Json { bytes: block.bytes, places: block.places, members: false }, rejects) == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
@@ -101,8 +90,7 @@ fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> std::io
 fn value_blocks(reader: impl Read, members: bool, push: &mut Push) -> std::io::Result<Flow> {
     let mut blocks = ValueBlocks::new(reader, members);
     while let Some((bytes, places)) = blocks.next()? {
-        let records = if members { Records::Members { bytes, places } } else { Records::Json { bytes, places } };
-        if push(records, Vec::new()) == Flow::Stop {
+        if push(Records::Json { bytes, places, members }, Vec::new()) == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
@@ -146,5 +134,5 @@ fn json_records(batch: &RecordBatch, line: u64) -> Result<Records, OperatorError
         places.push(Place { range: from..end, line });
         from = end + 1;
     }
-    Ok(Records::Json { bytes, places })
+    Ok(Records::Json { bytes, places, members: false })
 }

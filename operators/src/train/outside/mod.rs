@@ -6,14 +6,14 @@ pub(in crate::train) mod swift;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use searchmill_data::program::{Log, Program, Running};
+use searchmill_data::program::{Log, Program};
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
 use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_models::training::fit::Keep;
@@ -23,7 +23,7 @@ use searchmill_schemas::{Reject, text_column};
 use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
-use super::held_out::held_out_questions;
+use super::held_out::split;
 use super::page;
 use super::params::TrainParams;
 
@@ -44,10 +44,10 @@ pub(super) fn train(
 ) -> Result<(), OperatorError> {
     let model = std::path::absolute(&inputs.tree("model")?.path)?;
     let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
-    let mut examples = rows(inputs.rows("examples")?, format)?;
-    let held_out = match inputs.rows_optional("eval") {
-        Some(eval) => rows(eval, format)?,
-        None => split(&mut examples, params.eval_share, context.seed()),
+    let examples = rows(inputs.rows("examples")?, format)?;
+    let (examples, held_out) = match inputs.rows_optional("eval") {
+        Some(eval) => (examples, rows(eval, format)?),
+        None => split(examples, |row| &row.question, params.eval_share, context.seed()),
     };
     if examples.is_empty() {
         return Err(OperatorError::data("no example to train on"));
@@ -90,15 +90,6 @@ fn rows(input: &RowsInput, format: Option<&str>) -> Result<Vec<Row>, OperatorErr
     Ok(rows)
 }
 
-/// Removes the held-out rows and returns them. All rows of a question stay together.
-fn split(examples: &mut Vec<Row>, share: f64, seed: u64) -> Vec<Row> {
-    let questions: BTreeSet<String> = examples.iter().map(|row| row.question.clone()).collect();
-    let chosen = held_out_questions(questions, share, seed);
-    let (held_out, rest) = std::mem::take(examples).into_iter().partition(|row| chosen.contains(&row.question));
-    *examples = rest;
-    held_out
-}
-
 /// An external training.
 struct Trainer<'a> {
     params: &'a TrainParams,
@@ -110,23 +101,18 @@ struct Trainer<'a> {
 
 impl Trainer<'_> {
     fn run(&self) -> Result<Metrics, OperatorError> {
-        let allowed = |names: &[String]| {
-            let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
-            names.iter().cloned().chain(devices).collect::<Vec<_>>()
-        };
-        match &self.params.backend {
+        let (command, given, environment, seconds) = match &self.params.backend {
             Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
-                let command = self.swift_command(own)?;
-                let (given, allowed) = (self.swift_variables(), allowed(&own.environment));
-                self.follow(&Program { command: &command, given, allowed: &allowed, seconds: own.timeout_seconds })?;
+                (self.swift_command(own)?, self.swift_variables(), &own.environment, own.timeout_seconds)
             }
             Backend::Exec(own) => {
-                let command = self.exec_command(own);
-                let (given, allowed) = (self.exec_variables(own)?, allowed(&own.environment));
-                self.follow(&Program { command: &command, given, allowed: &allowed, seconds: own.timeout_seconds })?;
+                (self.exec_command(own), self.exec_variables(own)?, &own.environment, own.timeout_seconds)
             }
-        }
+        };
+        let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
+        let allowed: Vec<String> = environment.iter().cloned().chain(devices).collect();
+        self.follow(&Program { command: &command, given, allowed: &allowed, seconds })?;
         Ok(metrics::read(&self.files.metrics))
     }
 
@@ -188,7 +174,7 @@ impl Trainer<'_> {
 
     /// Runs the program to its end. Logs its lines and reports its progress.
     fn follow(&self, program: &Program<'_>) -> Result<(), OperatorError> {
-        let mut running: Running = program.start(Stdio::null(), self.context)?;
+        let mut running = program.start(Stdio::null(), self.context)?;
         let pipes = (running.process.stdout.take(), running.process.stderr.take());
         let (Some(stdout), Some(stderr)) = pipes else {
             return Err(OperatorError::engine("the program was started without pipes"));
@@ -224,12 +210,11 @@ impl Trainer<'_> {
     /// Returns the folder of the trained model.
     fn trained(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
         let output = &self.files.output;
-        let is_swift = matches!(self.params.backend, Backend::Swift(_));
-        if !is_swift && files::holds_model(output) {
-            return Ok(output.clone());
-        }
-        if is_swift {
+        if matches!(self.params.backend, Backend::Swift(_)) {
             return swift::checkpoint(output, metrics.summary.as_ref(), self.params.keep);
+        }
+        if files::holds_model(output) {
+            return Ok(output.clone());
         }
         // transformers' trainer leaves checkpoints too. `take_model` reports a folder without a model.
         Ok(swift::checkpoint(output, None, Keep::Last).unwrap_or_else(|_| output.clone()))
@@ -244,14 +229,12 @@ fn publish(
     (examples, held_out): (usize, usize),
     outputs: &mut Outputs,
 ) -> Result<(), OperatorError> {
-    let steps = &metrics.steps;
-    outputs.write("steps", &page::table(steps)?)?;
     let config = Decoder::read_config(model).ok();
     let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
     let report = page::Report {
         params,
         device: trainer.to_owned(),
-        steps,
+        steps: &metrics.steps,
         kept: kept(params, metrics),
         stopped: metrics.total.is_some_and(|total| metrics.at < total),
         examples,
@@ -259,14 +242,9 @@ fn publish(
         trainable: config.as_ref().map_or(0, |config| params.tuning.trained_parameters(config) as usize),
         parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
     };
-    let folder = outputs.tree("report")?;
-    report.write(&folder)?;
+    let folder = report.publish(outputs)?;
     if files.metrics.is_file() {
         std::fs::copy(&files.metrics, folder.join("logging.jsonl"))?;
-    }
-    outputs.summary(&report.summary());
-    for (name, value) in report.figures() {
-        outputs.figure(name, value);
     }
     if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
         outputs.figure("peak_gpu_memory_mib", memory * 1024.0);

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_models::decoder::{Decoder, Family};
-use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::Keep;
 use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::student::Tuning;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::backend::{SwiftParams, no_program};
 use super::super::params::TrainParams;
@@ -160,9 +159,9 @@ impl Rendering {
         self.0.insert(name.to_owned(), vec![value.to_string()]);
     }
 
-    fn optional(&mut self, name: &str, value: Option<&impl ToString>) {
+    fn optional(&mut self, name: &str, value: Option<impl ToString>) {
         if let Some(value) = value {
-            self.set(name, value.to_string());
+            self.set(name, value);
         }
     }
 }
@@ -196,10 +195,10 @@ fn set_model(made: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Pat
         Family::Qwen2 => Some("qwen2_5"),
         Family::Llama => None,
     });
-    made.optional("model_type", own.model_type.as_deref().or(guessed).map(str::to_owned).as_ref());
+    made.optional("model_type", own.model_type.as_deref().or(guessed));
     made.optional("template", own.template.as_ref());
     made.set("agent_template", &own.agent_template);
-    made.set("torch_dtype", own.torch_dtype.name());
+    made.set("torch_dtype", word(&json!(own.torch_dtype)));
     made.optional("attn_impl", own.attn_impl.as_ref());
     made.set("use_liger_kernel", own.use_liger_kernel);
     made.set("gradient_checkpointing", own.gradient_checkpointing);
@@ -226,12 +225,7 @@ fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts
         made.set("val_dataset", files.held_out.display());
     }
     made.set("max_length", params.max_length);
-    let truncation = match params.truncation {
-        Truncation::Delete => "delete",
-        Truncation::Right => "right",
-        Truncation::Left => "left",
-    };
-    made.set("truncation_strategy", truncation);
+    made.set("truncation_strategy", word(&json!(params.truncation)));
     made.set("packing", own.packing);
     made.set("load_from_cache_file", own.load_from_cache_file);
     made.set("dataset_num_proc", own.dataset_num_proc);
@@ -244,7 +238,7 @@ fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts
 fn set_steps(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
     let at_once = own.per_device_batch_size.max(1) * facts.gpus.max(1) as usize;
     made.set("num_train_epochs", params.epochs);
-    made.optional("max_steps", params.max_steps.as_ref());
+    made.optional("max_steps", params.max_steps);
     made.set("per_device_train_batch_size", own.per_device_batch_size);
     made.set("per_device_eval_batch_size", own.per_device_batch_size);
     made.set("gradient_accumulation_steps", params.batch_size / at_once);
@@ -268,7 +262,7 @@ fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParam
     made.set("do_eval", facts.held_out);
     made.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
     made.set("eval_steps", params.eval_steps);
-    made.optional("early_stop_interval", params.early_stopping.as_ref());
+    made.optional("early_stop_interval", params.early_stopping);
     made.set("logging_steps", own.logging_steps);
     made.set("save_strategy", "steps");
     made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
@@ -308,8 +302,6 @@ pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::super::backend::Backend;
     use super::*;
 

@@ -13,8 +13,7 @@ mod token_window;
 mod tokenizer;
 mod wordpiece;
 
-pub use counter::Counter;
-pub use counter::Tally;
+pub use counter::{Counter, Tally};
 pub use memo::Memo;
 pub use recursive::Recursive;
 pub use sentence::Sentences;

@@ -1,6 +1,6 @@
 //! Counts the tokens of a Hugging Face `tokenizer.json`, word by word from a cache where that is exact.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use regex::Regex;
 use serde_json::Value;
@@ -81,9 +81,8 @@ impl TokenCounter {
     }
 
     fn added_tokens(&self) -> Result<Option<Regex>, regex::Error> {
-        let mut contents: Vec<String> = Vec::new();
-        contents
-            .extend(self.tokenizer.get_added_tokens_decoder().into_values().map(|token| regex::escape(&token.content)));
+        let added = self.tokenizer.get_added_tokens_decoder().into_values();
+        let mut contents: Vec<String> = added.map(|token| regex::escape(&token.content)).collect();
         contents.retain(|content| !content.is_empty());
         contents.sort();
         if contents.is_empty() { Ok(None) } else { Regex::new(&contents.join("|")).map(Some) }
@@ -158,8 +157,7 @@ impl TokenCounter {
 }
 
 fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
-    let folder: PathBuf = file.parent().map(Path::to_owned).unwrap_or_default();
-    let help = if folder.is_dir() {
+    let help = if file.parent().is_some_and(Path::is_dir) {
         "give the path of a Hugging Face tokenizer.json, or of its folder"
     } else {
         "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give an existing path"

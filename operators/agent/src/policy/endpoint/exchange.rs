@@ -7,6 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices};
 
+use super::super::EndpointParams;
 use super::response::{self, Heard, MOST_BYTES};
 use super::retry_after::retry_after;
 use super::stream::StreamReader;
@@ -27,23 +28,19 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Creates an exchange with the server at this base URL.
+    /// Resolves the secret.
     ///
     /// # Errors
-    /// If the key contains characters not allowed in a header.
-    pub(super) fn new(
-        base_url: &str,
-        api_key: Option<String>,
-        timeout: Duration,
-        stream: bool,
-    ) -> Result<Self, OperatorError> {
-        let authorization = api_key.as_deref().map(bearer).transpose()?;
-        Ok(Self { url: completions_url(base_url), authorization, timeout, stream, prices: Prices::default() })
-    }
-
-    /// Sets the prices.
-    pub(super) fn at(self, prices: Option<&Prices>) -> Self {
-        Self { prices: prices.cloned().unwrap_or_default(), ..self }
+    /// If the key is unknown or contains characters not allowed in a header.
+    pub(super) fn open(params: &EndpointParams, context: &Context) -> Result<Self, OperatorError> {
+        let api_key = params.api_key.as_ref().map(|secret| context.secret(secret)).transpose()?;
+        Ok(Self {
+            url: completions_url(&params.base_url),
+            authorization: api_key.as_deref().map(bearer).transpose()?,
+            timeout: Duration::from_secs_f64(params.timeout_seconds),
+            stream: params.stream,
+            prices: params.prices.clone().unwrap_or_default(),
+        })
     }
 
     /// Sends the request once.
@@ -71,9 +68,9 @@ impl Exchange {
 
     async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Heard, CallFailure> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
-        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request = request.header(CONTENT_TYPE, "application/json");
         if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
+            request = request.header(AUTHORIZATION, authorization);
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         attempt.heard();

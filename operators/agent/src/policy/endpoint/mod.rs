@@ -6,8 +6,6 @@ mod response;
 mod retry_after;
 mod stream;
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{
@@ -32,12 +30,8 @@ pub struct Endpoint {
 impl Endpoint {
     /// Resolves the secret and prepares the constant part of every request.
     pub fn open(params: &EndpointParams, protocol: &dyn Protocol, context: &Context) -> Result<Self, OperatorError> {
-        let api_key = params.api_key.as_ref().map(|secret| context.secret(secret)).transpose()?;
-        let timeout = Duration::from_secs_f64(params.timeout_seconds);
-        Ok(Self {
-            frame: RequestFrame::new(params, protocol.tools(), protocol.stop()),
-            exchange: Exchange::new(&params.base_url, api_key, timeout, params.stream)?.at(params.prices.as_ref()),
-        })
+        let frame = RequestFrame::new(params, protocol.tools(), protocol.stop());
+        Ok(Self { frame, exchange: Exchange::open(params, context)? })
     }
 }
 

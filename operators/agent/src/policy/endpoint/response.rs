@@ -8,6 +8,8 @@ use searchmill_schemas::{Message, Role, ToolCall};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::super::usage;
+
 /// Maximum length of a response in bytes, streamed or not.
 pub(super) const MOST_BYTES: usize = 32 << 20;
 
@@ -142,9 +144,7 @@ impl Heard {
 
     /// Usage of the call, without retries.
     pub(super) fn usage(&self) -> Usage {
-        let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-        let (prompt_tokens, completion_tokens) = (count(self.usage.prompt_tokens), count(self.usage.completion_tokens));
-        Usage { calls: 1, prompt_tokens, completion_tokens, ..Usage::default() }
+        usage(1, self.usage.prompt_tokens, self.usage.completion_tokens)
     }
 
     /// Removes secrets from its texts.

@@ -147,17 +147,10 @@ fn quoted(evidence: &Evidence) -> String {
     let words: Vec<&str> = fact.split_whitespace().collect();
     let cut = words.len() > QUOTED_WORDS;
     let text = words[..words.len().min(QUOTED_WORDS)].join(" ");
-    let ended = text.ends_with(['.', '!', '?', '"']);
-    format!(
-        "{text}{}",
-        if cut {
-            " …"
-        } else if ended {
-            ""
-        } else {
-            "."
-        }
-    )
+    if cut {
+        return text + " …";
+    }
+    if text.ends_with(['.', '!', '?', '"']) { text } else { text + "." }
 }
 
 #[cfg(test)]

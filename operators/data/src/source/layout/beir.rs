@@ -1,9 +1,9 @@
 //! BEIR (Thakur et al. 2021): `corpus.jsonl` and `queries.jsonl`.
 
 use searchmill_schemas::{Document, Question};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::field::{metadata, need_text, object, take_object, take_text, take_texts};
+use super::field::{flatten_metadata, metadata, need_text, object, take_text, take_texts};
 
 /// Reads one document of the corpus.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
@@ -11,7 +11,8 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
     let title = take_text(&mut fields, &["title"]).filter(|title| !title.is_empty());
     let text = need_text(&mut fields, &["text"])?;
-    Ok(Document { id, title, text, metadata: metadata(flat(fields)) })
+    flatten_metadata(&mut fields);
+    Ok(Document { id, title, text, metadata: metadata(fields) })
 }
 
 /// Reads one query. BEIR has no answers; sets with answers use `answer` or `golden_answers`.
@@ -20,12 +21,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["text", "question"])?;
     let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
-    let metadata = metadata(flat(fields));
+    flatten_metadata(&mut fields);
+    let metadata = metadata(fields);
     Ok(Question { id, question: text, golden_answers, question_type: None, evidence: Vec::new(), metadata })
-}
-
-fn flat(mut fields: Map<String, Value>) -> Map<String, Value> {
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
-    fields
 }

@@ -1,9 +1,9 @@
 //! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`.
 
 use searchmill_schemas::Document;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::field::{metadata, need_text, object, take_object, take_text};
+use super::field::{flatten_metadata, metadata, need_text, object, take_text};
 
 /// Reads one document. The first line of `contents` is the title (without surrounding quotes), the rest the text. A
 /// single line is a text without title.
@@ -18,19 +18,14 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
         (title, _) => (title, contents),
     };
     let title = title.filter(|title| !title.is_empty());
-    Ok(Document { id, title, text, metadata: metadata(flat(fields)) })
+    flatten_metadata(&mut fields);
+    Ok(Document { id, title, text, metadata: metadata(fields) })
 }
 
 fn unquoted(title: &str) -> String {
     let title = title.trim();
     let inner = title.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.unwrap_or(title).to_owned()
-}
-
-fn flat(mut fields: Map<String, Value>) -> Map<String, Value> {
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
-    fields
 }
 
 #[cfg(test)]

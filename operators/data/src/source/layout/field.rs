@@ -45,14 +45,20 @@ pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Vec
     }
 }
 
-/// Takes a field that holds an object.
-pub(super) fn take_object(fields: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
-    if !fields.get(name).is_some_and(Value::is_object) {
-        return Map::new();
+/// Replaces `metadata` by its fields, if it holds an object.
+pub(super) fn flatten_metadata(fields: &mut Map<String, Value>) {
+    if fields.get("metadata").is_some_and(Value::is_object)
+        && let Some(Value::Object(inner)) = fields.remove("metadata")
+    {
+        fields.extend(inner);
     }
+}
+
+/// Takes a field that holds a list; empty if it does not.
+pub(super) fn take_list(fields: &mut Map<String, Value>, name: &str) -> Vec<Value> {
     match fields.remove(name) {
-        Some(Value::Object(inner)) => inner,
-        _ => Map::new(),
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use searchmill_schemas::{Document, Question};
 use serde_json::{Map, Value};
 
 use super::context::{Passage, evidence, passages};
-use super::field::{metadata, need_text, object, take_object, take_text, take_texts};
+use super::field::{flatten_metadata, metadata, need_text, object, take_text, take_texts};
 
 /// Reads one question. Metadata omits the context: read the same file `as: document` to get it.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
@@ -12,8 +12,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["question"])?;
     let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
+    flatten_metadata(&mut fields);
     let passages = passages(fields.remove("context").as_ref())?;
     let evidence = evidence(fields.remove("supporting_facts").as_ref(), &passages);
     let question_type = take_text(&mut fields, &["type", "question_type"]);

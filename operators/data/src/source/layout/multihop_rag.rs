@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::{Map, Value};
 
-use super::field::{as_text, metadata, need_text, object, take_object, take_text, take_texts};
+use super::field::{as_text, flatten_metadata, metadata, need_text, object, take_list, take_text, take_texts};
 
 /// Reads one question. Evidence names articles by title; its sources and URLs stay in the metadata.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
@@ -11,13 +11,9 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["question", "query"])?;
     let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
+    flatten_metadata(&mut fields);
     let question_type = take_text(&mut fields, &["question_type", "type"]);
-    let mut entries = match fields.remove("evidence_list") {
-        Some(Value::Array(entries)) => entries,
-        _ => Vec::new(),
-    };
+    let mut entries = take_list(&mut fields, "evidence_list");
     let evidence = entries.iter_mut().filter_map(Value::as_object_mut).map(evidence).collect();
     if entries.iter().any(|entry| entry.as_object().is_some_and(|left| !left.is_empty())) {
         fields.insert("evidence_list".to_owned(), Value::Array(entries));

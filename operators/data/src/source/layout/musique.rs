@@ -4,7 +4,7 @@ use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::Value;
 
 use super::context::Passage;
-use super::field::{as_text, metadata, need_text, object, take_object, take_text, take_texts};
+use super::field::{as_text, flatten_metadata, metadata, need_text, object, take_list, take_text, take_texts};
 
 /// Reads one question. Its type is the number of hops (`2hop`), its evidence the supporting paragraphs.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
@@ -13,10 +13,9 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let text = need_text(&mut fields, &["question"])?;
     let mut golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
     golden_answers.extend(take_texts(&mut fields, &["answer_aliases"]));
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
-    let paragraphs = take_list(fields.remove("paragraphs"));
-    let mut steps = take_list(fields.remove("question_decomposition"));
+    flatten_metadata(&mut fields);
+    let paragraphs = take_list(&mut fields, "paragraphs");
+    let mut steps = take_list(&mut fields, "question_decomposition");
     let evidence = evidence(&paragraphs, &steps);
     let question_type = (!steps.is_empty()).then(|| format!("{}hop", steps.len()));
     for step in steps.iter_mut().filter_map(Value::as_object_mut) {
@@ -26,13 +25,6 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
         fields.insert("question_decomposition".to_owned(), Value::Array(steps));
     }
     Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
-}
-
-fn take_list(value: Option<Value>) -> Vec<Value> {
-    match value {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
-    }
 }
 
 fn evidence(paragraphs: &[Value], steps: &[Value]) -> Vec<Evidence> {

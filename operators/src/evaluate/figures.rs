@@ -7,11 +7,12 @@ use searchmill_text::answer_metrics::AnswerScores;
 use searchmill_text::baseline::{BASELINES, Baselines};
 use serde_json::{Value, json};
 
-use super::dynamics::{ByOutcome, Distribution, Dynamics, Tokens};
-use super::measure::{Group, Measure};
+use super::dynamics::{ByOutcome, Distribution, Dynamics};
+use super::measure::Group;
 use super::retrieval::RetrievalFigures;
+use super::scored::GroupBy;
 use super::showcase::Shown;
-use super::statistics::{Bootstrap, Spread};
+use super::statistics::{Bootstrap, Measure, Spread};
 
 /// Result of an evaluation.
 pub(crate) struct Evaluation {
@@ -47,6 +48,12 @@ impl Evaluation {
         &self.groups[0]
     }
 
+    /// The columns that the scores are broken down by, each with its groups.
+    pub(crate) fn groupings(&self) -> impl Iterator<Item = (GroupBy, &[Group])> {
+        let by_column = self.groups.chunk_by(|one, other| one.column == other.column);
+        by_column.filter_map(|groups| Some((groups[0].column?, groups)))
+    }
+
     /// Number of failed rollouts.
     pub(crate) fn failed(&self) -> usize {
         self.failed_rollouts.values().sum()
@@ -66,9 +73,10 @@ impl Evaluation {
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut rows = Vec::new();
         for group in &self.groups {
-            rows.extend(metric_rows(&group.name, &group.measures));
+            let group_name = group.name();
+            rows.extend(metric_rows(&group_name, &group.measures));
             for (name, measures) in BASELINES.iter().zip(&group.baselines) {
-                rows.extend(metric_rows(&baseline_group(&group.name, name), measures));
+                rows.extend(metric_rows(&baseline_group(&group_name, name), measures));
             }
         }
         for group in self.retrieval.iter().flat_map(|retrieval| &retrieval.groups) {
@@ -117,8 +125,8 @@ impl Evaluation {
             "metrics": metrics,
             "rounds": counted_json(&dynamics.turns, &dynamics.turn_distribution),
             "tool_calls": tool_calls,
-            "tokens_last_turn": tokens_json(&dynamics.last_tokens),
-            "tokens_all_turns": tokens_json(&dynamics.all_tokens),
+            "tokens_last_turn": dynamics.last_tokens,
+            "tokens_all_turns": dynamics.all_tokens,
             "reasoning": {
                 "mean": dynamics.reasoning.all.mean,
                 "stdev": dynamics.reasoning.all.stdev,
@@ -158,7 +166,7 @@ fn group_json(group: &Group) -> Value {
         .map(|(name, measures)| ((*name).to_owned(), measures_json(measures)))
         .collect();
     json!({
-        "group": group.name,
+        "group": group.name(),
         "rows": group.rows,
         "questions": group.questions,
         "measures": measures_json(&group.measures),
@@ -181,8 +189,4 @@ fn retrieval_json(retrieval: &RetrievalFigures) -> Value {
 
 fn counted_json(spread: &ByOutcome<Spread>, distribution: &ByOutcome<Distribution>) -> Value {
     json!({"all": spread.all, "success": spread.success, "failure": spread.failure, "distribution": distribution})
-}
-
-fn tokens_json(tokens: &Tokens) -> Value {
-    json!({"prompt": tokens.prompt, "completion": tokens.completion, "total": tokens.total})
 }

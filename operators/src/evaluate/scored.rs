@@ -28,19 +28,10 @@ pub enum GroupBy {
     Grounded,
 }
 
-impl GroupBy {
-    /// The column's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::QuestionType => "question_type",
-            Self::ToolCalls => "tool_calls",
-            Self::Turns => "turns",
-            Self::FinishReason => "finish_reason",
-            Self::Policy => "policy",
-            Self::Model => "model",
-            Self::Protocol => "protocol",
-            Self::Grounded => "grounded",
-        }
+/// Writes the column's name.
+impl std::fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -7,8 +7,8 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::normalize::normalize_answer;
 use searchmill_text::retrieval_metrics::GoldDocuments;
 
-use super::plot::escape;
 use super::showcase::Shown;
+use crate::report::plot::escape;
 
 /// Character limit of a text; longer texts are cut, with a note of the missing characters.
 const SHOWN_CHARACTERS: usize = 6000;
@@ -158,7 +158,7 @@ mod tests {
     use searchmill_schemas::Evidence;
 
     use super::*;
-    use crate::evaluation::scored::Scored;
+    use crate::evaluate::scored::Scored;
 
     fn rendered(content: &str) -> String {
         let mut made = searched(trajectory("q", 0, "Ada <Lovelace>", "x"), "d1", content);

@@ -2,8 +2,28 @@
 
 use std::fmt::Write;
 
-use super::statistics::Estimate;
-use super::terminal::interval;
+use serde::Serialize;
+
+/// A mean with an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Estimate {
+    /// Mean over rows.
+    pub(crate) value: f64,
+    /// Lower end of the interval; `None` with fewer than two questions or without resampling.
+    pub(crate) low: Option<f64>,
+    /// Upper end.
+    pub(crate) high: Option<f64>,
+    /// Number of rows with this measure.
+    pub(crate) count: usize,
+}
+
+impl Estimate {
+    /// Formats `0.612 – 0.744`, or a single value if both ends agree to three digits (all rows score the same).
+    pub(crate) fn interval(&self) -> Option<String> {
+        let (low, high) = (format!("{:.3}", self.low?), format!("{:.3}", self.high?));
+        Some(if low == high { low } else { format!("{low} – {high}") })
+    }
+}
 
 /// Escapes text for HTML and SVG, in content and in quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
@@ -182,7 +202,7 @@ impl Plot {
     }
 
     fn label(&self, estimate: Estimate) -> String {
-        match (self.unit, interval(&estimate)) {
+        match (self.unit, estimate.interval()) {
             (Unit::Score, Some(range)) if range.contains(' ') => format!("{:.3} ({range})", estimate.value),
             (Unit::Score, _) => format!("{:.3}", estimate.value),
             (Unit::Share, _) => format!("{:.1}%", estimate.value * 100.0),

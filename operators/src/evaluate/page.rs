@@ -1,4 +1,4 @@
-//! `report.html`: one self-contained page; light or dark follows the reader's system.
+//! `report.html`.
 
 use std::fmt::Write;
 
@@ -8,12 +8,10 @@ use super::conversation;
 use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
 use super::measure::Group;
-use super::plot::{Plot, Series, Unit, escape};
 use super::scored::GroupBy;
-use super::terminal::{HEADLINE, Table, interval, notes, percent, share, tables};
-
-/// Style sheet of a report.
-pub(crate) const STYLE: &str = include_str!("page.css");
+use super::terminal::{HEADLINE, Table, notes, percent, share, tables};
+use crate::report::plot::{Estimate, Plot, Series, Unit, escape};
+use crate::report::{self, Card};
 
 /// CSS classes of score, best constant and majority. `OUTCOMES`: those of all, success and failure.
 const COMPARED: [&str; 3] = ["c1", "c2", "c3"];
@@ -21,13 +19,7 @@ const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure
 
 /// Renders the page.
 pub(crate) fn render(evaluation: &Evaluation) -> String {
-    let title = escape(&evaluation.title);
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head><body><main>\
-         <h1>{title}</h1>"
-    );
-    out.push_str(&cards(evaluation));
+    let mut out = report::cards(&cards(evaluation));
     out.push_str(&list(&notes(evaluation)));
     let (first, others): (Vec<Table>, Vec<Table>) =
         tables(evaluation).into_iter().partition(|table| table.title == HEADLINE);
@@ -40,36 +32,25 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
     }
     out.push_str(&conversations(evaluation));
     out.push_str(&method(evaluation));
-    out.push_str("</main></body></html>\n");
-    out
+    report::page(&evaluation.title, &out)
 }
 
-/// Renders the key figures.
-fn cards(evaluation: &Evaluation) -> String {
+/// The key figures.
+fn cards(evaluation: &Evaluation) -> Vec<Card> {
     let mut cards = Vec::new();
     if evaluation.has_answers() {
         cards.extend(answer_cards(evaluation));
         cards.extend(baseline_cards(evaluation));
     }
     cards.extend(retrieval_cards(evaluation));
-    if cards.is_empty() {
-        return String::new();
-    }
-    let card = |Card(title, value, detail): Card| {
-        let (value, detail) = (escape(&value), escape(&detail));
-        format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
-    };
-    format!("<div class=\"cards\">{}</div>", cards.into_iter().map(card).collect::<Vec<_>>().concat())
+    cards
 }
-
-/// Title, figure and description.
-struct Card(String, String, String);
 
 fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
     let all = evaluation.all();
     let score = |(name, title): (&str, &'static str)| {
         let estimate = all.measure(name)?;
-        let range = interval(&estimate).filter(|range| range.contains(' '));
+        let range = estimate.interval().filter(|range| range.contains(' '));
         Some(Card(title.to_owned(), format!("{:.3}", estimate.value), range.unwrap_or_default()))
     };
     let mut cards: Vec<_> = [("f1", "F1"), ("em", "Exact match")].into_iter().filter_map(score).collect();
@@ -143,9 +124,7 @@ fn compared<'a>(cells: impl Iterator<Item = (&'a Group, &'a str)> + Clone) -> Ve
     let score = cells.clone().map(|(group, name)| group.measure(name)).collect();
     let baseline = |which: usize| {
         let values = cells.clone().map(move |(group, name)| group.baseline(which, name));
-        values
-            .map(|estimate| estimate.map(|estimate| super::statistics::Estimate { low: None, high: None, ..estimate }))
-            .collect()
+        values.map(|estimate| estimate.map(|estimate| Estimate { low: None, high: None, ..estimate })).collect()
     };
     let values: [Vec<_>; 3] = [score, baseline(0), baseline(1)];
     let names = ["Score", "Best constant", "Majority by type"];
@@ -169,21 +148,15 @@ fn score_plot(evaluation: &Evaluation) -> String {
 /// Maximum number of groups in a plot; larger groupings appear only in the table.
 const PLOTTED_GROUPS: usize = 24;
 
-fn group_plots(evaluation: &Evaluation) -> Vec<String> {
-    let mut columns: Vec<GroupBy> = evaluation.groups.iter().filter_map(|group| group.column).collect();
-    columns.dedup();
-    let plot = |column: GroupBy| {
-        let groups: Vec<&Group> = evaluation.groups.iter().filter(|group| group.column == Some(column)).collect();
-        let drawn = Plot {
-            title: format!("F1 by {}", column.name()),
-            categories: groups.iter().map(|group| group.label.clone()).collect(),
-            series: compared(groups.iter().map(|group| (*group, "f1"))),
-            unit: Unit::Score,
-            x_title: column.name().replace('_', " "),
-        };
-        (groups.len() <= PLOTTED_GROUPS).then(|| drawn.bars())
+fn group_plots(evaluation: &Evaluation) -> impl Iterator<Item = String> {
+    let plot = |(column, groups): (GroupBy, &[Group])| Plot {
+        title: format!("F1 by {column}"),
+        categories: groups.iter().map(|group| group.label.clone()).collect(),
+        series: compared(groups.iter().map(|group| (group, "f1"))),
+        unit: Unit::Score,
+        x_title: column.to_string().replace('_', " "),
     };
-    columns.into_iter().filter_map(plot).collect()
+    evaluation.groupings().filter(|(_, groups)| groups.len() <= PLOTTED_GROUPS).map(move |group| plot(group).bars())
 }
 
 fn histogram_plot(evaluation: &Evaluation) -> String {

@@ -6,16 +6,12 @@ use searchmill_text::answer_metrics::AnswerScores;
 use searchmill_text::baseline::{BASELINES, Baselines};
 
 use super::scored::{GroupBy, Scored};
-use super::statistics::{Bootstrap, Clusters, Estimate, pass_at_k};
-
-/// A named estimate.
-pub(crate) type Measure = (String, Estimate);
+use super::statistics::{Bootstrap, Clusters, Measure, named, pass_at_k};
+use crate::report::plot::Estimate;
 
 /// Measures of one group of scored rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
-    /// `all`, or `<column>=<value>`.
-    pub(crate) name: String,
     /// The column; `None` for `all`.
     pub(crate) column: Option<GroupBy>,
     /// The value without the column.
@@ -31,14 +27,19 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// `all`, or `<column>=<value>`.
+    pub(crate) fn name(&self) -> String {
+        self.column.map_or_else(|| self.label.clone(), |by| format!("{by}={}", self.label))
+    }
+
     /// Returns the estimate with this name.
     pub(crate) fn measure(&self, name: &str) -> Option<Estimate> {
-        self.measures.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
+        named(&self.measures, name)
     }
 
     /// Returns a baseline's estimate with this name.
     pub(crate) fn baseline(&self, which: usize, name: &str) -> Option<Estimate> {
-        self.baselines.get(which)?.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
+        named(self.baselines.get(which)?, name)
     }
 }
 
@@ -119,10 +120,8 @@ fn measure_group(
     let names = names();
     let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, baselines)));
     let clusters = Clusters::new(names.len(), rows);
-    let estimates = clusters.estimates(bootstrap, stream);
-    let measures = names.into_iter().zip(estimates).filter(|(_, estimate)| estimate.count > 0).collect();
-    let name = column.map_or_else(|| label.clone(), |by| format!("{}={label}", by.name()));
-    Group { name, column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
+    let measures = clusters.measures(names, bootstrap, stream);
+    Group { column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
 }
 
 /// Measures groups of questions without trajectories, for which only baselines are defined. `questions`: id and type.
@@ -139,7 +138,6 @@ pub(crate) fn measure_questions(
     let typed = types.into_iter().map(|(kind, ids)| (Some(GroupBy::QuestionType), kind, ids));
     let groups = std::iter::once(all).chain(typed).enumerate();
     let measured = groups.map(|(place, (column, label, ids))| Group {
-        name: column.map_or_else(|| label.to_owned(), |by| format!("{}={label}", by.name())),
         column,
         label: label.to_owned(),
         rows: ids.len(),
@@ -159,9 +157,8 @@ fn measure_baselines<'a>(
     let known: Vec<_> = questions.filter_map(|id| Some((id.as_str(), baselines.scores.get(id)?))).collect();
     let measure = |which: usize| {
         let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().into_iter().map(Some).collect()));
-        let estimates = Clusters::new(AnswerScores::NAMES.len(), rows).estimates(bootstrap, stream);
-        let named = AnswerScores::NAMES.iter().map(|name| (*name).to_owned()).zip(estimates);
-        named.filter(|(_, estimate)| estimate.count > 0).collect()
+        let names = AnswerScores::NAMES.map(str::to_owned);
+        Clusters::new(names.len(), rows).measures(names, bootstrap, stream)
     };
     (0..BASELINES.len()).map(measure).collect()
 }
@@ -177,9 +174,7 @@ fn measure_passes(members: &[&Scored], pass_at: &[u32], bootstrap: &Bootstrap, s
     let rows = questions
         .iter()
         .map(|(id, (n, c))| (*id, ks.iter().map(|&k| pass_at_k(*n, *c, k as usize)).collect::<Vec<_>>()));
-    let estimates = Clusters::new(ks.len(), rows).estimates(bootstrap, stream);
-    let named = ks.iter().map(|k| format!("pass@{k}")).zip(estimates);
-    named.filter(|(_, estimate)| estimate.count > 0).collect()
+    Clusters::new(ks.len(), rows).measures(ks.iter().map(|k| format!("pass@{k}")), bootstrap, stream)
 }
 
 /// Returns 1, 2, 4, … up to `most`.
@@ -204,7 +199,7 @@ mod tests {
     #[test]
     fn groups_and_passes() {
         let groups = measure_groups(&rows(), &[GroupBy::Turns], &[], &Baselines::default(), &BOOTSTRAP);
-        let names: Vec<_> = groups.iter().map(|group| group.name.as_str()).collect();
+        let names: Vec<_> = groups.iter().map(Group::name).collect();
         assert_eq!(names, ["all", "turns=1"]);
         let all = &groups[0];
         assert_eq!((all.rows, all.questions), (4, 2));

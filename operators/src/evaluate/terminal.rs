@@ -6,16 +6,19 @@ use searchmill_text::answer_metrics::AnswerScores;
 
 use super::dynamics::{ByOutcome, Distribution, Tokens};
 use super::figures::Evaluation;
-use super::statistics::{Estimate, Spread};
+use super::measure::Group;
+use super::scored::GroupBy;
+use super::statistics::{Spread, named};
+use crate::report::plot::Estimate;
 
 /// Display names of the answer metrics, in the order of [`AnswerScores::NAMES`].
-pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
+const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
 
 /// Title of the first table.
 pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 
 /// Placeholder for a missing figure.
-pub(crate) const NOTHING: &str = "–";
+const NOTHING: &str = "–";
 
 /// A titled table of text cells.
 pub(crate) struct Table {
@@ -110,7 +113,7 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
         tables.push(performance(evaluation));
     }
     if evaluation.has_answers() {
-        tables.extend(grouped(evaluation));
+        tables.extend(evaluation.groupings().map(grouped));
     }
     if any_trajectory {
         tables.extend(conversation(evaluation));
@@ -120,32 +123,21 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
 
 /// Notes on what the figures exclude, and why.
 pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
-    let mut notes = Vec::new();
-    if evaluation.failed() > 0 {
-        let kinds: Vec<_> = evaluation.failed_rollouts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        notes.push(format!("{} failed rollouts are not scored ({}).", evaluation.failed(), kinds.join(", ")));
-    }
-    if evaluation.without_gold > 0 {
-        notes.push(format!("{} rows without golden answers are not scored.", evaluation.without_gold));
-    }
-    if evaluation.unanswered > 0 {
-        notes.push(format!("{} questions have no trajectory.", evaluation.unanswered));
-    }
-    if let Some(retrieval) = &evaluation.retrieval {
-        if retrieval.without_evidence > 0 {
-            notes.push(format!(
-                "Retrieval: {} questions without gold evidence are left out.",
-                retrieval.without_evidence
-            ));
-        }
-        if retrieval.without_hits > 0 {
-            notes.push(format!("Retrieval: {} questions have no hits and score 0.", retrieval.without_hits));
-        }
-        if retrieval.strangers > 0 {
-            notes.push(format!("Retrieval: {} hits of unknown questions are ignored.", retrieval.strangers));
-        }
-    }
-    notes
+    let kinds: Vec<_> = evaluation.failed_rollouts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let failed = format!("failed rollouts are not scored ({}).", kinds.join(", "));
+    let lists = evaluation.retrieval.as_ref();
+    let [no_evidence, no_hits, strangers] =
+        lists.map_or([0; 3], |lists| [lists.without_evidence, lists.without_hits, lists.strangers]);
+    let notes = [
+        ("", evaluation.failed(), failed.as_str()),
+        ("", evaluation.without_gold, "rows without golden answers are not scored."),
+        ("", evaluation.unanswered, "questions have no trajectory."),
+        ("Retrieval: ", no_evidence, "questions without gold evidence are left out."),
+        ("Retrieval: ", no_hits, "questions have no hits and score 0."),
+        ("Retrieval: ", strangers, "hits of unknown questions are ignored."),
+    ];
+    let told = notes.into_iter().filter(|(_, count, _)| *count > 0);
+    told.map(|(part, count, note)| format!("{part}{count} {note}")).collect()
 }
 
 fn dataset(evaluation: &Evaluation) -> Table {
@@ -170,7 +162,7 @@ fn performance(evaluation: &Evaluation) -> Table {
 }
 
 /// The headline: each metric with its interval and both baselines.
-pub(crate) fn headline(evaluation: &Evaluation) -> Table {
+fn headline(evaluation: &Evaluation) -> Table {
     let percent = percent(evaluation.bootstrap.confidence);
     let all = evaluation.all();
     let interval = format!("{percent} interval");
@@ -202,26 +194,21 @@ fn further_title(name: &str) -> Option<String> {
 }
 
 /// One table per grouping.
-pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
-    let mut columns: Vec<_> = evaluation.groups.iter().filter_map(|group| group.column).collect();
-    columns.dedup();
-    let table = |column: super::scored::GroupBy| {
-        let title = format!("F1 by {}", column.name());
-        let header = [column.name(), "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
-        let mut table = Table::new(&title, &header);
-        for group in evaluation.groups.iter().filter(|group| group.column == Some(column)) {
-            let [score, range] = estimate_cells(group.measure("f1"));
-            let exact = value_cell(group.measure("em"));
-            let [constant, majority] = [0, 1].map(|which| value_cell(group.baseline(which, "f1")));
-            table.row([group.label.clone(), group.rows.to_string(), score, range, exact, constant, majority]);
-        }
-        table
-    };
-    columns.into_iter().map(table).collect()
+fn grouped((column, groups): (GroupBy, &[Group])) -> Table {
+    let column = column.to_string();
+    let header = [column.as_str(), "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
+    let mut table = Table::new(&format!("F1 by {column}"), &header);
+    for group in groups {
+        let [score, range] = estimate_cells(group.measure("f1"));
+        let exact = value_cell(group.measure("em"));
+        let [constant, majority] = [0, 1].map(|which| value_cell(group.baseline(which, "f1")));
+        table.row([group.label.clone(), group.rows.to_string(), score, range, exact, constant, majority]);
+    }
+    table
 }
 
 /// Retrieval figures, one column per group.
-pub(crate) fn retrieval(evaluation: &Evaluation) -> Option<Table> {
+fn retrieval(evaluation: &Evaluation) -> Option<Table> {
     let groups = &evaluation.retrieval.as_ref()?.groups;
     let all = groups.first().filter(|all| !all.measures.is_empty())?;
     let mut header = vec!["Metric", "All", "Interval"];
@@ -230,9 +217,7 @@ pub(crate) fn retrieval(evaluation: &Evaluation) -> Option<Table> {
     for (name, estimate) in &all.measures {
         let [score, range] = estimate_cells(Some(*estimate));
         let mut cells = vec![name.clone(), score, range];
-        let of =
-            |group: &super::retrieval::RetrievalGroup| group.measures.iter().find(|(n, _)| n == name).map(|(_, e)| *e);
-        cells.extend(groups.iter().skip(1).map(|group| value_cell(of(group))));
+        cells.extend(groups.iter().skip(1).map(|group| value_cell(named(&group.measures, name))));
         table.row(cells);
     }
     Some(table)
@@ -290,13 +275,7 @@ fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<St
 
 fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
     let Some(estimate) = estimate else { return [NOTHING.into(), NOTHING.into()] };
-    [format!("{:.3}", estimate.value), interval(&estimate).unwrap_or_else(|| NOTHING.to_owned())]
-}
-
-/// Formats `0.612 – 0.744`, or a single value if both ends agree to three digits (all rows score the same).
-pub(crate) fn interval(estimate: &Estimate) -> Option<String> {
-    let (low, high) = (format!("{:.3}", estimate.low?), format!("{:.3}", estimate.high?));
-    Some(if low == high { low } else { format!("{low} – {high}") })
+    [format!("{:.3}", estimate.value), estimate.interval().unwrap_or_else(|| NOTHING.to_owned())]
 }
 
 fn value_cell(estimate: Option<Estimate>) -> String {

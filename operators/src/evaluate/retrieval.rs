@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use searchmill_schemas::{Evidence, Hit};
 use searchmill_text::retrieval_metrics::{FactScores, GoldDocuments, GoldFacts};
 
-use super::measure::Measure;
 use super::scored::GroupBy;
-use super::statistics::{Bootstrap, Clusters};
+use super::statistics::{Bootstrap, Clusters, Measure};
 
 /// Gold evidence of one question, and the hits that contain it.
 struct Lookup {
@@ -85,7 +84,7 @@ impl Retrieval {
         let rows: Vec<Row> = self.questions.iter_mut().map(|(id, lookup)| Row::of(id, lookup)).collect();
         let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
         for row in &rows {
-            groups.entry(format!("{}={}", GroupBy::QuestionType.name(), row.question_type)).or_default().push(row);
+            groups.entry(format!("{}={}", GroupBy::QuestionType, row.question_type)).or_default().push(row);
         }
         let all = ("all".to_owned(), rows.iter().collect());
         let ordered = std::iter::once(all).chain(groups).enumerate();
@@ -132,9 +131,7 @@ fn measure(name: String, rows: &[&Row], ks: &[u32], bootstrap: &Bootstrap, strea
     let mut names: Vec<String> = FactScores::NAMES.iter().map(|name| (*name).to_owned()).collect();
     names.extend(ks.iter().flat_map(|k| [format!("recall@{k}"), format!("all_found@{k}")]));
     let clusters = Clusters::new(names.len(), rows.iter().map(|row| (row.id, row.values(ks))));
-    let estimates = clusters.estimates(bootstrap, stream);
-    let measures = names.into_iter().zip(estimates).filter(|(_, estimate)| estimate.count > 0).collect();
-    RetrievalGroup { name, measures }
+    RetrievalGroup { name, measures: clusters.measures(names, bootstrap, stream) }
 }
 
 /// Maximum number of points in the curve.
@@ -178,7 +175,7 @@ mod tests {
     }
 
     fn value(figures: &RetrievalFigures, group: usize, name: &str) -> f64 {
-        figures.groups[group].measures.iter().find(|(known, _)| known == name).unwrap().1.value
+        super::super::statistics::named(&figures.groups[group].measures, name).unwrap().value
     }
 
     #[test]

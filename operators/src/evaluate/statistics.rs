@@ -6,6 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::report::plot::Estimate;
+
 /// Mean and sample standard deviation; both `None` for no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
@@ -29,17 +31,12 @@ impl Spread {
     }
 }
 
-/// A mean with an interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Estimate {
-    /// Mean over rows.
-    pub(crate) value: f64,
-    /// Lower end of the interval; `None` with fewer than two questions or without resampling.
-    pub(crate) low: Option<f64>,
-    /// Upper end.
-    pub(crate) high: Option<f64>,
-    /// Number of rows with this measure.
-    pub(crate) count: usize,
+/// A named estimate.
+pub(crate) type Measure = (String, Estimate);
+
+/// Returns the estimate with this name.
+pub(crate) fn named(measures: &[Measure], name: &str) -> Option<Estimate> {
+    measures.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
 }
 
 /// Settings of the bootstrap intervals.
@@ -87,17 +84,27 @@ impl Clusters {
         self.cells.len() / self.width.max(1)
     }
 
+    /// Returns the estimates that have rows; `names` has a name for each measure.
+    pub(crate) fn measures(
+        &self,
+        names: impl IntoIterator<Item = String>,
+        bootstrap: &Bootstrap,
+        stream: u64,
+    ) -> Vec<Measure> {
+        let named = names.into_iter().zip(self.estimates(bootstrap, stream));
+        named.filter(|(_, estimate)| estimate.count > 0).collect()
+    }
+
     /// Returns the mean of each measure with percentile intervals (Efron 1979). Each group uses its own `stream`. The
     /// same seed and stream draw the same questions on any number of threads.
-    pub(crate) fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
+    fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
         let means = self.means(0..self.len());
-        let mut estimates: Vec<Estimate> = (0..self.width)
-            .map(|column| Estimate {
-                value: means[column].unwrap_or(0.0),
-                count: self.weight(column),
-                ..Estimate::default()
-            })
-            .collect();
+        let estimate = |(column, mean): (usize, &Option<f64>)| Estimate {
+            value: mean.unwrap_or(0.0),
+            count: self.weight(column),
+            ..Estimate::default()
+        };
+        let mut estimates: Vec<Estimate> = means.iter().enumerate().map(estimate).collect();
         if self.len() >= 2 && bootstrap.resamples > 0 {
             self.add_intervals(&mut estimates, bootstrap, stream);
         }

@@ -1,0 +1,30 @@
+//! Reports: self-contained HTML pages without scripts; light or dark follows the reader's system.
+
+pub(crate) mod plot;
+
+use plot::escape;
+
+/// A key figure: title, value and description.
+pub(crate) struct Card(pub(crate) String, pub(crate) String, pub(crate) String);
+
+/// Renders key figures; empty without any.
+pub(crate) fn cards(cards: &[Card]) -> String {
+    let card = |Card(title, value, detail): &Card| {
+        let (value, detail) = (escape(value), escape(detail));
+        format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
+    };
+    if cards.is_empty() {
+        return String::new();
+    }
+    format!("<div class=\"cards\">{}</div>", cards.iter().map(card).collect::<String>())
+}
+
+/// Renders a page with this heading.
+pub(crate) fn page(title: &str, content: &str) -> String {
+    let (title, style) = (escape(title), include_str!("page.css"));
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{style}</style></head><body><main>\
+         <h1>{title}</h1>{content}</main></body></html>\n"
+    )
+}
