@@ -157,9 +157,7 @@ pub(crate) fn list(
         }
         Ok(_) => Err(SourceProblem::NotAFile(written.to_owned())),
         Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(SourceProblem::NotFound(written.to_owned()))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SourceProblem::NotFound(written.to_owned())),
         Err(error) => Err(unreadable(&error)),
     }
 }
