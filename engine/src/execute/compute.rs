@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::clock::unix_time;
 use super::context::context_parts;
-use super::executor::{self, blocking};
+use super::executor::{Task, blocking, executor};
 use super::job::{NodeJob, Ran, RowsRun};
 use super::progress::NodeProgress;
 use super::watch::{WatchedPieces, unchanged};
@@ -26,7 +26,7 @@ struct Prepared {
 pub(super) async fn compute(job: Arc<NodeJob>, start: Instant) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
     let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
-    let ran = executor::run(executor::program(&job)?, Arc::clone(&job), parts, progress).await;
+    let ran = executor(&job)?.submit(Task { job: Arc::clone(&job), parts, progress }).outcome().await;
     blocking(move || record(&job, &prepared, ran, start)).await
 }
 
@@ -82,7 +82,8 @@ fn record(
     }
     prepared.checkpoint.remove()?;
     if !blocks.is_empty() {
-        Blocks::open(store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+        let base = ran.rows.memo.unwrap_or_else(|| job.parts.block_base(node));
+        Blocks::open(store, &base, true)?.keep(&blocks)?;
     }
     Ok((result, ran.rows))
 }

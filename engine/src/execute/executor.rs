@@ -3,9 +3,11 @@
 //! This decides nothing else: keys, leases, retries of nodes and the result record are the caller's. What a kernel made is
 //! read from the parts that were committed to the store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::job::{KernelRun, NodeJob, Ran};
 use super::kernel::run_kernel;
@@ -14,29 +16,67 @@ use super::worker::run_in_worker;
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::store::StoreSink;
 
-/// Returns the program that runs a node; `None`: it runs here. Budgets and rate limits belong to this process, so nodes
-/// that call an endpoint run here.
-pub(super) fn program(job: &NodeJob) -> Result<Option<PathBuf>, OperatorError> {
+/// Runs kernels.
+pub(super) trait Executor: Send + Sync {
+    /// Starts a task.
+    fn submit(&self, task: Task) -> Handle;
+}
+
+/// One run of a node's kernel.
+pub(super) struct Task {
+    pub(super) job: Arc<NodeJob>,
+    pub(super) parts: ContextParts,
+    pub(super) progress: Arc<NodeProgress>,
+}
+
+/// A running task.
+pub(super) struct Handle(JoinHandle<Result<Ran, OperatorError>>);
+
+impl Handle {
+    /// Starts a task on a thread that may block.
+    fn blocking(work: impl FnOnce() -> Result<Ran, OperatorError> + Send + 'static) -> Self {
+        Self(spawn_blocking(work))
+    }
+
+    /// Waits for the task to end.
+    pub(super) async fn outcome(self) -> Result<Ran, OperatorError> {
+        ended(self.0).await
+    }
+}
+
+/// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
+/// here.
+pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
     if job.session.limiter.is_some() {
-        return Ok(None);
+        return Ok(Box::new(Here));
     }
     let (node, workers) = (job.node(), &job.run.options.asked.workers);
     let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
-    Ok(program.map(Path::to_owned))
+    Ok(match program {
+        Some(program) => Box::new(Process { program: program.to_owned() }),
+        None => Box::new(Here),
+    })
 }
 
-/// Runs a node's kernel in that program, or here.
-pub(super) async fn run(
-    program: Option<PathBuf>,
-    job: Arc<NodeJob>,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-) -> Result<Ran, OperatorError> {
-    let work = move || match program {
-        Some(program) => run_in_worker(&job, &parts, &program),
-        None => run_here(&job, parts, progress),
-    };
-    blocking(work).await
+/// This process.
+struct Here;
+
+impl Executor for Here {
+    fn submit(&self, task: Task) -> Handle {
+        Handle::blocking(move || run_here(&task.job, task.parts, task.progress))
+    }
+}
+
+/// A worker process on this machine.
+struct Process {
+    program: PathBuf,
+}
+
+impl Executor for Process {
+    fn submit(&self, task: Task) -> Handle {
+        let program = self.program.clone();
+        Handle::blocking(move || run_in_worker(&task.job, &task.parts, &program))
+    }
 }
 
 fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
@@ -87,11 +127,14 @@ fn kernel_run(
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
 ) -> Result<T, OperatorError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|panic| Err(OperatorError::engine(panic_text(panic))))
+    ended(spawn_blocking(work)).await
 }
 
-fn panic_text(error: tokio::task::JoinError) -> String {
+async fn ended<T>(task: JoinHandle<Result<T, OperatorError>>) -> Result<T, OperatorError> {
+    task.await.unwrap_or_else(|panic| Err(OperatorError::engine(panic_text(panic))))
+}
+
+fn panic_text(error: JoinError) -> String {
     let text = error.try_into_panic().ok().and_then(|panic| {
         panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
     });

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fingerprint::{
     Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenFile, SeenSources, SourceDigests, SourceIdentity,
-    SourceProblem, hash_bytes,
+    SourceProblem, base_on,
 };
 use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::Node;
@@ -126,7 +126,7 @@ fn on_its_processor(node: &Node, base: Digest) -> Digest {
         (true, true) => format!("GPU or {}", processor()),
         (true, false) => "GPU".to_owned(),
     };
-    hash_bytes(&[b"on/1".as_slice(), base.as_bytes(), device.as_bytes()].concat())
+    base_on(&base, &device)
 }
 
 fn source_file(file: &SeenFile) -> Option<SourceFile> {

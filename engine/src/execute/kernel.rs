@@ -7,8 +7,8 @@ use super::map::{MapJob, run_map};
 use super::query::run_query;
 use super::rows::{RowsJob, run_rows};
 use super::watch::WatchedRows;
-use crate::fingerprint::{Digest, RowKeys};
-use crate::operator::{AsyncMapKernel, BoundOperator, Kernel, OperatorError};
+use crate::fingerprint::{Digest, RowKeys, base_on};
+use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Kernel, OperatorError};
 use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. Blocking.
@@ -38,19 +38,21 @@ fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) ->
         }
         Kernel::Map(kernel) => {
             let rows = run.inputs.rows(main)?;
-            let blocks = Blocks::open(&run.store, &run.block_base, run.recall_blocks)?;
+            let base = where_computed(operator, run, run.block_base);
+            let blocks = Blocks::open(&run.store, &base, run.recall_blocks)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
-            Ok(RowsRun { cached_rows: run_map(&job, sink)?, memo: Some(run.block_base), ..RowsRun::default() })
+            Ok(RowsRun { cached_rows: run_map(&job, sink)?, memo: Some(base), ..RowsRun::default() })
         }
         Kernel::Query(kernel) => {
             let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, sink, &run.context))?;
             Ok(RowsRun { columns, ..RowsRun::default() })
         }
         Kernel::AsyncMap(kernel) => {
-            let base = run.row_base;
+            // Answers of an endpoint are not computed here.
+            let base = if run.calls.is_some() { run.row_base } else { where_computed(operator, run, run.row_base) };
             let kernel: Arc<dyn AsyncMapKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
             let keys = RowKeys::new(base, kernel.reads());
-            let since = run.store.floor(&base)?.since;
+            let since = run.store.floor(&run.row_base)?.since;
             let memo = remembered(run, &base)?.since(since);
             let rows = run.inputs.rows(main)?;
             let done = run.context.block_on(run_rows(RowsJob { run, kernel, rows, keys, memo, since }, sink))?;
@@ -58,6 +60,13 @@ fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) ->
             Ok(RowsRun { memo: Some(base), since, asked, ..done })
         }
     }
+}
+
+/// Keeps rows and parts apart by what computes them, if the kernel depends on more than its operator declares: a model
+/// in an index, a GPU.
+fn where_computed(operator: &BoundOperator, run: &KernelRun, base: Digest) -> Digest {
+    let (declared, met) = (Computed::declared(operator.declaration.repeatability), run.context.computed());
+    if met.on.is_empty() || met.on == declared.on { base } else { base_on(&base, &met.on) }
 }
 
 /// Opens the memo of known rows and repairs it if it is damaged.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::compute::compute;
+use super::executor::blocking;
 use super::job::NodeJob;
 use super::lookup::{Lookup, has_floor, look_up};
 use super::tenure::Tenure;
@@ -33,7 +34,7 @@ pub(super) struct NodeDone {
     pub(super) taken_over: bool,
 }
 
-pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
+pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let start = Instant::now();
     let (place, key, reasons) = (job.place, job.key, job.reasons.clone());
     let paid = Arc::clone(&job.session.node);
@@ -50,17 +51,15 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Ok(lease) => Arc::new(lease),
         Err(error) => return done(Err(error), false, 0),
     };
-    if let Some(result) = made_meanwhile(&job, &key) {
-        return done(Ok(result), true, 0);
-    }
-    if let Err(error) = job.run.store.sound() {
-        return done(Err(error.into()), false, 0);
-    }
-    match tokio::task::block_in_place(|| damaged_input(&job)) {
-        Ok(None) => {}
-        Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
+    let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
+    let mut job = match looked {
+        Ok((job, Found::Nothing)) => job,
+        Ok((_, Found::Made(result))) => return done(Ok(*result), true, 0),
+        Ok((_, Found::Damaged(place, damage))) => {
+            return NodeDone { damaged: Some((place, damage)), ..done(Err(OperatorError::cancelled()), false, 0) };
+        }
         Err(error) => return done(Err(error), false, 0),
-    }
+    };
     let asks = job.session.limiter.is_some();
     let tenure = Tenure::new(&job.run.store, key, Arc::clone(&lease), asks);
     if asks {
@@ -81,8 +80,24 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     }
 }
 
-/// Returns the result if another process or machine computed it before this one got the lease.
-fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
+/// What is found once the lease is held.
+enum Found {
+    /// Another process or machine computed the result meanwhile.
+    Made(Box<NodeResult>),
+    /// This input is damaged.
+    Damaged(usize, Damage),
+    Nothing,
+}
+
+fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
+    if let Some(result) = made_meanwhile(job) {
+        return Ok(Found::Made(result));
+    }
+    job.run.store.sound()?;
+    Ok(damaged_input(job)?.map_or(Found::Nothing, |(place, damage)| Found::Damaged(place, damage)))
+}
+
+fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
     if !job.recall {
         return None;
     }
@@ -90,8 +105,8 @@ fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
     if has_floor(node) {
         job.run.store.forget_floor(&job.parts.row_base(node));
     }
-    match look_up(&job.run.store, node, &job.parts, key, job.run.options.asked.retry()) {
-        Lookup::Hit(result) => Some(*result),
+    match look_up(&job.run.store, node, &job.parts, &job.key, job.run.options.asked.retry()) {
+        Lookup::Hit(result) => Some(result),
         Lookup::Miss(_) => None,
     }
 }

@@ -164,6 +164,7 @@ mod tests {
         calls.fail(StoreError::Location("no space left".to_owned()));
         assert!(matches!(begin(b"two"), Begun::Failed(_)));
         assert!(calls.check().is_err());
-        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as in progress");
+        assert!(matches!(begin(b"two"), Begun::Failed(_)), "a report changes nothing, and the call is not in progress");
+        assert!(calls.check().is_err(), "every node of the model fails");
     }
 }

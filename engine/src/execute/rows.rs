@@ -43,77 +43,129 @@ struct Done {
 }
 
 pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
-    let samples = job.kernel.samples().max(1);
-    let total = job.rows.rows * u64::from(samples);
-    let mut pending = tasks(job.rows, samples);
-    let mut flying = FuturesUnordered::new();
-    let mut waiting: BTreeMap<usize, Done> = BTreeMap::new();
-    let mut state = RowsRun::default();
-    let (mut next_place, mut next_write, mut exhausted) = (0, 0, false);
-    let (mut identity, mut calls_read) = (None, false);
+    let mut rows = rows_of(&job);
     loop {
-        while !exhausted
-            && flying.len() < job.run.context.concurrency()
-            && waiting.len() < job.run.context.concurrency() * AHEAD
-        {
-            if job.run.stop.is_draining() || state.failure.is_some() {
-                state.stopped = true;
-                exhausted = true;
-                break;
-            }
-            let Some(task) = pending.next() else {
-                exhausted = true;
-                break;
-            };
-            let (row, sample) = task?;
-            let place = next_place;
-            next_place += 1;
-            if sample == 0 {
-                identity = Some(job.keys.identify(&row).map_err(OperatorError::data)?);
-            }
-            let Some(identity) = identity else { return Err(OperatorError::engine("a row without a first sample")) };
-            let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
-            match recall(&job, &task) {
-                Some(done) => drop(waiting.insert(place, done)),
-                None if is_broke(&job.run.context) => {
-                    state.stopped = true;
-                    exhausted = true;
-                }
-                None => {
-                    if !std::mem::replace(&mut calls_read, true) {
-                        job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
-                    }
-                    flying.push(launch(&job, task));
-                }
-            }
-        }
-        while let Some(done) = waiting.remove(&next_write) {
-            next_write += 1;
-            write(&job, done, outputs, &mut state)?;
-            job.run.progress.cached_rows.store(state.cached_rows, Ordering::Relaxed);
-            job.run.progress.set(next_write as u64, total, "rows");
-        }
-        match flying.next().await {
+        let filled = rows.fill(&mut job);
+        rows.unless_failed(filled);
+        let written = rows.write(&job, outputs);
+        rows.unless_failed(written);
+        match rows.flying.next().await {
             Some(done) => {
-                let done =
-                    done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
-                let calls = job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check());
-                let kept = remember(&mut job.memo, &done).and_then(|()| Ok(calls?));
-                if let Err(error) = kept {
-                    // Keep storing rows in flight: they are paid for, and space may become free.
-                    state.failure.get_or_insert(error);
-                }
-                waiting.insert(done.place, done);
+                let kept = rows.keep(&mut job, done);
+                rows.unless_failed(kept);
             }
-            None if exhausted => break,
+            None if rows.exhausted => break,
             None => {}
         }
     }
-    job.memo.sync()?;
-    job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync())?;
-    match state.failure.take() {
+    let synced = job.memo.sync().and_then(|()| job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync()));
+    match rows.state.failure.take() {
         Some(error) => Err(error),
-        None => Ok(state),
+        None => Ok(synced.map(|()| rows.state)?),
+    }
+}
+
+/// The rows of a node on their way from input to output.
+struct Rows<T> {
+    pending: T,
+    flying: FuturesUnordered<JoinHandle<Done>>,
+    /// Finished rows that wait for earlier ones, by place.
+    waiting: BTreeMap<usize, Done>,
+    state: RowsRun,
+    total: u64,
+    next_place: usize,
+    next_write: usize,
+    exhausted: bool,
+    identity: Option<RowIdentity>,
+    calls_read: bool,
+}
+
+fn rows_of(job: &RowsJob<'_>) -> Rows<impl Iterator<Item = Task> + use<>> {
+    let samples = job.kernel.samples().max(1);
+    Rows {
+        pending: tasks(job.rows, samples),
+        flying: FuturesUnordered::new(),
+        waiting: BTreeMap::new(),
+        state: RowsRun::default(),
+        total: job.rows.rows * u64::from(samples),
+        next_place: 0,
+        next_write: 0,
+        exhausted: false,
+        identity: None,
+        calls_read: false,
+    }
+}
+
+impl<T: Iterator<Item = Task>> Rows<T> {
+    /// Fails the node, but not before the rows in flight: they are paid for, and are awaited and remembered.
+    fn unless_failed(&mut self, outcome: Result<(), OperatorError>) {
+        if let Err(error) = outcome {
+            self.state.failure.get_or_insert(error);
+        }
+    }
+
+    /// Starts rows until enough are in flight.
+    fn fill(&mut self, job: &mut RowsJob<'_>) -> Result<(), OperatorError> {
+        let most = job.run.context.concurrency();
+        while !self.exhausted && self.flying.len() < most && self.waiting.len() < most * AHEAD {
+            if job.run.stop.is_draining() || self.state.failure.is_some() {
+                self.state.stopped = true;
+                self.exhausted = true;
+                break;
+            }
+            match self.pending.next() {
+                Some(task) => self.start(job, task)?,
+                None => self.exhausted = true,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, job: &mut RowsJob<'_>, task: Task) -> Result<(), OperatorError> {
+        let (row, sample) = task?;
+        let place = self.next_place;
+        self.next_place += 1;
+        if sample == 0 {
+            self.identity = Some(job.keys.identify(&row).map_err(OperatorError::data)?);
+        }
+        let Some(identity) = self.identity else { return Err(OperatorError::engine("a row without a first sample")) };
+        let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
+        match recall(job, &task) {
+            Some(done) => drop(self.waiting.insert(place, done)),
+            None if is_broke(&job.run.context) => {
+                self.state.stopped = true;
+                self.exhausted = true;
+            }
+            None => {
+                if !std::mem::replace(&mut self.calls_read, true) {
+                    job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
+                }
+                self.flying.push(launch(job, task));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the finished rows that are next in input order.
+    fn write(&mut self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<(), OperatorError> {
+        while self.state.failure.is_none()
+            && let Some(done) = self.waiting.remove(&self.next_write)
+        {
+            self.next_write += 1;
+            write(job, done, outputs, &mut self.state)?;
+            job.run.progress.cached_rows.store(self.state.cached_rows, Ordering::Relaxed);
+            job.run.progress.set(self.next_write as u64, self.total, "rows");
+        }
+        Ok(())
+    }
+
+    /// Remembers a row that was in flight.
+    fn keep(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
+        let done = done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
+        let remembered = remember(&mut job.memo, &done);
+        self.waiting.insert(done.place, done);
+        remembered?;
+        Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
     }
 }
 
@@ -157,7 +209,7 @@ fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
     Some(Done { place, key, row_id, result: Ok(output), cached: true, replayed: Usage::default() })
 }
 
-fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
+fn launch(job: &RowsJob<'_>, task: RowTask) -> JoinHandle<Done> {
     let mut session = job.run.context.session().clone();
     let place = CallPlace {
         seed: job.run.context.seed(),

@@ -72,7 +72,9 @@ pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
 pub use preimage::Preimage;
-pub use row_key::{CallPlace, RowIdentity, RowKey, RowKeys, block_key, call_key, calls_base, piece_key};
+pub use row_key::{
+    CallPlace, RowIdentity, RowKey, RowKeys, base_on, block_key, call_key, calls_base, piece_key, pieces_base,
+};
 pub use seen::{SeenFile, SeenSource, SeenSources};
 pub use sha256::{sha256_bytes, sha256_file};
 pub use source::{AskVersion, SourceDigests, StatRecord};

@@ -69,6 +69,19 @@ fn key_of(pieces: &[&[u8]]) -> RowKey {
     RowKey(hash_bytes(&pieces.concat()))
 }
 
+/// Returns the base of rows, parts and pieces that only one kind of processor, or one device, computes to the same
+/// bytes: a result that mixed them could be reproduced nowhere.
+#[must_use]
+pub fn base_on(base: &Digest, device: &str) -> Digest {
+    key_of(&[b"on/1", base.as_bytes(), device.as_bytes()]).0
+}
+
+/// Returns the base of the pieces of nodes with that base: a separate memo, as its payloads are not rows.
+#[must_use]
+pub fn pieces_base(base: &Digest) -> Digest {
+    key_of(&[b"pieces/1", base.as_bytes()]).0
+}
+
 /// Returns the key of a node's result for one part of its row input. `base` is the node's identity without that input.
 #[must_use]
 pub fn block_key(base: &Digest, part: &Digest) -> RowKey {

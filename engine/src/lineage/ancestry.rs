@@ -106,7 +106,8 @@ pub fn ancestry(
         Some(table) => in_table(&start, &table, &wanted)?,
         None => walk.behind(&start, None, &wanted)?,
     };
-    let (at, place) = found.remove(id).ok_or_else(|| OperatorError::data(format!("no row has the id `{id}` there")))?;
+    let (at, place) =
+        found.remove(id).ok_or_else(|| OperatorError::pipeline(format!("no row has the id `{id}` there")))?;
     let mut pending = VecDeque::from([walk.add(at, place)?]);
     while let Some(row) = pending.pop_front() {
         pending.extend(walk.parents(row)?);

@@ -41,7 +41,7 @@ pub fn descent(
     start: ArtifactId,
     id: &str,
 ) -> Result<Vec<Descendants>, OperatorError> {
-    let missing = || OperatorError::data(format!("no row has the id `{id}` there"));
+    let missing = || OperatorError::pipeline(format!("no row has the id `{id}` there"));
     let first = table(store, &start).ok_or_else(missing)?;
     let wanted = BTreeSet::from([id.to_owned()]);
     if rows_with(&first, &["id"], &wanted)?.is_empty() {

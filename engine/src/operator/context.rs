@@ -1,5 +1,6 @@
 //! The context of an operator: seed, cancellation, scratch space, progress, secrets, HTTP, threads.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -335,10 +336,27 @@ impl Context {
         self.0.checkpoint.as_ref()
     }
 
-    /// Returns the known pieces of this node's work.
-    #[must_use]
-    pub fn pieces(&self) -> &dyn Pieces {
-        self.0.pieces.as_ref()
+    /// Returns a piece of this node's work that was computed earlier, on a GPU of the same model if on a GPU.
+    ///
+    /// # Errors
+    /// Fails if the pieces cannot be read.
+    pub fn find_piece(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.0.pieces.find(&self.on_its_device(content))
+    }
+
+    /// Stores a piece made from `content`; it survives the process.
+    ///
+    /// # Errors
+    /// Fails if the piece cannot be written.
+    pub fn keep_piece(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError> {
+        self.0.pieces.keep(&self.on_its_device(content), made)
+    }
+
+    fn on_its_device<'a>(&self, content: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.computed() {
+            Computed { repeats: Repeatability::Device, on } => [on.as_bytes(), b"\0", content].concat().into(),
+            _ => content.into(),
+        }
     }
 
     /// Returns the local files behind one of this node's sources, as its key saw them; `None`: the key has no such

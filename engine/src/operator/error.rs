@@ -74,6 +74,15 @@ impl OperatorError {
         Self::new(Blame::Changed, format!("`{what}` changed while it was read"))
     }
 
+    /// Returns the message with its help, for one line.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{} ({help})", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Adds help.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {

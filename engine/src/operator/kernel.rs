@@ -100,7 +100,7 @@ pub trait AsyncMapKernel: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Runs one row (a batch of one). The kernel retries single calls itself ([`Context::retry`]).
+    /// Runs one row (a batch of one). [`Context::call`] limits, remembers and retries its calls.
     fn run<'a>(
         &'a self,
         row: &'a RecordBatch,

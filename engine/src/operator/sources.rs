@@ -8,7 +8,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`); relative paths start at
-    /// the working directory. A folder stands for all regular files below it. The content enters the key.
+    /// the working directory. A folder stands for all regular files below it. The content of files enters the key; a URL
+    /// enters it by its address.
     Path(String),
     /// Like `Path`, for data: in a folder, only visible files with one of these endings count.
     Data {

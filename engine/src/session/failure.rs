@@ -80,8 +80,8 @@ impl From<NotFound> for Failure {
 impl From<OperatorError> for Failure {
     fn from(error: OperatorError) -> Self {
         match error.blame {
-            Blame::Machine => Self::Store(StoreError::Location(error.message)),
-            _ => Self::Other(error.message),
+            Blame::Machine => Self::Store(StoreError::Location(error.told())),
+            _ => Self::Other(error.told()),
         }
     }
 }

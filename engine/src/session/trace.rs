@@ -9,6 +9,7 @@ use crate::lineage::{
     Ancestry, Catalog, Closure, Descendants, Graph, GraphStep, Roots, Target, ancestry, descent, downstream, graph,
     resolve, upstream,
 };
+use crate::operator::{Blame, OperatorError};
 use crate::store::{ArtifactId, Store, StoreUse};
 
 /// The direction of a trace.
@@ -65,7 +66,10 @@ impl Trace {
             return self.of_any_output(row);
         }
         let start = self.start(row)?;
-        ancestry(&self.store, &self.closure, start, row).map_err(|error| Failure::usage(error.message))
+        ancestry(&self.store, &self.closure, start, row).map_err(|error| match error.blame {
+            Blame::Pipeline => Failure::usage(error.message),
+            _ => error.into(),
+        })
     }
 
     /// Returns the rows made from one row, by table.
@@ -77,8 +81,8 @@ impl Trace {
         // A source file stands for the tables read from it.
         let readers = self.closure.steps.iter().filter(|step| artifacts.is_empty() && keys.contains(&step.key));
         let tables = readers.flat_map(|step| step.result.outputs.values().map(|output| &output.id));
-        let mut tables = artifacts.iter().chain(tables);
-        let found = tables.find_map(|id| descent(&self.store, &self.closure, *id, row).ok());
+        let tables = artifacts.iter().chain(tables);
+        let found = first(tables.map(|id| descent(&self.store, &self.closure, *id, row)))?;
         found.ok_or_else(|| {
             let help = "name the table that contains it: NODE.PORT";
             Failure::usage(format!("no table contains a row `{row}`")).with_help(help)
@@ -112,12 +116,27 @@ impl Trace {
         let key = self.roots.keys.first().copied();
         let step = key.filter(|_| self.roots.keys.len() == 1).and_then(|key| self.closure.step(&key));
         let Some(step) = step else { return self.start(row).map(|_| Ancestry::default()) };
-        let mut outputs = step.result.outputs.values().filter(|output| self.roots.artifacts.contains(&output.id));
-        let found = outputs.find_map(|output| ancestry(&self.store, &self.closure, (output.id, key), row).ok());
+        let outputs = step.result.outputs.values().filter(|output| self.roots.artifacts.contains(&output.id));
+        let found = first(outputs.map(|output| ancestry(&self.store, &self.closure, (output.id, key), row)))?;
         found.ok_or_else(|| {
             let ports: Vec<&str> = step.result.outputs.keys().map(String::as_str).collect();
             Failure::usage(format!("no output of `{}` has a row `{row}`", step.name()))
                 .with_help(format!("its outputs: {}", ports.join(", ")))
         })
     }
+}
+
+/// Returns the first table's answer; tables without the row have none.
+///
+/// # Errors
+/// Fails if a table cannot be read.
+fn first<T>(answers: impl Iterator<Item = Result<T, OperatorError>>) -> Result<Option<T>, Failure> {
+    for answer in answers {
+        match answer {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) if error.blame == Blame::Pipeline => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
 }

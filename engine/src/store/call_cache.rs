@@ -38,7 +38,8 @@ struct State {
     /// Calls in flight in this process.
     asking: BTreeSet<RowKey>,
     /// Why an answer could not be stored.
-    failure: Option<StoreError>,
+    /// Why an answer could not be stored. It stays for the whole run.
+    failure: Option<String>,
 }
 
 /// The state of a call.
@@ -204,7 +205,7 @@ impl CallCache {
 
     /// Records a failure that [`Self::check`] reports.
     pub fn fail(&self, error: StoreError) {
-        self.state().failure.get_or_insert(error);
+        self.state().failure.get_or_insert_with(|| error.to_string());
     }
 
     /// Whether an answer could not be stored. No further calls are then made.
@@ -218,7 +219,7 @@ impl CallCache {
     /// # Errors
     /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
-        self.state().failure.take().map_or(Ok(()), Err)
+        self.state().failure.clone().map_or(Ok(()), |told| Err(StoreError::Location(told)))
     }
 
     /// Flushes to disk, and to the shared store if there is one.

@@ -1,9 +1,12 @@
 //! Determines what a collection keeps: results and artifacts protected by runs, pins or age.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::PathBuf;
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::files::if_there;
 use super::layout::Store;
 use super::makers::Makers;
 use super::manifest::NodeResult;
@@ -24,6 +27,7 @@ pub(super) struct Stock {
 impl Stock {
     /// Keeps `newest` runs of each pipeline, and unfinished ones that began after `alive`.
     pub(super) fn read(store: &Store, newest: usize, since: f64, alive: f64) -> Result<Self, StoreError> {
+        all_readable(store)?;
         let ledger = Ledger::read(store);
         let (makers, pins) = (Makers::read(store), store.pins()?);
         let kept_runs = ledger.kept(newest, since, alive);
@@ -41,6 +45,23 @@ impl Stock {
     pub(super) fn old_runs(&self) -> impl Iterator<Item = &str> {
         self.ledger.runs.iter().map(|run| run.id.as_str()).filter(|id| !self.kept_runs.contains(*id))
     }
+}
+
+/// Fails if a pin, a run or a result cannot be read, because what it protects is then unknown.
+fn all_readable(store: &Store) -> Result<(), StoreError> {
+    let mut pending: Vec<PathBuf> = ["pins", "runs", "results"].map(|name| store.root().join(name)).into();
+    while let Some(folder) = pending.pop() {
+        let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
+        for entry in entries.into_iter().flatten() {
+            let path = entry.map_err(StoreError::io("read", &folder))?.path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                if_there(File::open(&path)).map_err(StoreError::io("read", &path))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(super) struct Run {
@@ -143,9 +164,31 @@ impl Roots {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
+    use crate::store::KeepPolicy;
+    use crate::store::files::clear;
+
+    #[test]
+    fn nothing_is_collected_while_a_record_cannot_be_read() {
+        for name in ["pins", "runs/1/nodes.jsonl", "results/ab"] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(folder.path()).unwrap();
+            let policy = KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
+            store.garbage(&policy, 1.0).unwrap();
+            let path = store.root().join(name);
+            clear(&path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            // A link to itself: what is behind it is unknown.
+            std::os::unix::fs::symlink(path.file_name().unwrap(), &path).unwrap();
+            let told = store.garbage(&policy, 1.0).unwrap_err().to_string();
+            assert!(told.contains(&path.display().to_string()), "{told}");
+            assert!(store.collect(&policy, 1.0).is_err());
+        }
+    }
 
     #[test]
     fn imported_runs_are_counted_apart() {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::error::StoreError;
 use super::layout::Store;
 use super::memo::Memo;
-use crate::fingerprint::{Digest, hash_bytes, piece_key};
+use crate::fingerprint::{Digest, piece_key, pieces_base};
 use crate::operator::{OperatorError, Pieces};
 
 /// The cached pieces of one node identity, read on first use.
@@ -24,9 +24,7 @@ impl Store {
     /// only with `recall`.
     #[must_use]
     pub fn pieces(&self, row_base: &Digest, recall: bool) -> KeptPieces {
-        // A separate folder, as its payloads are not rows.
-        let base = hash_bytes(&[b"pieces/1".as_slice(), row_base.as_bytes()].concat());
-        KeptPieces { store: self.clone(), base, recall, memo: Mutex::default() }
+        KeptPieces { store: self.clone(), base: pieces_base(row_base), recall, memo: Mutex::default() }
     }
 }
 
@@ -71,6 +69,7 @@ impl Drop for KeptPieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::hash_bytes;
 
     #[test]
     fn pieces_come_back_under_the_same_identity_and_content_only() {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::files::if_there;
 use super::layout::Store;
 use crate::fingerprint::NodeKey;
 
@@ -100,7 +101,8 @@ impl Store {
         self.fetch_pins()?;
         let folder = self.root().join("pins");
         let mut pins = Vec::new();
-        for entry in fs::read_dir(&folder).into_iter().flatten() {
+        let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
+        for entry in entries.into_iter().flatten() {
             let path = entry.map_err(StoreError::io("read", &folder))?.path();
             let text = fs::read(&path).map_err(StoreError::io("read", &path))?;
             let unreadable = |_| StoreError::Location(format!("{} is not a pin: repair or remove it", path.display()));

@@ -58,7 +58,7 @@ impl Passages<'_> {
             content.extend(text.as_bytes());
         }
         let numbers = texts.len() * self.encoder.dimensions();
-        let known = self.context.pieces().find(&content)?;
+        let known = self.context.find_piece(&content)?;
         let vectors = known.filter(|bytes| bytes.len() == numbers * size_of::<f32>()).map(|bytes| read(&bytes));
         Ok(Group { count: texts.len(), content, vectors })
     }
@@ -73,7 +73,7 @@ impl Passages<'_> {
             }
             let (own, rest) = computed.split_at(group.count * self.encoder.dimensions());
             let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-            self.context.pieces().keep(&group.content, &bytes)?;
+            self.context.keep_piece(&group.content, &bytes)?;
             all.extend_from_slice(own);
             computed = rest;
         }

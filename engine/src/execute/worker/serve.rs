@@ -171,7 +171,7 @@ fn run(
     let mut written = sink.commit()?;
     let blocks = std::mem::take(&mut written.blocks);
     if !blocks.is_empty() {
-        Blocks::open(&store, &task.block_base, true)?.keep(&blocks)?;
+        Blocks::open(&store, &rows.memo.unwrap_or(task.block_base), true)?.keep(&blocks)?;
     }
     Ok(Ran { written, rows, computed })
 }
