@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use searchmill_engine::{Digest, Failure, Garbage, KeepPolicy, Session, Swept, unix_time};
+use searchmill_engine::{Failure, Garbage, KeepPolicy, Session, Swept, unix_time};
 use serde_json::json;
 
 use crate::args::GcArgs;
@@ -57,25 +57,16 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
             vec![name, result.key.0.short(), age(result.used), display::bytes(result.bytes)]
         })
         .collect();
-    let memo = |(base, bytes): &(Digest, u64)| {
-        vec!["cached rows".to_owned(), base.short(), String::new(), display::bytes(*bytes)]
-    };
-    rows.extend(garbage.memos.iter().map(memo));
-    let run = |(run, bytes): &(String, u64)| {
-        vec!["run record".to_owned(), run.clone(), String::new(), display::bytes(*bytes)]
-    };
-    rows.extend(garbage.runs.iter().map(run));
+    let plain = |what: &str, key: String, bytes: u64| vec![what.to_owned(), key, String::new(), display::bytes(bytes)];
+    rows.extend(garbage.memos.iter().map(|(base, bytes)| plain("cached rows", base.short(), *bytes)));
+    rows.extend(garbage.runs.iter().map(|(run, bytes)| plain("run record", run.clone(), *bytes)));
     if !rows.is_empty() {
         terminal.table(&["what", "key", "last used", "size"], &rows);
     }
     let word = if removed { "removed" } else { "would remove" };
-    let mut line = format!(
-        "{word} {} results and {} artifacts ({})",
-        garbage.results.len(),
-        garbage.artifacts.len(),
-        display::bytes(garbage.bytes())
-    );
-    line.push_str(&format!("; {} results and {} are kept", garbage.kept_results, display::bytes(garbage.kept_bytes)));
+    let (results, artifacts, bytes) = (garbage.results.len(), garbage.artifacts.len(), display::bytes(garbage.bytes()));
+    let kept = format!("{} results and {} are kept", garbage.kept_results, display::bytes(garbage.kept_bytes));
+    let line = format!("{word} {results} results and {artifacts} artifacts ({bytes}); {kept}");
     terminal.line(&line);
     let (memos, bytes) = garbage.kept_memos;
     if memos > 0 {

@@ -8,6 +8,7 @@ use arrow::array::{Array, RecordBatch};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use searchmill_schemas::text_column;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::job::{KernelRun, RowsRun};
 use super::row_calls::{RowCalls, read_calls};
