@@ -289,3 +289,127 @@ fn refuse(
         OnError::DeadLetter => outputs.reject(failure.reject(row_id)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use searchmill_schemas::Question;
+
+    use super::*;
+    use crate::execute::progress::NodeProgress;
+    use crate::execute::stop::Stop;
+    use crate::fingerprint::{SeenSources, hash_bytes};
+    use crate::operator::testing::rows_input;
+    use crate::operator::{ContextParts, InputArtifact, Inputs, OutputSink};
+    use crate::store::Store;
+
+    /// Each row takes a while, and the first one less; it counts the rows that end.
+    struct Slow(Arc<AtomicUsize>);
+
+    impl AsyncMapKernel for Slow {
+        fn reads(&self) -> Vec<String> {
+            vec!["question".to_owned()]
+        }
+
+        fn run<'a>(
+            &'a self,
+            row: &'a RecordBatch,
+            _sample: u32,
+            _context: &'a Context,
+        ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+            let first = row_id(row, 0) == "q0";
+            async move {
+                tokio::time::sleep(Duration::from_millis(if first { 1 } else { 200 })).await;
+                assert!(!row_id(row, 0).ends_with('3'), "a bug in the operator");
+                self.0.fetch_add(1, Ordering::SeqCst);
+                let batches = vec![("questions".to_owned(), row.clone())];
+                Ok(RowOutput { batches, usage: Usage::default() })
+            }
+            .boxed()
+        }
+    }
+
+    /// A full disk, or one that is not.
+    struct Disk {
+        full: bool,
+    }
+
+    impl OutputSink for Disk {
+        fn write(&mut self, _port: &str, _batch: &RecordBatch) -> Result<(), OperatorError> {
+            if self.full { Err(OperatorError::machine("no space left")) } else { Ok(()) }
+        }
+
+        fn tree(&mut self, _port: &str) -> Result<PathBuf, OperatorError> {
+            Err(OperatorError::engine("no trees"))
+        }
+
+        fn figure(&mut self, _name: &str, _value: f64) {}
+
+        fn summary(&mut self, _text: &str) {}
+    }
+
+    /// Runs rows on a store with four in flight; returns the outcome and the number of rows that ended.
+    fn run(store: &Store, rows: u32, disk: &mut Disk) -> (Result<RowsRun, OperatorError>, usize) {
+        let question = |i: u32| Question {
+            id: format!("q{i}"),
+            question: format!("What is {i}?"),
+            golden_answers: Vec::new(),
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        };
+        let questions: Vec<Question> = (0..rows).map(question).collect();
+        let InputArtifact::Rows(input) = rows_input(&questions) else { panic!("a table") };
+        let ended = Arc::new(AtomicUsize::new(0));
+        let base = hash_bytes(b"base");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let bare = ContextParts::bare(store.root(), runtime.handle(), reqwest::Client::new());
+        let run = KernelRun {
+            inputs: Inputs::new(),
+            main_port: None,
+            context: Context::new(ContextParts { concurrency: 4, ..bare }),
+            row_base: base,
+            block_base: base,
+            recall_blocks: false,
+            on_error: OnError::DeadLetter,
+            stop: Stop::default(),
+            progress: Arc::new(NodeProgress::unseen()),
+            store: store.clone(),
+            calls: None,
+            sources: Arc::new(SeenSources::default()),
+        };
+        let kernel = Arc::new(Slow(Arc::clone(&ended)));
+        let keys = RowKeys::new(base, kernel.reads());
+        let memo = Memo::open(store, &base).unwrap();
+        let job = RowsJob { run: &run, kernel, rows: &input, keys, memo, since: 0 };
+        let outcome = runtime.block_on(run_rows(job, disk));
+        (outcome, ended.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn rows_in_flight_are_awaited_and_remembered_when_the_disk_is_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (outcome, ended) = run(&store, 3, &mut Disk { full: true });
+        assert!(outcome.is_err_and(|error| error.message == "no space left"));
+        assert_eq!(ended, 3, "two rows were in flight when the first could not be written");
+        let (outcome, ended) = run(&store, 3, &mut Disk { full: false });
+        assert_eq!((outcome.unwrap().cached_rows, ended), (3, 0), "nothing is computed again");
+    }
+
+    #[test]
+    fn rows_beside_one_that_panics_are_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (outcome, ended) = run(&store, 4, &mut Disk { full: false });
+        assert!(outcome.is_err_and(|error| error.message.contains("panicked")));
+        assert_eq!(ended, 3);
+        let (outcome, ended) = run(&store, 3, &mut Disk { full: false });
+        assert_eq!((outcome.unwrap().cached_rows, ended), (3, 0));
+    }
+}
