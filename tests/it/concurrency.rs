@@ -148,3 +148,23 @@ fn the_parts_of_a_union_come_one_after_the_other() {
         assert_eq!(mill.artifacts(), before);
     }
 }
+
+#[test]
+fn nodes_that_claim_more_memory_than_there_is_run_one_after_the_other() {
+    let together = |memory: &str| {
+        let mill = Mill::new();
+        let node = |name: &str| {
+            let script =
+                format!("date +%s%N > {name}.began; sleep 1; date +%s%N > {name}.ended; echo '{{\"id\": \"{name}\"}}'");
+            format!(
+                "  {name}: {{op: exec, with: {{command: [sh, -c, {script:?}], as: table}}, resources: {{memory: {memory}}}}}\n"
+            )
+        };
+        mill.write("pipeline.yaml", &format!("name: claims\nnodes:\n{}{}", node("one"), node("two")));
+        mill.run(&["-j", "2"]).exit(0);
+        let time = |file: &str| mill.read(file).trim().parse::<u128>().expect("a time");
+        time("one.began").max(time("two.began")) < time("one.ended").min(time("two.ended"))
+    };
+    assert!(together("1MiB"));
+    assert!(!together("1000000GiB"), "each claims more than any machine has");
+}

@@ -1,4 +1,6 @@
-//! Tracks which nodes may run at the same time. No I/O: the caller detects the machine.
+//! Tracks which nodes may run at the same time, by what the machine has.
+
+use std::fs::read_to_string;
 
 /// Resources a node needs while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub struct Machine {
     pub threads: usize,
     /// GPUs available for leases.
     pub gpus: u32,
-    /// Memory in bytes that nodes may claim; 0: not counted.
+    /// Memory in bytes that nodes may claim; 0: unknown, and not counted.
     pub memory: u64,
 }
 
@@ -23,8 +25,17 @@ impl Machine {
     #[must_use]
     pub fn detect() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { threads, gpus: 0, memory: 0 }
+        Self { threads, gpus: 0, memory: free_memory().unwrap_or(0) }
     }
+}
+
+/// Returns the memory that Linux calls available, within the limit of the control group.
+fn free_memory() -> Option<u64> {
+    let text = read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    let limit = read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some((kib * 1024).min(limit.unwrap_or(u64::MAX)))
 }
 
 /// The free resources.
