@@ -355,7 +355,10 @@ mod tests {
         assert!(refused(json!({"command": []})).starts_with("command: names no program"));
         assert!(refused(json!({"command": ["cat"], "environment": ["A", "B=1"]})).starts_with("environment.1"));
         assert!(refused(json!({"command": ["cat"], "params": {"x": "y".repeat(100_001)}})).starts_with("params"));
-        assert!(refused(json!({"command": ["cat"], "writes": ["log", "."]})).starts_with("writes.1: the working"));
+        assert!(
+            refused(json!({"command": ["cat"], "writes": ["log", "."]}))
+                .starts_with("writes.1: it contains the working")
+        );
         assert!(refused(json!({"command": ["cat"], "as": "documents"})).contains("unknown variant"));
     }
 

@@ -153,14 +153,14 @@ fn the_parts_of_a_union_come_one_after_the_other() {
 fn nodes_that_claim_more_memory_than_there_is_run_one_after_the_other() {
     let together = |memory: &str| {
         let mill = Mill::new();
+        mill.write("documents.jsonl", "{\"id\": \"d\", \"text\": \"t\"}\n");
         let node = |name: &str| {
-            let script =
-                format!("date +%s%N > {name}.began; sleep 1; date +%s%N > {name}.ended; echo '{{\"id\": \"{name}\"}}'");
-            format!(
-                "  {name}: {{op: exec, with: {{command: [sh, -c, {script:?}], as: table}}, resources: {{memory: {memory}}}}}\n"
-            )
+            let script = format!("date +%s%N > {name}.began; sleep 1; date +%s%N > {name}.ended; cat");
+            let with = format!("{{command: [sh, -c, {script:?}], as: document}}");
+            format!("  {name}: {{op: exec, from: corpus, with: {with}, resources: {{memory: {memory}}}}}\n")
         };
-        mill.write("pipeline.yaml", &format!("name: claims\nnodes:\n{}{}", node("one"), node("two")));
+        let corpus = "  corpus: {op: read, with: {path: documents.jsonl, as: document}}\n";
+        mill.write("pipeline.yaml", &format!("name: claims\nnodes:\n{corpus}{}{}", node("one"), node("two")));
         mill.run(&["-j", "2"]).exit(0);
         let time = |file: &str| mill.read(file).trim().parse::<u128>().expect("a time");
         time("one.began").max(time("two.began")) < time("one.ended").min(time("two.ended"))

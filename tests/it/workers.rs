@@ -102,7 +102,7 @@ fn a_worker_that_dies_each_time_fails_its_node_and_nothing_else() {
     for word in ["the worker of `node` (process ", "was killed by signal 9", "MiB of memory"] {
         assert!(message.contains(word), "{message}");
     }
-    assert!(events(&told, "node_failed")[0]["help"].to_string().contains("out of memory"));
+    assert!(events(&told, "node_failed")[0]["help"].to_string().contains("no memory left"));
     assert!(events(&told, "node_finished").iter().any(|event| event["node"] == "beside"));
     // After the fix, only the failed node runs.
     mill.write("pipeline.yaml", &passing("cat", "{isolate: true}"));

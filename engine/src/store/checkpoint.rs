@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::error::StoreError;
 use super::files::if_there;
-use super::layout::{Store, sharded};
+use super::layout::Store;
+use super::place::sharded;
 use crate::fingerprint::NodeKey;
 use crate::operator::{CheckpointStore, OperatorError};
 

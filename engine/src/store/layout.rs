@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::files::if_there;
+use super::place::{record_place, sharded};
 use super::process::{self, Owner};
 use super::remote::Remote;
 use crate::fingerprint::{Digest, NodeKey, StatRecord};
@@ -252,34 +253,6 @@ impl Store {
         let list: Vec<_> = known.iter().collect();
         self.write_file(&self.root.join("sources.json"), &serde_json::to_vec(&list)?)
     }
-}
-
-/// Returns the path of an artifact in a store, with `/`.
-#[must_use]
-pub fn artifact_place(id: &ArtifactId) -> String {
-    sharded("artifacts", &id.to_string())
-}
-
-/// Returns the path of a key's record in a store, in `results` or `collected`.
-#[must_use]
-pub fn record_place(key: &NodeKey, folder: &str) -> String {
-    format!("{}.json", sharded(folder, &key.to_string()))
-}
-
-/// Returns the key whose record has that file name.
-pub(super) fn recorded_key(name: &str) -> Option<NodeKey> {
-    Digest::parse(name.strip_suffix(".json")?).map(NodeKey)
-}
-
-/// Returns the path of a memo segment that is named by its content.
-#[must_use]
-pub fn memo_place(base: &Digest, segment: &Digest) -> String {
-    format!("{}/{segment}.rows", sharded("memo", &base.hex()))
-}
-
-/// Returns the path of an object below a subfolder of the first two digits of its name.
-pub(super) fn sharded(folder: &str, hex: &str) -> String {
-    format!("{folder}/{}/{hex}", &hex[..2])
 }
 
 /// Rejects a folder that contains anything but parts of a half-created store.

@@ -11,8 +11,9 @@ use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::error::StoreError;
-use super::layout::{Store, artifact_place};
+use super::layout::Store;
 use super::manifest::OutputRecord;
+use super::place::artifact_place;
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
 

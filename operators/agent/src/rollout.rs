@@ -135,8 +135,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_tool_that_fails_fails_the_row_and_what_was_paid_is_counted() {
+    #[test]
+    fn a_tool_that_fails_fails_the_row_and_what_was_paid_is_counted() {
         let settings = ProtocolSettings { tool: Some("search"), system_prompt: None, max_searches: None };
         let limits = Limits { max_turns: 3, max_searches: None, ask_for_answer: true };
         let rules = Arc::new(Rules { protocol: ProtocolName::ToolCall.open(&settings), limits });
@@ -149,7 +149,9 @@ mod tests {
             evidence: Vec::new(),
             metadata: None,
         };
-        let failure = agent.answer(question, 0, &Harness::new().context()).await.expect_err("no trajectory");
+        let harness = Harness::new();
+        let context = harness.context();
+        let failure = context.block_on(agent.answer(question, 0, &context)).expect_err("no trajectory");
         assert_eq!(failure.message, "the search failed: disk");
         assert_eq!((failure.usage.calls, failure.usage.prompt_tokens), (1, 5));
     }

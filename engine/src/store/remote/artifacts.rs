@@ -10,7 +10,8 @@ use crate::fingerprint::hash_file;
 use crate::store::artifact::{Artifact, ArtifactId, Part};
 use crate::store::error::StoreError;
 use crate::store::files::clear;
-use crate::store::layout::{Store, artifact_place};
+use crate::store::layout::Store;
+use crate::store::place::artifact_place;
 use crate::store::reader::Damage;
 
 /// The description file of an artifact.

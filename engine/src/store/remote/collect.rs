@@ -24,8 +24,9 @@ use crate::store::error::StoreError;
 use crate::store::folder::remove;
 use crate::store::heartbeat::Watch;
 use crate::store::keep::Stock;
-use crate::store::layout::{Store, artifact_place, recorded_key};
+use crate::store::layout::Store;
 use crate::store::lease::Others;
+use crate::store::place::{artifact_place, recorded_key};
 use crate::store::results::RecordState;
 use crate::store::tombstones::Collection;
 

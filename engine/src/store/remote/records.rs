@@ -10,9 +10,10 @@ use super::objects::{self, Listed};
 use crate::fingerprint::NodeKey;
 use crate::store::error::StoreError;
 use crate::store::folder::names_in;
-use crate::store::layout::{Store, record_place, recorded_key};
+use crate::store::layout::Store;
 use crate::store::manifest::{NodeResult, OutputRecord};
 use crate::store::pins::Pin;
+use crate::store::place::{record_place, recorded_key};
 use crate::store::results::read_record;
 
 /// Parses a record if it is intact and has that key.

@@ -19,7 +19,7 @@ use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply, failed};
 use crate::store::files::open_to_append;
-use crate::store::layout::sharded;
+use crate::store::place::sharded;
 use crate::store::segment::whole_records;
 
 /// Upload interval: short at first, so that little is lost if a machine is suspended early, then longer.

@@ -334,7 +334,7 @@ mod tests {
             let Some(Json::List(tools)) = vector.get("tools") else { panic!("tools") };
             let messages = messages(vector.get("messages").unwrap());
             let rendered = template.prompt(&messages, tools, &BTreeMap::new()).unwrap().text;
-            let rendered = rendered.strip_suffix("<|im_start|>assistant\n").unwrap();
+            let rendered = rendered.strip_suffix("\n<|im_start|>assistant\n").unwrap();
             let expected = vector.get("text").and_then(Json::as_text).unwrap();
             // Between an assistant's text and a call, chat templates put a line break and ms-swift puts nothing.
             let Some(Json::List(agent)) = vector.get("messages") else { panic!("messages") };
