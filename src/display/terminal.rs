@@ -67,7 +67,7 @@ impl Terminal {
 
     /// Prints a value as one line of JSON.
     pub(crate) fn json(&self, value: &impl serde::Serialize) {
-        out(&serde_json::to_string(value).unwrap_or_default());
+        self.line(&serde_json::to_string(value).unwrap_or_default());
     }
 
     /// Prints a value as JSON, or as text.

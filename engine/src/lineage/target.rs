@@ -144,16 +144,15 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
     Some(NotFound::new(message, Some(format!("its output: `searchmill logs {run} --node {}`", node.node))))
 }
 
+/// A run, its node, and the port if one was written.
+pub(super) type NamedOutput = (String, Box<NodeRun>, Option<String>);
+
 /// Returns the run, the node and the port, if one was written, of `NODE` or `NODE.PORT` in the first run that has
 /// outputs of that node. The whole text is tried first: names of matrix nodes may contain dots.
 ///
 /// # Errors
 /// Fails if the node has no such port.
-pub fn output_of(
-    store: &Store,
-    runs: &[String],
-    text: &str,
-) -> Result<Option<(String, Box<NodeRun>, Option<String>)>, NotFound> {
+pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<NamedOutput>, NotFound> {
     let written = text.rsplit_once('.');
     for run in runs {
         let nodes = store.run_nodes(run);

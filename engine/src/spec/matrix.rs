@@ -31,7 +31,7 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
 }
 
 fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> {
-    let extend = |row: &[Coordinate], coordinate: &Coordinate| [row, &[coordinate.clone()]].concat();
+    let extend = |row: &[Coordinate], coordinate: &Coordinate| [row, std::slice::from_ref(coordinate)].concat();
     rows.iter().flat_map(|row| axis.iter().map(move |coordinate| extend(row, coordinate))).collect()
 }
 

@@ -84,7 +84,9 @@ impl<'a> Scope<'a> {
             }
             Value::List(items) => items.iter_mut().for_each(|item| self.apply_at(item, depth + 1, matrix, shared)),
             Value::Map(entries) => {
-                entries.iter_mut().for_each(|(_, value)| self.apply_at(value, depth + 1, matrix, shared));
+                for (_, value) in entries {
+                    self.apply_at(value, depth + 1, matrix, shared);
+                }
             }
             _ => {}
         }

@@ -174,7 +174,9 @@ impl Store {
                 return true;
             }
         }
-        others.iter().for_each(|(path, _)| clear(path));
+        for (path, _) in &others {
+            clear(path);
+        }
         false
     }
 }

@@ -225,7 +225,9 @@ impl Store {
         let folder = self.artifact_folder(id);
         let artifact = self.artifact_here(id).ok_or(Damage::Missing)?;
         let damaged: Vec<&Part> = artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
-        damaged.iter().for_each(|part| distrust(&folder, part));
+        for part in &damaged {
+            distrust(&folder, part);
+        }
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
 

@@ -47,10 +47,7 @@ impl Store {
         let Ok(text) = fs::read(self.record_path(key, "results")) else { return RecordState::Missing };
         match read_record(&text).filter(|result| result.key == *key) {
             Some(result) => RecordState::Whole(Box::new(result)),
-            None => {
-                let line = text.split(|byte| *byte == b'\n').next();
-                RecordState::Damaged(line.and_then(|line| serde_json::from_slice(line).ok()))
-            }
+            None => RecordState::Damaged(first_line(&text).and_then(|line| serde_json::from_slice(line).ok())),
         }
     }
 
@@ -93,6 +90,10 @@ impl Store {
         text.extend(checksum.into_bytes());
         Ok(text)
     }
+}
+
+fn first_line(text: &[u8]) -> Option<&[u8]> {
+    text.split(|byte| *byte == b'\n').next()
 }
 
 pub(super) fn read_record(text: &[u8]) -> Option<NodeResult> {

@@ -206,7 +206,7 @@ impl Store {
             let found = objects::list(&remote.objects, &Path::from(NOTES)).await?.into_iter().filter(new);
             objects::get_all(&remote.objects, found.map(|found| ((), found.path))).await
         })?;
-        for text in notes.into_iter().filter_map(|(_, text)| text) {
+        for text in notes.into_iter().filter_map(|((), text)| text) {
             if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
                 self.follow(&collection)?;
             } else {
