@@ -12,7 +12,7 @@ use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preima
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
 use crate::plan::with_all_before;
-use crate::store::Store;
+use crate::store::{RunRecord, Store};
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
@@ -24,6 +24,15 @@ pub struct Why {
 }
 
 impl Session {
+    /// Returns the newest run of this store, imported ones excluded.
+    ///
+    /// # Errors
+    /// Fails if there is no store.
+    pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
+        let store = self.existing()?;
+        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
+    }
+
     /// Looks up every node that a run with these options would consider, and computes nothing.
     ///
     /// # Errors

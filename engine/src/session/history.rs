@@ -40,15 +40,6 @@ impl Session {
         Ok(self.look()?.run_nodes(id))
     }
 
-    /// Returns the newest run of this store, imported ones excluded.
-    ///
-    /// # Errors
-    /// Fails if there is no store.
-    pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
-        let store = self.existing()?;
-        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
-    }
-
     /// Returns the events of a run, or of the newest one: one JSON object per line.
     ///
     /// # Errors
