@@ -1,7 +1,8 @@
 //! Lists the local files behind a source: the files that a path, pattern or folder names, and their metadata.
 //!
 //! Only regular files are sources. A folder reached twice through symbolic links is listed once and noted again; a
-//! dangling link is noted; searchmill stores, sockets, pipes and devices inside folders are skipped.
+//! dangling link is noted, and an error where a pattern matches it; searchmill stores, sockets, pipes and devices inside
+//! folders are skipped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -176,12 +177,18 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
         path: written.to_owned(),
         reason: format!("it is not a pattern: {}", error.msg),
     })?;
-    let unreadable = |error: glob::GlobError| SourceProblem::Unreadable {
-        path: error.path().display().to_string(),
-        reason: error.error().to_string(),
+    // A file that cannot be read, such as a link to nothing, is an error: the rest is not what the pattern names.
+    let unreadable = |path: &Path, error: &std::io::Error| SourceProblem::Unreadable {
+        path: path.display().to_string(),
+        reason: error.to_string(),
     };
-    let found = found.collect::<Result<Vec<PathBuf>, _>>().map_err(unreadable)?;
-    let mut files: Vec<PathBuf> = found.into_iter().filter(|file| file.is_file()).collect();
+    let mut files = Vec::new();
+    for file in found {
+        let file = file.map_err(|error| unreadable(error.path(), error.error()))?;
+        if std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?.is_file() {
+            files.push(file);
+        }
+    }
     files.sort();
     if files.is_empty() {
         return Err(not_found());
@@ -359,5 +366,8 @@ mod tests {
         }
         assert_eq!(names(&list("*.jsonl", Wanted::All, &odd, &|| false).unwrap()), ["a.jsonl", "b.jsonl"]);
         assert!(matches!(list("*.csv", Wanted::All, &odd, &|| false), Err(SourceProblem::NotFound(_))));
+        std::os::unix::fs::symlink("nowhere", odd.join("c.jsonl")).unwrap();
+        let told = list("*.jsonl", Wanted::All, &odd, &|| false).unwrap_err().to_string();
+        assert!(told.contains("c.jsonl` cannot be read"), "{told}");
     }
 }

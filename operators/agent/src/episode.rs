@@ -130,7 +130,7 @@ impl Episode {
     }
 
     fn has_tools(&self) -> bool {
-        self.rules.protocol.tools() != "[]"
+        self.rules.protocol.searches()
     }
 
     /// Processes the model's message. Only text written by the model is parsed.

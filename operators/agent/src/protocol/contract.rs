@@ -20,6 +20,11 @@ pub trait Protocol: Send + Sync {
     /// Definitions of the tools offered to the model, as a JSON list.
     fn tools(&self) -> &str;
 
+    /// Whether the model can search. A protocol whose calls are plain text defines no tools and decides this itself.
+    fn searches(&self) -> bool {
+        self.tools() != "[]"
+    }
+
     /// Texts that end a message of the model, in addition to its end-of-turn token.
     fn stop(&self) -> &[String] {
         &[]
