@@ -434,7 +434,8 @@ pub(crate) struct LogsArgs {
 
 #[derive(Arguments)]
 pub(crate) struct TraceArgs {
-    /// `NODE`, `NODE.PORT`, a run, the beginning of an artifact's id, a file that was read or written, or its digest.
+    /// `NODE`, `NODE.PORT`, a pin, a run, the beginning of an artifact's id, a file that was read or written, or its
+    /// digest.
     pub(crate) what: String,
     /// Trace the row with this id.
     #[arg(long, value_name = "ID")]
@@ -465,7 +466,7 @@ pub(crate) enum TraceFormat {
 
 #[derive(Arguments)]
 pub(crate) struct AuditArgs {
-    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an
+    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, a pin, or the beginning of an
     /// artifact's id.
     pub(crate) what: String,
     /// Use the node as recorded by this run (default: the newest run that has it).
@@ -536,17 +537,16 @@ pub(crate) struct GcArgs {
 
 #[derive(Arguments)]
 pub(crate) struct PinArgs {
-    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
-    #[arg(required_unless_present = "list")]
+    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id (without it, the pins are listed).
     pub(crate) what: Option<String>,
     /// Name of the pin (default: the artifact as given).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "what")]
     pub(crate) name: Option<String>,
     /// Use the node as recorded by this run (default: the newest run that has it).
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", requires = "what")]
     pub(crate) run: Option<String>,
     /// Also protect all artifacts in its lineage.
-    #[arg(long)]
+    #[arg(long, requires = "what")]
     pub(crate) lineage: bool,
     /// List the pins.
     #[arg(long, conflicts_with_all = ["what", "name", "run", "lineage"])]

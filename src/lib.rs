@@ -34,7 +34,6 @@ fn missing_cpu_feature() -> Option<&'static str> {
 }
 
 /// Runs the command line and returns its exit code.
-#[must_use]
 pub fn cli() -> ExitCode {
     if let Some(missing) = missing_cpu_feature() {
         return display::wrong_machine(missing);

@@ -19,7 +19,6 @@ pub struct Span {
 
 impl Span {
     /// The range from `start` to `end`.
-    #[must_use]
     pub fn new(file: FileId, start: usize, end: usize) -> Self {
         Self { file, start, end: end.max(start) }
     }
@@ -64,7 +63,6 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// An error without a location yet.
-    #[must_use]
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, message, labels: Vec::new(), notes: Vec::new(), help: None }
@@ -106,7 +104,6 @@ impl Diagnostic {
     }
 
     /// Returns the primary location.
-    #[must_use]
     pub fn span(&self) -> Option<Span> {
         self.labels.first().map(|label| label.span)
     }
@@ -129,7 +126,6 @@ pub struct SourceMap {
 
 impl SourceMap {
     /// A map without files.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -144,7 +140,6 @@ impl SourceMap {
     }
 
     /// Returns the path and text of a file.
-    #[must_use]
     pub fn get(&self, file: FileId) -> Option<(&Path, &str)> {
         self.file(file).map(|file| (file.path.as_path(), file.text.as_str()))
     }
@@ -155,13 +150,11 @@ impl SourceMap {
     }
 
     /// Returns the text of a span; empty if the span is invalid.
-    #[must_use]
     pub fn text(&self, span: Span) -> &str {
         self.file(span.file).and_then(|file| file.text.get(span.start..span.end)).unwrap_or_default()
     }
 
     /// Returns the line and column of a byte (both from 1, columns in characters).
-    #[must_use]
     pub fn line_col(&self, file: FileId, offset: usize) -> (usize, usize) {
         let Some(source) = self.file(file) else { return (1, 1) };
         let line = source.lines.partition_point(|start| *start <= offset).max(1);
@@ -171,7 +164,6 @@ impl SourceMap {
     }
 
     /// Returns a finding as one line: `FILE:LINE:COLUMN: message (help)`.
-    #[must_use]
     pub fn line(&self, finding: &Diagnostic) -> String {
         let place = finding.span().and_then(|span| {
             let (path, _) = self.get(span.file)?;
@@ -183,7 +175,6 @@ impl SourceMap {
     }
 
     /// Returns the span of a line (from 1) without its line break.
-    #[must_use]
     pub fn line_span(&self, file: FileId, line: usize) -> Option<Span> {
         let source = self.file(file)?;
         let start = *source.lines.get(line.checked_sub(1)?)?;

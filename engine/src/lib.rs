@@ -84,9 +84,9 @@ pub use store::KeepPolicy;
 pub use diagnostic::{Diagnostic, SourceMap};
 pub use execute::{Basis, Device, NodeStatus, Survey, Work, devices, unix_time};
 pub use fingerprint::{Digest, NodeKey, Reason};
-pub use plan::{Input, Node, Plan, nearest, suggest};
+pub use plan::{Input, Node, Plan};
 pub use report::{Event, Lines, Reporter, RunSummary};
-pub use spec::{Cadence, Schedule, Time};
+pub use spec::{Cadence, Schedule, Time, closest, suggest};
 pub use store::{
     ArtifactId, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease, Schedules,
     StoreError, Swept, Switch,

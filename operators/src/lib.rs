@@ -41,7 +41,6 @@ pub mod write;
 use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// All operators for the registry, in pipeline order.
-#[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![
         entry::<generate_world::GenerateWorld>(),

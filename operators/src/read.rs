@@ -24,7 +24,7 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability, Source,
 };
-use searchmill_engine::plan::nearest;
+use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
@@ -258,7 +258,7 @@ fn field_names(record: Raw<'_>) -> BTreeSet<String> {
 
 fn no_field(column: &str, field: &str, seen: &BTreeSet<String>) -> OperatorError {
     let message = format!("no record has the field `{field}` that `columns.{column}` names");
-    let near = nearest(field, seen.iter().map(String::as_str));
+    let near = closest(field, seen.iter().map(String::as_str));
     let listed = seen.iter().take(FIELDS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
     let help = match near {
         Some(near) => format!("did you mean `{near}`? The records have {listed}"),

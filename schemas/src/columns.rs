@@ -16,7 +16,6 @@ pub fn text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringA
 }
 
 /// Returns the text at `row`, or `None` for null.
-#[must_use]
 pub fn text_value(array: &StringArray, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.value(row))
 }

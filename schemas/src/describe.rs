@@ -42,7 +42,6 @@ rows!(Document, Chunk, Question, Hit, Trajectory, Score, Example, Metric, Reject
 
 impl RecordKind {
     /// Returns the columns that a table of this kind must have (empty for `Table`).
-    #[must_use]
     pub fn schema(self) -> SchemaRef {
         match self.row().map(|row| (row.data_type)()) {
             Some(DataType::Struct(fields)) => Arc::new(Schema::new(fields)),
@@ -51,14 +50,12 @@ impl RecordKind {
     }
 
     /// Describes a row of this kind in one sentence.
-    #[must_use]
     pub fn about(self) -> String {
         let any = "Rows with any columns, as output by `sql` and `join`.";
         self.row().map_or(any, |row| row.about).to_owned()
     }
 
     /// Returns the columns of this kind in order; empty for `Table`.
-    #[must_use]
     pub fn columns(self) -> Vec<Column> {
         self.row().map(|row| (row.columns)()).unwrap_or_default()
     }

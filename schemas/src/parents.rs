@@ -24,7 +24,6 @@ const SHOWN: ParentColumn = of(&["messages", "observations", "chunk_id"], Record
 impl RecordKind {
     /// Columns with the ids of the rows that a row of this kind was derived from. Open tables are matched by column
     /// names. A `metric` row depends on all rows of its node's inputs and names none.
-    #[must_use]
     pub fn parents(self) -> &'static [ParentColumn] {
         match self {
             Self::Document | Self::Question | Self::Metric => &[],
@@ -40,7 +39,6 @@ impl RecordKind {
 }
 
 /// Returns the original id of a repeated row: `q1@0` for `q1@0~2`.
-#[must_use]
 pub fn repeated_id(id: &str) -> Option<&str> {
     let (first, number) = id.rsplit_once('~')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -46,13 +46,11 @@ impl std::error::Error for SchemaError {}
 
 impl RecordKind {
     /// Returns the kind with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     /// Version of the schema. Part of every node key, so that a changed schema is never read as the old one.
-    #[must_use]
     pub fn version(self) -> u32 {
         match self {
             Self::Trajectory => 2,
@@ -62,7 +60,6 @@ impl RecordKind {
 
     /// Column with unique values in a table of this kind, if any. Rows of the other kinds repeat the ids of the rows
     /// they describe.
-    #[must_use]
     pub fn id_column(self) -> Option<&'static str> {
         match self {
             Self::Document | Self::Chunk | Self::Question | Self::Trajectory | Self::Example => Some("id"),
@@ -78,7 +75,6 @@ impl std::fmt::Display for RecordKind {
 }
 
 /// Returns the current name of a column (or nested field) that was renamed since an earlier version.
-#[must_use]
 pub fn renamed(former: &str) -> Option<&'static str> {
     match former {
         "rounds" => Some("turns"),

@@ -102,13 +102,11 @@ described! {
 
 impl Message {
     /// Creates a message with this role and text; all other fields are empty.
-    #[must_use]
     pub fn text(role: Role, content: impl Into<String>) -> Self {
         Self { role: role.name().to_owned(), content: content.into(), ..Self::default() }
     }
 
     /// Whether the model wrote the message.
-    #[must_use]
     pub fn is_model(&self) -> bool {
         self.role == Role::Assistant.name()
     }

@@ -1,6 +1,6 @@
 //! `ops`: lists the operators, or prints the reference page of one.
 
-use searchmill_engine::{Failure, Session, nearest};
+use searchmill_engine::{Failure, Session, closest};
 use serde_json::json;
 
 use crate::args::OpsArgs;
@@ -27,7 +27,7 @@ pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Res
     };
     let entry = registry.get(name).ok_or_else(|| {
         let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
-        let help = match nearest(name, names.iter().copied()) {
+        let help = match closest(name, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("operators: {}", names.join(", ")),
         };

@@ -17,7 +17,6 @@ const MESSAGE: usize = 600;
 const NEAR: usize = 6;
 
 /// Formats one finding, ending in a line break.
-#[must_use]
 pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> String {
     let excerpts = excerpts(diagnostic, sources);
     let group = Level::ERROR.primary_title(tame(&diagnostic.message)).id(diagnostic.code);

@@ -239,7 +239,7 @@ impl Live {
                 let why = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
-            Event::NodeWaiting { node } => line(WARN, "wait", node, "another run computes it"),
+            Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),
             Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost } => {
                 let paid = (*calls, *tokens, *cost);
                 let advance = Advance { done: *done, total: *total, unit: unit.clone(), cached: *cached, paid };

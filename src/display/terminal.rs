@@ -26,7 +26,6 @@ pub struct Terminal {
 
 impl Terminal {
     /// Sets the colour choice once, for both streams.
-    #[must_use]
     pub(crate) fn new(quiet: bool, json: bool, color: ColorWhen) -> Self {
         let choice = match color {
             ColorWhen::Auto => ColorChoice::Auto,
@@ -43,19 +42,16 @@ impl Terminal {
     }
 
     /// Whether JSON output was requested.
-    #[must_use]
     pub fn is_json(&self) -> bool {
         self.json
     }
 
     /// Number of columns.
-    #[must_use]
     pub fn width(&self) -> usize {
         width()
     }
 
     /// Number of columns for pages of text; `None` if stdout is not a terminal.
-    #[must_use]
     pub fn page(&self) -> Option<usize> {
         std::io::stdout().is_terminal().then(width)
     }
@@ -139,7 +135,6 @@ impl Terminal {
     }
 
     /// Returns the reporter for the events of a run.
-    #[must_use]
     pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
         Live::start(plan, self.json, self.quiet)
     }
@@ -205,7 +200,6 @@ pub fn start_logging(verbose: u8) {
 }
 
 /// Returns the stream on which a worker reports events to its parent: one JSON object per line.
-#[must_use]
 pub fn worker_pipe() -> Box<dyn Write + Send> {
     Box::new(std::io::stdout())
 }

@@ -168,3 +168,15 @@ fn nodes_that_claim_more_memory_than_there_is_run_one_after_the_other() {
     assert!(together("1MiB"));
     assert!(!together("1000000GiB"), "each claims more than any machine has");
 }
+
+#[test]
+fn a_query_that_needs_more_memory_says_where_to_give_it() {
+    let mill = Mill::new();
+    let query = "select a.id, b.text, count(*) over (partition by a.text) n from docs a join docs b on a.text = b.text";
+    let world = "  world: {op: generate-world, with: {documents: 20000, questions: 8}}\n";
+    let node =
+        format!("  all: {{op: sql, from: {{docs: world}}, with: {{query: {query:?}}}, resources: {{memory: 1MiB}}}}\n");
+    mill.write("pipeline.yaml", &format!("name: large\nnodes:\n{world}{node}"));
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(5).stderr;
+    assert!(told.contains("needs more memory") && told.contains("`resources: {memory: …}`"), "{told}");
+}

@@ -236,7 +236,9 @@ fn what_cannot_be_found_is_told_with_advice() {
     assert!(
         mill.call(&["trace", "swift", "--row", "nobody"]).exit(2).stderr.contains("no output of `swift` has a row")
     );
-    assert!(mill.call(&["audit", "19990101"]).exit(2).stderr.contains("there is no run, node, artifact or source"));
+    assert!(
+        mill.call(&["audit", "19990101"]).exit(2).stderr.contains("there is no run, node, pin, artifact or source")
+    );
     assert!(mill.call(&["diff", "1999", "latest"]).exit(2).stderr.contains("there is no run `1999`"));
     // The chunks are missing: the trace goes as far as possible and reports why it ends.
     let example = rows::<Example>(&mill, "swift", "examples").remove(0);

@@ -35,12 +35,19 @@ fn a_node_of_a_matrix_with_a_dot_in_its_name_is_found_everywhere() {
         &["trace", "scores@n=0.5"],
         &["pin", "scores@n=0.5", "--run", "latest", "--name", "kept"],
         &["show", "kept"],
+        &["trace", "kept"],
+        &["audit", "kept"],
         &["logs", "latest"],
     ] {
         mill.call(args).exit(0);
     }
     let told = mill.call(&["show", "scores@n=0.5.metric"]).exit(2).stderr;
     assert!(told.contains("has no output `metric`") && told.contains("metrics"), "{told}");
+    assert_eq!(mill.call(&["pin"]).exit(0).stdout, mill.call(&["pin", "--list"]).exit(0).stdout);
+    for command in ["show", "trace"] {
+        let told = mill.call(&[command, "scores"]).exit(2).stderr;
+        assert!(told.contains("`scores` has a matrix: name one of its nodes"), "{told}");
+    }
 }
 
 #[test]
@@ -214,4 +221,15 @@ fn an_output_that_is_held_back_is_not_done() {
         told.contains("held back out") && told.contains("computed out") && !told.contains("done     out"),
         "{told}"
     );
+}
+
+#[test]
+fn a_file_beside_a_node_of_its_name_is_traced() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", "{\"id\": \"d\", \"text\": \"t\"}\n");
+    let node = "  documents: {op: read, with: {path: documents.jsonl, as: document}}\n";
+    mill.write("pipeline.yaml", &format!("name: plain\nnodes:\n{node}"));
+    mill.run(&[]).exit(0);
+    assert!(mill.call(&["trace", "documents.jsonl"]).exit(0).stdout.contains("documents.rows"));
+    assert!(mill.call(&["trace", "documents.jsonlines"]).exit(2).stderr.contains("has no output `jsonlines`"));
 }

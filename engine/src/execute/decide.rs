@@ -203,7 +203,6 @@ fn without_unknown(mut preimage: Value) -> Value {
 }
 
 /// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).
-#[must_use]
 pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
     let mut now = now.clone();
     for (place, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
@@ -216,7 +215,6 @@ pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
 }
 
 /// Returns the preimage of a recorded node's key, if the store still has it.
-#[must_use]
 pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
     let key = node.key.as_ref()?;
     let result = store.result(key).or_else(|| store.tombstone(key));

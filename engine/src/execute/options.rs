@@ -55,7 +55,6 @@ pub struct Chosen {
 
 impl Chosen {
     /// Returns the request that decides which of the nodes run.
-    #[must_use]
     pub fn request<'a>(&'a self, directory: &'a Path, options: &RunOptions) -> Request<'a> {
         Request {
             directory,

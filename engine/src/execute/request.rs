@@ -25,7 +25,6 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Returns the request of a plain run in that folder.
-    #[must_use]
     pub fn new(directory: &'a Path) -> Self {
         Self { directory, limit: None, selected: None, force: None, no_cache: false, retry: Retry::Failed }
     }

@@ -22,7 +22,6 @@ pub struct Machine {
 
 impl Machine {
     /// Reads the resources from the operating system.
-    #[must_use]
     pub fn detect() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self { threads, gpus: 0, memory: free_memory().unwrap_or(0) }

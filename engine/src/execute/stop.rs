@@ -25,13 +25,11 @@ impl Stop {
     }
 
     /// Whether the run starts nothing new.
-    #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
     /// Whether the run stops immediately.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }

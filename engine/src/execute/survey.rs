@@ -69,7 +69,6 @@ pub enum NodeStatus {
 
 impl NodeStatus {
     /// Whether the result exists, so that the node will not run.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         matches!(self, Self::Cached { .. } | Self::Frozen { .. })
     }
@@ -84,7 +83,6 @@ impl NodeStatus {
     }
 
     /// Returns the preimage of the key, as far as it is known.
-    #[must_use]
     pub fn preimage(&self) -> Option<&Value> {
         match self {
             Self::Cached { result, .. } => Some(&result.preimage),

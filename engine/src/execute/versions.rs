@@ -13,7 +13,6 @@ const LOOK: Duration = Duration::from_millis(5);
 const LONGEST: u64 = 4096;
 
 /// Returns a program's output for `--version`, with single spaces between words; `None` if it prints nothing or fails.
-#[must_use]
 pub fn version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_clear();

@@ -7,7 +7,6 @@ use arrow::datatypes::{DataType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 const ONE_IN: u64 = 4096;
 
 /// Whether a row ends a part, by the table's first column. Texts and integers decide; other types never end a part.
-#[must_use]
 pub fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
     if first_column.is_null(row) {
         return false;
@@ -29,7 +28,6 @@ fn chosen(bytes: &[u8]) -> bool {
 
 /// FNV-1a with the finaliser of SplitMix64: fast, and evenly distributed in all bits. Different bytes may have equal
 /// marks, so a mark identifies nothing.
-#[must_use]
 pub fn mark(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -6,7 +6,6 @@ use serde_json::{Number, Value};
 
 /// Returns the canonical encoding: a type letter, then a length or fixed-width value, then the content. Integers and
 /// floats never have equal encodings. Floats are encoded by their IEEE bits, so `-0.0` differs from `0.0`.
-#[must_use]
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     append(value, &mut out);

@@ -27,6 +27,10 @@ pub enum Reason {
     OutputChanged { port: String },
     /// An external file or identity changed.
     SourceChanged { name: String },
+    /// An external file or identity is new.
+    SourceAdded { name: String },
+    /// An external file or identity is gone.
+    SourceRemoved { name: String },
     /// The seed changed.
     SeedChanged { from: Value, to: Value },
     /// The result was collected.
@@ -64,6 +68,8 @@ impl std::fmt::Display for Reason {
             Self::OutputChanged { port } => write!(f, "the kind of output `{port}` changed"),
             Self::SourceChanged { name } if name == "--limit" => f.write_str("--limit was given, left out or changed"),
             Self::SourceChanged { name } => write!(f, "the content of `{name}` changed"),
+            Self::SourceAdded { name } => write!(f, "the source `{name}` was added"),
+            Self::SourceRemoved { name } => write!(f, "the source `{name}` was removed"),
             Self::SeedChanged { from, to } => write!(f, "the seed changed from {} to {}", brief(from), brief(to)),
             Self::Collected => f.write_str("its result was collected by `searchmill gc`"),
             Self::ArtifactMissing { port } => write!(f, "the artifact of output `{port}` is gone from the store"),
@@ -86,7 +92,6 @@ fn brief(value: &Value) -> String {
 }
 
 /// Returns the differences between the last run's preimage and the current one, most significant first. Empty if equal.
-#[must_use]
 pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
     if before["format"] != now["format"] {
         return vec![Reason::KeyFormatChanged];
@@ -104,9 +109,9 @@ pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
     differing_leaves(&before["params"], &now["params"], String::new(), &mut |path, from, to| {
         reasons.push(Reason::ParamChanged { path, from: from.clone(), to: to.clone() });
     });
-    pairs(&before["sources"], &now["sources"], &mut reasons, |name| Reason::SourceChanged { name });
+    sources(rows(&before["sources"]), rows(&now["sources"]), &mut reasons);
     inputs(&before["inputs"], &now["inputs"], &mut reasons);
-    pairs(&before["outputs"], &now["outputs"], &mut reasons, |port| Reason::OutputChanged { port });
+    outputs(rows(&before["outputs"]), rows(&now["outputs"]), &mut reasons);
     if before["seed"] != now["seed"] {
         reasons.push(Reason::SeedChanged { from: before["seed"].clone(), to: now["seed"].clone() });
     }
@@ -138,11 +143,31 @@ fn name(row: &Value) -> String {
     row[0].as_str().unwrap_or_default().to_owned()
 }
 
-/// Reports new, missing and changed entries of lists of `[name, content]`.
-fn pairs(before: &Value, now: &Value, reasons: &mut Vec<Reason>, reason: impl Fn(String) -> Reason) {
-    let (old, new) = (rows(before), rows(now));
-    let changed = new.iter().enumerate().filter(|(index, row)| old.get(*index) != Some(row)).map(|(_, row)| row);
-    reasons.extend(changed.chain(old.iter().skip(new.len())).map(|row| reason(name(row))));
+/// Reports new, missing and changed sources; files of one name (of several folders) are compared in their order.
+fn sources(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
+    let mut left: Vec<&Value> = before.iter().collect();
+    let mut found = Vec::new();
+    for source in now {
+        match left.iter().position(|old| old[0] == source[0]) {
+            Some(place) if left.remove(place) == source => {}
+            None if source[0] != "--limit" => found.push(Reason::SourceAdded { name: name(source) }),
+            _ => found.push(Reason::SourceChanged { name: name(source) }),
+        }
+    }
+    found.extend(left.into_iter().map(|old| match name(old) {
+        name if name == "--limit" => Reason::SourceChanged { name },
+        name => Reason::SourceRemoved { name },
+    }));
+    let reordered = before.iter().zip(now).find(|(old, new)| old != new).filter(|_| found.is_empty());
+    found.extend(reordered.map(|(_, new)| Reason::SourceChanged { name: name(new) }));
+    reasons.append(&mut found);
+}
+
+/// Reports new, missing and changed outputs.
+fn outputs(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
+    let changed = now.iter().enumerate().filter(|(index, row)| before.get(*index) != Some(row)).map(|(_, row)| row);
+    let rows = changed.chain(before.iter().skip(now.len()));
+    reasons.extend(rows.map(|row| Reason::OutputChanged { port: name(row) }));
 }
 
 fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {
@@ -164,4 +189,29 @@ fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {
 
 fn count(ports: &[String], port: &str) -> usize {
     ports.iter().filter(|name| *name == port).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_added_to_a_pattern_is_not_a_change_of_the_files_behind_it() {
+        let told = |before: Value, now: Value| {
+            let mut reasons = Vec::new();
+            sources(rows(&before), rows(&now), &mut reasons);
+            reasons.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (a, b, c) = (json!(["a.jsonl", "1"]), json!(["b.jsonl", "2"]), json!(["c.jsonl", "3"]));
+        assert_eq!(told(json!([a, c]), json!([a, b, c])), ["the source `b.jsonl` was added"]);
+        assert_eq!(told(json!([a, b, c]), json!([b, c])), ["the source `a.jsonl` was removed"]);
+        let other = json!(["b.jsonl", "4"]);
+        assert_eq!(told(json!([a, b]), json!([a, other])), ["the content of `b.jsonl` changed"]);
+        assert_eq!(told(json!([a, b]), json!([b, a])), ["the content of `b.jsonl` changed"], "the order counts");
+        let limit = json!(["--limit", "5"]);
+        assert_eq!(told(json!([a]), json!([a, limit])), ["--limit was given, left out or changed"]);
+        assert!(told(json!([a, b]), json!([a, b])).is_empty());
+    }
 }

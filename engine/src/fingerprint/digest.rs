@@ -15,13 +15,11 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// Wraps raw bytes.
-    #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
     /// Returns the raw bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -32,19 +30,16 @@ impl Digest {
     }
 
     /// Returns 64 hexadecimal digits.
-    #[must_use]
     pub fn hex(&self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
 
     /// Returns the first ten digits, for display.
-    #[must_use]
     pub fn short(&self) -> String {
         self.hex()[..10].to_owned()
     }
 
     /// Parses 64 hexadecimal digits.
-    #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {
         blake3::Hash::from_hex(hex).ok().map(|hash| Self(*hash.as_bytes()))
     }
@@ -76,7 +71,6 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 /// Hashes bytes.
-#[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }

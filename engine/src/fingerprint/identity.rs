@@ -11,13 +11,11 @@ const KEY: &str = "x-searchmill-key";
 const ROW_KEY: &str = "x-searchmill-row-key";
 
 /// Returns `params` without the fields that `schema` marks as not changing the bytes (URLs, secrets, timeouts).
-#[must_use]
 pub fn identity_params(schema: &Value, params: &Value) -> Value {
     Filter { root: schema, marks: &[KEY] }.value(schema, params).unwrap_or(Value::Null)
 }
 
 /// Returns `params` without the fields that `schema` marks as not changing the result of a single row.
-#[must_use]
 pub fn row_params(schema: &Value, params: &Value) -> Value {
     Filter { root: schema, marks: &[KEY, ROW_KEY] }.value(schema, params).unwrap_or(Value::Null)
 }

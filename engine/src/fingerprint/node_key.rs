@@ -15,7 +15,6 @@ pub struct NodeKey(pub Digest);
 
 impl NodeKey {
     /// Returns the key of a preimage.
-    #[must_use]
     pub fn of(preimage: &Value) -> Self {
         Self(hash_bytes(&encode(preimage)))
     }
@@ -87,7 +86,6 @@ pub struct NodeIdentity<'a> {
 
 impl NodeIdentity<'_> {
     /// Returns the key and its preimage, a small named tree that `why` compares.
-    #[must_use]
     pub fn key(&self) -> (NodeKey, Value) {
         let preimage = self.preimage();
         (NodeKey::of(&preimage), preimage)

@@ -24,7 +24,6 @@ pub struct Preimage {
 
 impl Preimage {
     /// Parses a stored preimage; missing parts are empty.
-    #[must_use]
     pub fn read(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let input = |row: &Value| {

@@ -36,7 +36,6 @@ pub struct RowIdentity {
 impl RowKeys {
     /// Creates row keys. `base` is common to all rows of the node: the digest of its identity with the side inputs, but
     /// without the row input. `columns` decide a row's result.
-    #[must_use]
     pub fn new(base: Digest, columns: Vec<String>) -> Self {
         Self { base, columns, seen: HashMap::new() }
     }
@@ -58,7 +57,6 @@ impl RowKeys {
     }
 
     /// Returns the key of a row and a sample.
-    #[must_use]
     pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
         let (sample, occurrence) = (sample.to_be_bytes(), row.occurrence.to_be_bytes());
         key_of(&[b"row/2", self.base.as_bytes(), &sample, &occurrence, row.content.as_bytes()])
@@ -71,31 +69,26 @@ fn key_of(pieces: &[&[u8]]) -> RowKey {
 
 /// Returns the base of rows, parts and pieces that only one kind of processor, or one device, computes to the same
 /// bytes: a result that mixed them could be reproduced nowhere.
-#[must_use]
 pub fn base_on(base: &Digest, device: &str) -> Digest {
     key_of(&[b"on/1", base.as_bytes(), device.as_bytes()]).0
 }
 
 /// Returns the base of the pieces of nodes with that base: a separate memo, as its payloads are not rows.
-#[must_use]
 pub fn pieces_base(base: &Digest) -> Digest {
     key_of(&[b"pieces/1", base.as_bytes()]).0
 }
 
 /// Returns the key of a node's result for one part of its row input. `base` is the node's identity without that input.
-#[must_use]
 pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     key_of(&[b"block/1", base.as_bytes(), part.as_bytes()])
 }
 
 /// Returns the key of a node's result for one piece of its row input. `base` is the node's identity without that input.
-#[must_use]
 pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
     key_of(&[b"piece/1", base.as_bytes(), content])
 }
 
 /// Returns the base of the calls to one model. `identity` says which weights answer, as far as the params define it.
-#[must_use]
 pub fn calls_base(identity: &Value) -> Digest {
     key_of(&[b"calls/2", &encode(identity)]).0
 }
@@ -114,7 +107,6 @@ pub struct CallPlace {
 }
 
 /// Returns the key of a call to the model of `base`. The request decides it, not the row, node, version or pipeline.
-#[must_use]
 pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
     let numbers = [place.sample, place.occurrence, place.repeat].map(u32::to_be_bytes);
     key_of(&[b"call/2", base.as_bytes(), request.as_bytes(), &place.seed.to_be_bytes(), numbers.as_flattened()])

@@ -42,7 +42,6 @@ pub struct SeenSource {
 
 impl SeenSource {
     /// A source without local files.
-    #[must_use]
     pub fn empty(written: String) -> Self {
         Self { written, ..Self::default() }
     }
@@ -84,19 +83,16 @@ pub struct SeenSources {
 
 impl SeenSources {
     /// `seen` describes `sources`, in order; relative paths start at `directory`.
-    #[must_use]
     pub fn new(sources: Vec<Source>, seen: Vec<SeenSource>, directory: &Path) -> Self {
         Self { sources, seen, directory: directory.to_owned(), ..Self::default() }
     }
 
     /// Returns what was seen of each source.
-    #[must_use]
     pub fn seen(&self) -> &[SeenSource] {
         &self.seen
     }
 
     /// Returns a change since then, by file metadata only: fast enough for every row.
-    #[must_use]
     pub fn changed(&self) -> Option<String> {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.is_none() {
@@ -110,7 +106,6 @@ impl SeenSources {
     }
 
     /// Returns a change since then; `sources` are those that the operator names now.
-    #[must_use]
     pub fn differs(&self, sources: &[Source]) -> Option<String> {
         if sources != self.sources {
             let new = sources.iter().find(|source| !self.sources.contains(source));
@@ -121,7 +116,6 @@ impl SeenSources {
     }
 
     /// Returns a change at the end of a run. Files too recent for their time stamps to be reliable are read again.
-    #[must_use]
     pub fn changed_at_end(&self, sources: &[Source]) -> Option<String> {
         self.differs(sources).or_else(|| {
             let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);

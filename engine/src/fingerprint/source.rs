@@ -75,7 +75,6 @@ pub struct SourceDigests {
 
 impl SourceDigests {
     /// Starts from the digests of an earlier run. `ask` asks programs for their versions.
-    #[must_use]
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let read_only = read_only_devices(&mounts);
@@ -98,7 +97,6 @@ impl SourceDigests {
     }
 
     /// Returns the digests to store for the next run, if any changed.
-    #[must_use]
     pub fn changed(&self) -> Option<BTreeMap<PathBuf, StatRecord>> {
         self.changed.load(Ordering::Relaxed).then(|| locked(&self.known).clone())
     }

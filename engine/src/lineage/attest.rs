@@ -131,7 +131,6 @@ impl SecretKey {
     }
 
     /// Returns the verification key.
-    #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -324,7 +323,6 @@ fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
 }
 
 /// Compares the subjects of an attestation with a store, by name.
-#[must_use]
 pub fn compare(store: &Store, statement: &Statement) -> Vec<(String, Comparison)> {
     let artifact = statement.subject.iter().find_map(|subject| ArtifactId::parse(subject.digest.get(ARTIFACT)?));
     let compared =

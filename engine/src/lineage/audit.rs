@@ -31,7 +31,6 @@ pub enum SourceState {
 }
 
 /// Compares a source with its record. Reads the whole file.
-#[must_use]
 pub fn source_state(source: &GraphSource) -> SourceState {
     match &source.path {
         _ if !source.is_file() => SourceState::Named,
@@ -47,7 +46,6 @@ pub fn source_state(source: &GraphSource) -> SourceState {
 /// Verifies everything behind `roots`: checksums and keys of records, agreement with the ledger (`ledger`: the run's
 /// nodes), digests of all files, and sources as far as they exist. A changed source is a note, or a difference with
 /// `strict`.
-#[must_use]
 pub fn verify(
     store: &Store,
     catalog: &Catalog,

@@ -49,7 +49,6 @@ pub struct Catalog {
 
 impl Catalog {
     /// Reads all results, and the names of their nodes from the ledger.
-    #[must_use]
     pub fn read(store: &Store) -> Self {
         let mut catalog = Self::default();
         for key in store.keys_below("results") {
@@ -83,7 +82,6 @@ impl Catalog {
     }
 
     /// Returns when and by which collection a result was collected, if it was.
-    #[must_use]
     pub fn collected(&self, key: &NodeKey) -> Option<&Collected> {
         self.collected.get(key)
     }
@@ -128,13 +126,11 @@ impl Catalog {
     }
 
     /// Returns a result whose record is intact.
-    #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key)
     }
 
     /// Returns a result, or the content of a damaged record.
-    #[must_use]
     pub fn claim(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key).or_else(|| self.damaged.get(key)?.as_ref())
     }
@@ -150,19 +146,16 @@ impl Catalog {
     }
 
     /// Whether the record of this key is damaged.
-    #[must_use]
     pub fn is_damaged(&self, key: &NodeKey) -> bool {
         self.damaged.contains_key(key)
     }
 
     /// Returns the ports that produced an artifact, by key. Equal bytes may have several makers.
-    #[must_use]
     pub fn makers(&self, id: &ArtifactId) -> &[Port] {
         self.makers.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the ports that used an artifact, by key.
-    #[must_use]
     pub fn users(&self, id: &ArtifactId) -> &[Port] {
         self.users.get(id).map_or(&[], Vec::as_slice)
     }
@@ -173,7 +166,6 @@ impl Catalog {
     }
 
     /// Returns the name of a key's node.
-    #[must_use]
     pub fn node(&self, key: &NodeKey) -> Option<&str> {
         self.names.get(key).map(String::as_str)
     }
@@ -184,7 +176,6 @@ impl Catalog {
     /// finished when the user started, the newest one of `preferred` (the keys of a run) is chosen, else the newest
     /// one. If the times do not allow any, one that did not use the artifact itself. If no intact record names it, a
     /// damaged one that does.
-    #[must_use]
     pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Option<&Port> {
         let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
         let rank = |port: &&Port| (preferred.contains(&port.key), finished(port));

@@ -48,7 +48,6 @@ pub struct Closure {
 impl Closure {
     /// Returns the closure of these results, themselves included. If equal bytes have several makers, a result of
     /// `preferred` (the keys of a run) is chosen.
-    #[must_use]
     pub fn of(catalog: &Catalog, roots: &[NodeKey], preferred: &BTreeSet<NodeKey>) -> Self {
         let mut closure = Self::default();
         let mut seen = BTreeSet::new();
@@ -70,13 +69,11 @@ impl Closure {
     }
 
     /// Returns the step of a key.
-    #[must_use]
     pub fn step(&self, key: &NodeKey) -> Option<&Step> {
         self.steps.iter().find(|step| step.key == *key)
     }
 
     /// Returns every artifact in it, produced or used, in the order of the steps, each once.
-    #[must_use]
     pub fn artifacts(&self) -> Vec<ArtifactId> {
         let mut seen = BTreeSet::new();
         let of_step = |step: &'_ Step| {
@@ -87,7 +84,6 @@ impl Closure {
     }
 
     /// Returns the keys of all its results.
-    #[must_use]
     pub fn keys(&self) -> BTreeSet<NodeKey> {
         self.steps.iter().map(|step| step.key).collect()
     }
@@ -113,7 +109,6 @@ fn step(catalog: &Catalog, key: NodeKey, preferred: &BTreeSet<NodeKey>) -> Optio
 
 impl Step {
     /// Returns the node's name, or else the operator's.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.node.as_deref().unwrap_or(&self.preimage.operator)
     }

@@ -81,14 +81,12 @@ pub struct RunDiff {
 
 impl RunDiff {
     /// Whether nothing differs.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.about.is_empty() && self.params.is_empty() && self.nodes.is_empty()
     }
 }
 
 /// Compares two runs.
-#[must_use]
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
     let nodes = [store.run_nodes(&one.id), store.run_nodes(&other.id)];
     let find = |side: usize, name: &str| nodes[side].iter().rfind(|node| node.node == name);

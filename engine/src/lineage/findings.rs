@@ -91,14 +91,12 @@ pub struct Report {
 
 impl Report {
     /// Returns the number of findings that make the audit fail.
-    #[must_use]
     pub fn differences(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Difference).count()
     }
 
     /// Returns how many things were to be checked: artifacts, sources, nodes to recompute or derive, and what could not
     /// be checked.
-    #[must_use]
     pub fn asked(&self) -> u64 {
         self.artifacts + self.sources + self.nodes.len() as u64 + self.others
     }

@@ -1,7 +1,6 @@
 //! Formats times.
 
 /// Formats a Unix time as RFC 3339 in UTC, to the millisecond: `2026-11-20T13:15:02.250Z`.
-#[must_use]
 pub fn rfc3339(unix: f64) -> String {
     let millis = (unix.max(0.0) * 1000.0).round() as i64;
     chrono::DateTime::from_timestamp_millis(millis)

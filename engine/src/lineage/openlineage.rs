@@ -97,7 +97,6 @@ pub struct Emitter {
 
 impl Emitter {
     /// Prepares for a run.
-    #[must_use]
     pub fn new(store: Store, pipeline: Pipeline) -> Self {
         let (outputs, open, delivered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { store, pipeline, run: String::new(), started: 0.0, outputs, open, delivered }

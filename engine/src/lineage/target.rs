@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::catalog::Catalog;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-use crate::spec::advice;
-use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
+use crate::spec::{advice, meant_node};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
 
 /// Minimum digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
@@ -44,6 +44,17 @@ pub enum Target {
     },
 }
 
+/// Why nothing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The store knows nothing of that name.
+    Unknown,
+    /// A file of that name is known with other content.
+    Changed,
+    /// What has that name cannot be read.
+    Unreadable,
+}
+
 /// Nothing of that name was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotFound {
@@ -51,13 +62,17 @@ pub struct NotFound {
     pub message: String,
     /// How to fix it.
     pub help: Option<String>,
-    /// Whether a file of that name is known with other content.
-    pub changed: bool,
+    /// The cause.
+    pub cause: Missing,
 }
 
 impl NotFound {
     fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self { message: message.into(), help, changed: false }
+        Self { message: message.into(), help, cause: Missing::Unknown }
+    }
+
+    fn unreadable(message: String) -> Self {
+        Self { message, help: None, cause: Missing::Unreadable }
     }
 }
 
@@ -92,7 +107,7 @@ pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
 }
 
 /// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) of the
-/// newest run that has it (or of `run`); a run id or its prefix; an artifact id or its prefix; a node key or its
+/// newest run that has it (or of `run`); a pin; a run id or its prefix; an artifact id or its prefix; a node key or its
 /// prefix; a file or its digest.
 ///
 /// # Errors
@@ -111,8 +126,15 @@ pub fn resolve(
         Some(run) => vec![run_of(store, run)?],
         None => store.newest_runs(),
     };
-    if let Some((run, node, port)) = output_of(store, &runs, text)? {
-        return Ok(Target::Node { run, node, port });
+    match output_of(store, &runs, text) {
+        Ok(Some((run, node, port))) => return Ok(Target::Node { run, node, port }),
+        // `documents.jsonl` may be a file beside a node `documents`.
+        Err(missing) if !directory.join(text).is_file() => return Err(missing),
+        _ => {}
+    }
+    let unreadable = |error: StoreError| NotFound::unreadable(error.to_string());
+    if let Some(pin) = store.pinned(text).map_err(unreadable)?.filter(|_| run.is_none()) {
+        return Ok(Target::Artifact(pin.artifact));
     }
     if text.len() >= LEAST_DIGITS && store.run_ids().iter().any(|id| id.starts_with(text)) {
         return run_of(store, text).map(Target::Run);
@@ -128,7 +150,6 @@ pub fn resolve(
 
 /// Explains why a node of that name (`NODE`, `NODE.PORT`) has nothing to show: the newest run that has it recorded no
 /// outputs for it.
-#[must_use]
 pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
     let name = |node: &NodeRun| node.node == text || text.rsplit_once('.').is_some_and(|(name, _)| node.node == name);
     let (run, node) =
@@ -219,7 +240,7 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
         let mut found = sources(catalog, |name, _| name == text);
         return Ok((found.len() == 1).then(|| found.remove(0)));
     }
-    let unreadable = |error: std::io::Error| NotFound::new(format!("`{text}` cannot be read: {error}"), None);
+    let unreadable = |error: std::io::Error| NotFound::unreadable(format!("`{text}` cannot be read: {error}"));
     let digest = hash_file(&path).map_err(unreadable)?;
     let mut found = sources(catalog, |_, content| content == digest.hex());
     if let Some(Target::Source { content, .. }) = found.pop() {
@@ -234,8 +255,8 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
     let wrote = || written_before(store, catalog, &path);
     let wrote = || wrote().map(|node| format!("`{node}` wrote a file of this name with other content"));
     let help = read.or_else(wrote);
-    let changed = help.is_some();
-    Err(NotFound { changed, ..NotFound::new(message, help) })
+    let cause = if help.is_some() { Missing::Changed } else { Missing::Unknown };
+    Err(NotFound { message, help, cause })
 }
 
 /// Returns the node that wrote a file of that name.
@@ -270,8 +291,13 @@ fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
 }
 
 fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
-    let nodes: Vec<String> = runs.iter().take(1).flat_map(|run| store.run_nodes(run)).map(|node| node.node).collect();
+    let message = format!("there is no run, node, pin, artifact or source `{text}` in the store");
+    NotFound::new(message, meant_output(store, runs, text))
+}
+
+/// Suggests a node of the first of these runs for an unknown `NODE` or `NODE.PORT`.
+pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
+    let nodes: Vec<String> = store.run_nodes(runs.first()?).into_iter().map(|node| node.node).collect();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    let near = advice(text.rsplit_once('.').map_or(text, |(node, _)| node), &names);
-    NotFound::new(format!("there is no run, node, artifact or source `{text}` in the store"), near)
+    Some(meant_node(text.rsplit_once('.').map_or(text, |(node, _)| node), &names))
 }

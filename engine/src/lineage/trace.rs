@@ -118,7 +118,6 @@ pub struct Roots {
 
 impl Roots {
     /// Returns the results and artifacts of a target. For a source: the results that used it.
-    #[must_use]
     pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
         match target {
             Target::Run(run) => Self::of_run(run, &store.run_nodes(run)),
@@ -161,14 +160,12 @@ fn done(node: &NodeRun) -> Option<NodeKey> {
 }
 
 /// Returns the closure upstream of the roots, themselves included.
-#[must_use]
 pub fn upstream(catalog: &Catalog, roots: &Roots) -> Closure {
     Closure::of(catalog, &roots.keys, &roots.preferred)
 }
 
 /// Returns everything derived from the roots' artifacts, the roots included. If the roots are results only, all their
 /// outputs count. The maker of an input may be outside of the closure.
-#[must_use]
 pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
     let of_result = |key: &NodeKey| catalog.result(key).map(|result| result.outputs.values().map(|output| output.id));
     let mut pending: VecDeque<ArtifactId> = if roots.artifacts.is_empty() {
@@ -202,7 +199,6 @@ fn is_empty(catalog: &Catalog, id: &ArtifactId) -> bool {
 }
 
 /// Returns a closure as data for display and tools.
-#[must_use]
 pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
     Graph { steps: closure.steps.iter().map(|step| graph_step(step, asked)).collect() }
 }
@@ -231,7 +227,6 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
 }
 
 /// Returns the sources of a step with their paths.
-#[must_use]
 pub fn sources(step: &Step) -> Vec<GraphSource> {
     let files = step.result.origin.as_ref().map(|origin| origin.sources.as_slice()).unwrap_or_default();
     let mut by_name: BTreeMap<(&str, &str), VecDeque<&str>> = BTreeMap::new();
@@ -249,7 +244,6 @@ pub fn sources(step: &Step) -> Vec<GraphSource> {
 
 impl GraphSource {
     /// Whether it is a local file, identified by its content digest.
-    #[must_use]
     pub fn is_file(&self) -> bool {
         Digest::parse(&self.content).is_some()
     }

@@ -56,7 +56,6 @@ pub struct CallFailure {
 
 impl CallFailure {
     /// Creates a failure of a single call.
-    #[must_use]
     pub fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
         Self { kind, message, detail, retry_after: None, same_for_all: false }
     }
@@ -77,7 +76,6 @@ pub struct Attempt {
 
 impl Attempt {
     /// Returns the number of this attempt, from 1.
-    #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }

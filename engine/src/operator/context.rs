@@ -37,7 +37,6 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// Returns the wait before attempt `next` (2, 3, …): at least the wait requested by the server, at most
     /// `max_backoff`.
-    #[must_use]
     pub fn wait(&self, next: u32, retry_after: Option<Duration>) -> Duration {
         let doublings = next.saturating_sub(2).min(20);
         let own = self.backoff.saturating_mul(1 << doublings);
@@ -167,7 +166,6 @@ pub struct ContextParts {
 
 impl ContextParts {
     /// Returns parts with [`Nothing`] behind them: one thread, one row in flight, the CPU, no secrets.
-    #[must_use]
     pub fn bare(directory: &Path, runtime: &tokio::runtime::Handle, http: reqwest::Client) -> Self {
         Self {
             seed: 0,
@@ -196,7 +194,6 @@ pub struct Context(Arc<ContextParts>, EndpointSession, Arc<Mutex<Computed>>, Opt
 
 impl Context {
     /// Creates a context from its parts.
-    #[must_use]
     pub fn new(parts: ContextParts) -> Self {
         let computed = Computed::declared(Repeatability::Everywhere);
         Self(Arc::new(parts), EndpointSession::default(), Arc::new(Mutex::new(computed)), None)
@@ -216,7 +213,6 @@ impl Context {
     }
 
     /// Returns the endpoint session.
-    #[must_use]
     pub(crate) fn session(&self) -> &EndpointSession {
         &self.1
     }
@@ -228,26 +224,22 @@ impl Context {
     }
 
     /// Returns the repeatability recorded so far.
-    #[must_use]
     pub fn computed(&self) -> Computed {
         self.2.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the seed of this node.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed
     }
 
     /// Whether the run was cancelled.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Relaxed)
     }
 
     /// Whether the run is draining. Long work that can resume later saves its state and ends with
     /// [`OperatorError::cancelled`]; other work finishes.
-    #[must_use]
     pub fn is_draining(&self) -> bool {
         self.is_cancelled() || self.3.as_ref().is_some_and(|draining| draining.load(Ordering::Relaxed))
     }
@@ -261,43 +253,36 @@ impl Context {
     }
 
     /// Returns a path for temporary files. The folder does not exist until created, and is removed afterwards.
-    #[must_use]
     pub fn scratch(&self) -> &Path {
         &self.0.scratch
     }
 
     /// Makes a user's path absolute; relative paths start at the working directory.
-    #[must_use]
     pub fn resolve(&self, path: &str) -> PathBuf {
         self.0.directory.join(path)
     }
 
     /// Returns the number of threads this node may use.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.0.threads.max(1)
     }
 
     /// Returns the memory in bytes this node may use before it spills, if limited.
-    #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.0.memory
     }
 
     /// Returns the number of GPUs this node may use; 0: compute on the CPU.
-    #[must_use]
     pub fn gpus(&self) -> u32 {
         self.0.gpus
     }
 
     /// Returns the number of rows in flight of an external node.
-    #[must_use]
     pub fn concurrency(&self) -> usize {
         self.0.concurrency.max(1)
     }
 
     /// Returns the retry policy of external calls.
-    #[must_use]
     pub fn retry(&self) -> RetryPolicy {
         self.0.retry
     }
@@ -318,20 +303,17 @@ impl Context {
 
     /// Returns the redactor of the run's secrets. Rejects, messages and log lines are redacted anyway; kernels should
     /// redact what they store of a server's answer.
-    #[must_use]
     pub fn redactor(&self) -> &Redactor {
         &self.1.redactor
     }
 
     /// Returns the shared HTTP client. It follows no redirects.
-    #[must_use]
     pub fn http(&self) -> &reqwest::Client {
         &self.0.http
     }
 
     /// Returns the store of this node's saved state: it survives the process, and is deleted once the result is
     /// recorded.
-    #[must_use]
     pub fn checkpoint(&self) -> &dyn CheckpointStore {
         self.0.checkpoint.as_ref()
     }
@@ -361,19 +343,16 @@ impl Context {
 
     /// Returns the local files behind one of this node's sources, as its key saw them; `None`: the key has no such
     /// source. Read only these files.
-    #[must_use]
     pub fn source_files(&self, written: &str) -> Option<Vec<PathBuf>> {
         self.0.sources.files(written)
     }
 
     /// Wraps the bytes of such a file: while they are read to their end, they are compared with what the key saw.
-    #[must_use]
     pub fn watched(&self, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
         Arc::clone(&self.0.sources).watched(path, bytes)
     }
 
     /// Returns the progress of this node.
-    #[must_use]
     pub fn progress(&self) -> &dyn ProgressSink {
         self.0.progress.as_ref()
     }

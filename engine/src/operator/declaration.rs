@@ -53,19 +53,16 @@ pub struct Declaration {
 
 impl Declaration {
     /// Same inputs and params: same bytes.
-    #[must_use]
     pub fn pure(ports: Ports) -> Self {
         Self::new(ports, Effect::Pure)
     }
 
     /// Same inputs, params and seed: same bytes.
-    #[must_use]
     pub fn seeded(ports: Ports) -> Self {
         Self::new(ports, Effect::Seeded)
     }
 
     /// Calls external services; results are kept because they cost money.
-    #[must_use]
     pub fn external(ports: Ports) -> Self {
         Self::new(ports, Effect::External)
     }
@@ -177,13 +174,11 @@ impl Declaration {
     }
 
     /// Returns the problems of the params, given the names of the bound inputs.
-    #[must_use]
     pub fn input_issues(&self, inputs: &[&str]) -> Vec<ParamIssue> {
         self.check_inputs.as_ref().map(|check| check(inputs)).unwrap_or_default()
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.
-    #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         self.sources.as_ref().map(|list| list(directory)).unwrap_or_default()
     }
@@ -205,13 +200,11 @@ impl Declaration {
     }
 
     /// Returns the paths and URLs to which finished outputs are written.
-    #[must_use]
     pub fn destinations(&self) -> Vec<String> {
         self.deliver.as_ref().map(|deliver| deliver.destinations()).unwrap_or_default()
     }
 
     /// Returns the largest share of rows that may be lost before this node for its outputs to be delivered.
-    #[must_use]
     pub fn max_reject_share(&self) -> f64 {
         self.deliver.as_ref().map_or(1.0, |deliver| deliver.max_reject_share())
     }

@@ -73,7 +73,6 @@ pub(crate) struct EndpointSession {
 
 impl EndpointSession {
     /// Returns why the node makes no more calls, if it does not.
-    #[must_use]
     pub(crate) fn closed(&self) -> Option<String> {
         self.limiter.as_ref()?.closed(&self.caller)
     }

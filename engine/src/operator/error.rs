@@ -39,43 +39,36 @@ impl OperatorError {
     }
 
     /// An error in the YAML.
-    #[must_use]
     pub fn pipeline(message: impl Into<String>) -> Self {
         Self::new(Blame::Pipeline, message)
     }
 
     /// An error in the data.
-    #[must_use]
     pub fn data(message: impl Into<String>) -> Self {
         Self::new(Blame::Data, message)
     }
 
     /// An error of the machine.
-    #[must_use]
     pub fn machine(message: impl Into<String>) -> Self {
         Self::new(Blame::Machine, message)
     }
 
     /// A bug in searchmill.
-    #[must_use]
     pub fn engine(message: impl Into<String>) -> Self {
         Self::new(Blame::Engine, message)
     }
 
     /// The run was stopped.
-    #[must_use]
     pub fn cancelled() -> Self {
         Self::new(Blame::Cancelled, "interrupted")
     }
 
     /// A source changed while it was read.
-    #[must_use]
     pub fn changed(what: &str) -> Self {
         Self::new(Blame::Changed, format!("`{what}` changed while it was read"))
     }
 
     /// Returns the message with its help, for one line.
-    #[must_use]
     pub fn told(&self) -> String {
         match &self.help {
             Some(help) => format!("{} ({help})", self.message),
@@ -121,7 +114,11 @@ impl From<datafusion::error::DataFusionError> for OperatorError {
     fn from(error: datafusion::error::DataFusionError) -> Self {
         use datafusion::error::DataFusionError as Cause;
         let blame = match error.find_root() {
-            Cause::ResourcesExhausted(_) | Cause::IoError(_) | Cause::ObjectStore(_) => Blame::Machine,
+            Cause::ResourcesExhausted(_) => {
+                let help = "set more in the node's `resources: {memory: …}` (512 MiB unless set)";
+                return Self::machine("the query needs more memory than it may use").with_help(help);
+            }
+            Cause::IoError(_) | Cause::ObjectStore(_) => Blame::Machine,
             Cause::ArrowError(..) | Cause::ParquetError(_) | Cause::Execution(_) => Blame::Data,
             _ => Blame::Pipeline,
         };
@@ -131,7 +128,6 @@ impl From<datafusion::error::DataFusionError> for OperatorError {
 
 /// Returns the message for missing credentials. Without credentials, cloud clients query the metadata service of a
 /// virtual machine. Elsewhere that fails with an address that explains nothing.
-#[must_use]
 pub fn missing_credentials(told: &str) -> Option<&'static str> {
     let metadata = ["169.254.169.254", "metadata.google.internal"];
     metadata.iter().any(|address| told.contains(address)).then_some(

@@ -31,7 +31,6 @@ named! {
 
 impl FailureKind {
     /// Whether the row is left for a later run, neither done nor failed.
-    #[must_use]
     pub fn is_postponed(self) -> bool {
         matches!(self, Self::Cancelled | Self::Budget)
     }
@@ -54,7 +53,6 @@ pub struct RowFailure {
 
 impl RowFailure {
     /// Creates a failure at the first attempt.
-    #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), attempts: 1, detail: None, usage: Usage::default() }
     }

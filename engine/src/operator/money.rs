@@ -26,13 +26,11 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the sum of prompt and completion tokens.
-    #[must_use]
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
     /// Returns the cost in units of currency.
-    #[must_use]
     pub fn cost(&self) -> f64 {
         self.cost_nanos as f64 / NANOS
     }
@@ -93,14 +91,12 @@ impl Default for Prices {
 
 impl Prices {
     /// Returns the cost in billionths of a unit, rounded once.
-    #[must_use]
     pub fn nanos(&self, usage: &Usage) -> u64 {
         let tokens = usage.prompt_tokens as f64 * self.prompt + usage.completion_tokens as f64 * self.completion;
         ((tokens / PER_MILLION + usage.calls as f64 * self.call) * NANOS).round() as u64
     }
 
     /// Returns the name of an invalid field, if any.
-    #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let given = [("prompt", self.prompt), ("completion", self.completion), ("call", self.call)];
         given.into_iter().find(|(_, price)| !price.is_finite() || *price < 0.0).map(|(name, _)| name)
@@ -148,7 +144,6 @@ impl BudgetLimits {
     }
 
     /// Describes the limit that is used up, if any.
-    #[must_use]
     pub fn used_up(&self, spent: &Usage) -> Option<String> {
         let over = |limit: Option<u64>, spent: u64| limit.filter(|limit| spent >= *limit);
         if let Some(limit) = over(self.calls, spent.calls) {
@@ -189,19 +184,16 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Creates a budget with those limits.
-    #[must_use]
     pub(crate) fn new(limits: BudgetLimits) -> Arc<Self> {
         Arc::new(Self { limits, ..Self::default() })
     }
 
     /// Returns the usage so far.
-    #[must_use]
     pub(crate) fn spent(&self) -> Usage {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the limit that was used up, if a call was refused because of it.
-    #[must_use]
     pub(crate) fn refused(&self) -> Option<String> {
         self.closed.load(Ordering::SeqCst).then(|| self.limits.used_up(&self.spent()).unwrap_or_default())
     }
@@ -223,7 +215,6 @@ impl Budget {
     }
 
     /// Whether a call would be refused.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.used_up(&self.spent()).is_some()
     }

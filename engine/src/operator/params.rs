@@ -25,7 +25,6 @@ pub struct ParamIssue {
 
 impl ParamIssue {
     /// Creates an issue at `path`.
-    #[must_use]
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), help: None }
     }
@@ -46,13 +45,11 @@ pub struct Secret(String);
 
 impl Secret {
     /// Creates a reference to the secret of that name.
-    #[must_use]
     pub fn reference(name: &str) -> Self {
         Self(format!("${{secret:{name}}}"))
     }
 
     /// Returns the name referred to, or `None` if the YAML contains the secret itself (which the plan rejects).
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.strip_prefix("${secret:")?.strip_suffix('}')
     }

@@ -50,7 +50,6 @@ pub enum Accept {
 
 impl Accept {
     /// Whether the port accepts that type.
-    #[must_use]
     pub fn accepts(&self, found: &PortType) -> bool {
         match (self, found) {
             (Self::Any, _) | (Self::AnyRows, PortType::Rows(_)) => true,
@@ -139,7 +138,6 @@ pub struct Ports {
 
 impl Ports {
     /// Starts without ports.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

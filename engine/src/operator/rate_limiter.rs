@@ -26,7 +26,6 @@ pub struct Limits {
 
 impl Limits {
     /// Returns the name of an invalid field, if any.
-    #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let rates = [("requests_per_minute", self.requests_per_minute), ("tokens_per_minute", self.tokens_per_minute)];
         let rate = rates.into_iter().find(|(_, rate)| rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0));
@@ -161,7 +160,6 @@ pub(crate) struct RateLimiter {
 
 impl RateLimiter {
     /// Creates a limiter with those limits.
-    #[must_use]
     pub(crate) fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
         let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
         let state = State {
@@ -240,7 +238,6 @@ impl RateLimiter {
     }
 
     /// Returns why `caller` makes no more calls, if it does not.
-    #[must_use]
     pub(crate) fn closed(&self, caller: &str) -> Option<String> {
         let state = self.state();
         let turned_away = || state.turned_away.get(caller)?.closed.clone();

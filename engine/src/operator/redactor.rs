@@ -27,7 +27,6 @@ struct Form {
 
 impl Redactor {
     /// Creates a redactor with the credentials from the environment.
-    #[must_use]
     pub fn of_environment() -> Self {
         let redactor = Self::default();
         for (name, value) in
@@ -60,7 +59,6 @@ impl Redactor {
     }
 
     /// Returns the text without secrets.
-    #[must_use]
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let first = |rest: &str| {
@@ -90,7 +88,6 @@ impl Redactor {
     }
 
     /// Whether no secrets are known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

@@ -51,7 +51,6 @@ impl BoundOperator {
 }
 
 /// Returns the entry of an operator, for the registry's list.
-#[must_use]
 pub fn entry<O: Operator>() -> OperatorEntry {
     OperatorEntry {
         name: O::NAME,
@@ -81,13 +80,11 @@ pub struct Registry {
 
 impl Registry {
     /// Creates a registry of those operators.
-    #[must_use]
     pub fn new(entries: &[OperatorEntry]) -> Self {
         Self { entries: entries.iter().map(|entry| (entry.name, *entry)).collect() }
     }
 
     /// Returns the operator of that name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&OperatorEntry> {
         self.entries.get(name)
     }

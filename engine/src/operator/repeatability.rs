@@ -35,7 +35,6 @@ pub enum Repeatability {
 
 impl Repeatability {
     /// Returns the description in messages and docs.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Not => "not repeatable",
@@ -67,7 +66,6 @@ pub struct Computed {
 
 impl Computed {
     /// Returns the declared repeatability, before anything ran.
-    #[must_use]
     pub fn declared(repeats: Repeatability) -> Self {
         let on = if repeats == Repeatability::Processor { processor() } else { String::new() };
         Self { repeats, on }
@@ -98,7 +96,6 @@ impl Computed {
 }
 
 /// Returns the kind of this machine's processor, as far as it affects bytes: architecture and widest vector unit.
-#[must_use]
 pub fn processor() -> String {
     format!("{} {}", std::env::consts::ARCH, vector_unit())
 }

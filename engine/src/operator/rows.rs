@@ -31,20 +31,17 @@ pub struct RowsInput {
 
 impl RowsInput {
     /// Creates an input from Parquet files.
-    #[must_use]
     pub fn from_parts(kind: RecordKind, schema: SchemaRef, rows: u64, digest: String, parts: Vec<PathBuf>) -> Self {
         Self { kind, schema, rows, digest, parts, part_digests: Vec::new(), memory: Arc::default() }
     }
 
     /// Creates an input from rows in memory.
-    #[must_use]
     pub fn from_batches(kind: RecordKind, schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         Self { memory: Arc::new(batches), ..Self::from_parts(kind, schema, rows, String::new(), Vec::new()) }
     }
 
     /// Returns the Parquet files, in order (empty for rows in memory).
-    #[must_use]
     pub fn parts(&self) -> &[PathBuf] {
         &self.parts
     }
@@ -57,7 +54,6 @@ impl RowsInput {
     }
 
     /// Returns the content digest (hex) of a part, if known.
-    #[must_use]
     pub fn part_digest(&self, part: usize) -> Option<&str> {
         self.part_digests.get(part).map(String::as_str)
     }
@@ -130,7 +126,6 @@ pub struct Inputs {
 
 impl Inputs {
     /// Starts without bound artifacts.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -146,7 +141,6 @@ impl Inputs {
     }
 
     /// Returns all artifacts bound to a port.
-    #[must_use]
     pub fn many(&self, port: &str) -> &[InputArtifact] {
         self.ports.get(port).map_or(&[], Vec::as_slice)
     }
@@ -160,7 +154,6 @@ impl Inputs {
     }
 
     /// Returns the table bound to a port, if any.
-    #[must_use]
     pub fn rows_optional(&self, port: &str) -> Option<&RowsInput> {
         match self.many(port).first() {
             Some(InputArtifact::Rows(rows)) => Some(rows),
@@ -169,7 +162,6 @@ impl Inputs {
     }
 
     /// Returns all folders bound to a port.
-    #[must_use]
     pub fn trees(&self, port: &str) -> Vec<&TreeInput> {
         let bound = self.many(port).iter();
         bound

@@ -47,7 +47,6 @@ pub enum Source {
 
 impl Source {
     /// Returns the source as written, for messages and to look up its files.
-    #[must_use]
     pub fn written(&self) -> String {
         match self {
             Self::Path(path) | Self::Argument(path) | Self::Optional(path) | Self::Data { path, .. } => path.clone(),
@@ -58,7 +57,6 @@ impl Source {
     }
 
     /// Returns the path, pattern or URL of files that must exist.
-    #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Path(path) | Self::Argument(path) | Self::Data { path, .. } => Some(path),
@@ -67,7 +65,6 @@ impl Source {
     }
 
     /// Whether the source is on another machine. It is then identified by its address alone.
-    #[must_use]
     pub fn is_remote(&self) -> bool {
         self.path().is_some_and(|path| path.contains("://") && !path.starts_with("file://"))
     }

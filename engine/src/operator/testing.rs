@@ -52,7 +52,6 @@ impl Outcome {
     ///
     /// # Panics
     /// Panics if the rows are not of that kind.
-    #[must_use]
     pub fn read<R: Record>(&self, port: &str) -> Vec<R> {
         let batches = self.rows.get(port).map_or(&[][..], Vec::as_slice);
         batches.iter().flat_map(|batch| from_batch(batch).expect("rows of that kind")).collect()
@@ -62,14 +61,12 @@ impl Outcome {
     ///
     /// # Panics
     /// Panics if the port has no rows.
-    #[must_use]
     pub fn batch(&self, port: &str) -> RecordBatch {
         let batches = self.rows.get(port).expect("rows at that port");
         concat_batches(&batches[0].schema(), batches).expect("one schema a port")
     }
 
     /// Returns the rejected rows.
-    #[must_use]
     pub fn rejects(&self) -> Vec<Reject> {
         self.read("rejects")
     }
@@ -111,7 +108,6 @@ impl Harness {
     ///
     /// # Panics
     /// Panics if no temporary folder or runtime can be created.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
@@ -130,19 +126,16 @@ impl Harness {
     }
 
     /// Returns the lines logged so far.
-    #[must_use]
     pub fn logged(&self) -> Vec<String> {
         self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the harness's folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Returns a context like the driver's.
-    #[must_use]
     pub fn context(&self) -> Context {
         self.context_with(Arc::new(Nothing))
     }
@@ -151,7 +144,6 @@ impl Harness {
     ///
     /// # Panics
     /// Panics if the scratch folder cannot be created.
-    #[must_use]
     pub fn context_with(&self, sources: Arc<dyn SourceFiles>) -> Context {
         let secrets = self.secrets.clone();
         let scratch = self.folder.path().join("scratch");
@@ -175,7 +167,6 @@ impl Harness {
     }
 
     /// Returns the files behind sources, as a key would see them. Missing files are omitted.
-    #[must_use]
     pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
         let files = |source: &Source| {
             let listing = files_of(source, &self.directory, &|| false).ok()?;
@@ -292,26 +283,22 @@ async fn run_query(kernel: &dyn QueryKernel, inputs: &Inputs, sink: &mut MemoryS
 ///
 /// # Panics
 /// Panics if the rows do not fit their kind.
-#[must_use]
 pub fn rows_input<R: Record>(rows: &[R]) -> InputArtifact {
     let batch = to_batch(rows).expect("rows fit their kind");
     batch_input(R::KIND, batch)
 }
 
 /// Creates an input from a batch.
-#[must_use]
 pub fn batch_input(kind: RecordKind, batch: RecordBatch) -> InputArtifact {
     InputArtifact::Rows(RowsInput::from_batches(kind, batch.schema(), vec![batch]))
 }
 
 /// Creates an input from a folder.
-#[must_use]
 pub fn tree_input(kind: TreeKind, path: &Path) -> InputArtifact {
     InputArtifact::Tree(TreeInput { kind, path: path.to_owned(), digest: String::new() })
 }
 
 /// Creates inputs by port.
-#[must_use]
 pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
     let mut inputs = Inputs::new();
     for (port, artifact) in bound {
@@ -386,7 +373,6 @@ impl ProgressSink for Listener {
 }
 
 /// Returns a context in that folder, and the listener that receives its log.
-#[must_use]
 pub fn listened(
     folder: &Path,
     seed: u64,

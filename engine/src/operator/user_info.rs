@@ -4,13 +4,11 @@ use std::ops::Range;
 
 /// Whether a text is a URL with user info (`https://user:password@host/…`), or contains one with a password. In `abfs`
 /// URLs the name before the `@` is a container.
-#[must_use]
 pub fn has_user_info(text: &str) -> bool {
     credentials(text, false).next().is_some()
 }
 
 /// Replaces user info in URLs by `…`, for messages.
-#[must_use]
 pub fn without_user_info(text: &str) -> String {
     let (mut shown, mut end) = (String::new(), 0);
     for user in credentials(text, true) {

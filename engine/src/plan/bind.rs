@@ -8,7 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
-use super::check::{Edge, check_edges, check_missing, meant_node, output_of, output_types, port_of, suggest};
+use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
 use super::graph::{Input, Node, Plan};
 use super::honoured::check_settings;
 use super::places::{check_destinations, check_sources, find_text};
@@ -17,7 +17,7 @@ use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{
     BoundOperator, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
 };
-use crate::spec::{NodeSpec, Spec, arguments, locate};
+use crate::spec::{NodeSpec, Spec, arguments, closest, locate, meant_node, suggest};
 
 /// Binds and checks a spec. Relative paths start at `directory`.
 ///
@@ -75,7 +75,7 @@ fn bind_operators(
 fn unknown_operator(node: &NodeSpec, registry: &Registry) -> Diagnostic {
     let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
     let error = Diagnostic::error("unknown-operator", format!("there is no operator `{}`", node.operator));
-    let help = match super::check::nearest(&node.operator, names) {
+    let help = match closest(&node.operator, names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => "`searchmill ops` lists all operators".to_owned(),
     };

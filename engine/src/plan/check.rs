@@ -2,41 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
-use crate::spec::{Binding, NodeSpec, Reference};
-
-/// Returns the name in `names` closest to `wrong`, if it is close enough.
-#[must_use]
-pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(wrong, name), name));
-    scored.filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3).min().map(|(_, name)| name)
-}
-
-/// Suggests the closest of `names`, or lists them.
-#[must_use]
-pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
-    match nearest(wrong, names.iter().copied()) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None if names.is_empty() => format!("there are no {what}"),
-        None if names.len() > 20 => format!("there are {} {what}, none with a similar name", names.len()),
-        None => format!("{what}: {}", names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// Suggests a node for an unknown name. The name of a node with a matrix refers to no single node.
-#[must_use]
-pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
-    let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
-    let variants: Vec<&str> = nodes.iter().copied().filter(|id| base(id)).collect();
-    if let [first, rest @ ..] = variants.as_slice() {
-        let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
-        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
-    }
-    let written = nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
-    match nearest(wrong, written) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => suggest(wrong, nodes, "nodes"),
-    }
-}
+use crate::spec::{Binding, NodeSpec, Reference, suggest};
 
 /// A resolved reference: source node, output and type.
 #[derive(Clone, Debug)]

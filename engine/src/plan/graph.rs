@@ -47,13 +47,11 @@ pub struct Node {
 
 impl Node {
     /// Returns the id of the node in the pipeline.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.spec.id
     }
 
     /// Returns the names of the secrets its params refer to.
-    #[must_use]
     pub fn secrets(&self) -> BTreeSet<String> {
         let (mut names, mut pending) = (BTreeSet::new(), vec![&self.operator.params]);
         while let Some(value) = pending.pop() {
@@ -68,7 +66,6 @@ impl Node {
     }
 
     /// Returns the default output port, if any.
-    #[must_use]
     pub fn default_output(&self) -> Option<&str> {
         self.outputs.keys().next().map(String::as_str)
     }
@@ -108,27 +105,23 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the currency of its endpoints' prices.
-    #[must_use]
     pub fn currency(&self) -> Option<String> {
         let mut endpoints = self.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref());
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }
 
     /// Returns the node of that id and its place.
-    #[must_use]
     pub fn node(&self, id: &str) -> Option<(usize, &Node)> {
         let place = *self.by_id.get(id)?;
         Some((place, &self.nodes[place]))
     }
 
     /// Returns the places of the nodes that use outputs of this one.
-    #[must_use]
     pub fn dependents(&self, node: usize) -> Vec<usize> {
         self.neighbors(node, petgraph::Direction::Outgoing)
     }
 
     /// Returns the places of the nodes whose outputs this one uses.
-    #[must_use]
     pub fn dependencies(&self, node: usize) -> Vec<usize> {
         self.neighbors(node, petgraph::Direction::Incoming)
     }

@@ -21,7 +21,6 @@ mod schema;
 mod select;
 
 pub use bind::bind;
-pub use check::{meant_node, nearest, suggest};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;

@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use crate::operator::{OperatorEntry, Registry};
 
 /// Returns the schema of a pipeline file.
-#[must_use]
 pub fn pipeline_schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
     let mut branches = Vec::new();

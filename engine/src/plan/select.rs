@@ -36,7 +36,6 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
-#[must_use]
 pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
 }

@@ -50,7 +50,6 @@ pub struct RunSummary {
 impl RunSummary {
     /// Exit code of the run: 0 completed, 1 a node failed, 3 rejected rows or outputs held back, 4 budget used up, 5 a node
     /// failed because of the machine (disk, network, lock), 130 interrupted.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             _ if self.interrupted => 130,
@@ -113,7 +112,7 @@ pub enum Event {
         /// Unix time in seconds.
         time: f64,
     },
-    /// Another process computes the node; its result will be used.
+    /// Another process, or another node of the run with the same key, computes the result; it will be used.
     NodeWaiting {
         /// The node.
         node: String,

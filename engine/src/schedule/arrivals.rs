@@ -22,7 +22,6 @@ pub(super) struct Arrivals {
 
 /// Returns when a tick starts: its time plus a share of the jitter that depends only on the schedule's name and the
 /// tick.
-#[must_use]
 pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
     let span = u64::try_from(schedule.jitter.as_millis()).unwrap_or(u64::MAX);
     if span == 0 {

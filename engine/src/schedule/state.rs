@@ -105,7 +105,6 @@ impl Running {
     }
 
     /// Returns why the run was told to stop, if it was.
-    #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         match self.stage {
             Stage::Starting | Stage::Running => None,
@@ -138,7 +137,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the displayed name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -246,7 +244,6 @@ pub struct Daemon {
 
 impl State {
     /// The state of a new schedule.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }

@@ -95,7 +95,6 @@ pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event
 }
 
 /// Returns when the next step is due if nothing happens before.
-#[must_use]
 pub fn next_wake(schedule: &Schedule, state: &State) -> Option<Time> {
     let tick = arrivals::pending(schedule, state).map(|tick| jittered(schedule, &state.name, tick));
     let deadlines = state.running.iter().filter_map(|running| deadline(schedule, running));

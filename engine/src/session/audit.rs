@@ -9,7 +9,7 @@ use super::open::Session;
 use super::run::runtime;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
-    Catalog, NotFound, Report, Roots, Target, note_unfinished, resolve, upstream, verify, verify_ledger,
+    Catalog, Missing, NotFound, Report, Roots, Target, note_unfinished, resolve, upstream, verify, verify_ledger,
 };
 use crate::store::{NodeRun, Store, StoreUse};
 
@@ -94,7 +94,7 @@ impl Session {
 
 /// A changed file is not a usage error: the audit fails.
 fn changed(missing: NotFound) -> Failure {
-    if !missing.changed {
+    if missing.cause != Missing::Changed {
         return missing.into();
     }
     let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));

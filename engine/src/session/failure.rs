@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::diagnostic::{Diagnostic, SourceMap};
-use crate::lineage::NotFound;
 use crate::lineage::archive::ArchiveError;
+use crate::lineage::{Missing, NotFound};
 use crate::operator::{Blame, OperatorError, without_user_info};
 use crate::store::StoreError;
 
@@ -44,7 +44,6 @@ impl Failure {
     }
 
     /// Returns the exit code for a program that ends with this error: 2 pipeline or usage, 5 store, 1 anything else.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Pipeline(..) | Self::Usage { .. } => 2,
@@ -73,7 +72,10 @@ impl std::error::Error for Failure {}
 
 impl From<NotFound> for Failure {
     fn from(error: NotFound) -> Self {
-        Self::Usage { message: error.message, help: error.help }
+        match error.cause {
+            Missing::Unreadable => Self::Other(error.message),
+            Missing::Unknown | Missing::Changed => Self::Usage { message: error.message, help: error.help },
+        }
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use crate::lineage::archive::Root;
-use crate::lineage::{came_to_nothing, output_of, run_of};
-use crate::plan::nearest;
+use crate::lineage::{came_to_nothing, meant_output, output_of, run_of};
 use crate::store::{ArtifactId, Makers, NodeRun, Pin, Store};
 
 /// Digits of an id that must be written.
@@ -45,7 +44,7 @@ pub(super) fn find(store: &Store, what: &str, run: Option<&str>, rejects: bool) 
     if let Some(run) = run {
         return Err(nothing().unwrap_or_else(|| Failure::usage(format!("the run {run} has no node `{what}`"))));
     }
-    if let Ok(Some(pin)) = store.pinned(what) {
+    if let Some(pin) = store.pinned(what)? {
         return Ok(Named { artifact: pin.artifact, origin: Origin::Pin(pin) });
     }
     match by_prefix(store, what)? {
@@ -91,16 +90,10 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<Option<Named>, Failure> {
 fn unknown(store: &Store, name: &str) -> Failure {
     let failure = Failure::usage(format!("there is no node and no artifact `{name}` in the store"));
     let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
-    failure.with_help(match near_node(store, name) {
-        Some(near) => format!("did you mean `{near}`? {all}"),
+    failure.with_help(match meant_output(store, &store.newest_runs(), name) {
+        Some(near) => format!("{near}; {all}"),
         None => all.to_owned(),
     })
-}
-
-/// Returns the node of the newest run with the closest name.
-fn near_node(store: &Store, name: &str) -> Option<String> {
-    let nodes = store.run_nodes(store.newest_runs().first()?);
-    nearest(name, nodes.iter().map(|done| done.node.as_str())).map(str::to_owned)
 }
 
 impl Named {

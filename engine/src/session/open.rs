@@ -42,7 +42,6 @@ impl Session {
     }
 
     /// Creates a session that opens its store on first use.
-    #[must_use]
     pub fn new(place: StorePlace, directory: impl Into<PathBuf>, registry: Registry) -> Self {
         let secrets: SecretLookup = Arc::new(|name| std::env::var(name).ok());
         let (looked, opened, complete) = Default::default();
@@ -56,31 +55,26 @@ impl Session {
     }
 
     /// Returns the operators.
-    #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
     /// Returns the base folder of relative paths.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Returns the JSON Schema of pipelines with these operators.
-    #[must_use]
     pub fn schema(&self) -> Value {
         pipeline_schema(&self.registry)
     }
 
     /// Returns the store's folder relative to the working folder, or its address.
-    #[must_use]
     pub fn shown_store(&self) -> String {
         self.place.shown(&self.directory)
     }
 
     /// Returns the message for a missing store.
-    #[must_use]
     pub fn no_store(&self) -> String {
         format!("there is no store at {} yet", self.shown_store())
     }

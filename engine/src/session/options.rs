@@ -6,7 +6,8 @@ use super::failure::Failure;
 use super::open::Session;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows};
 use crate::operator::{BudgetLimits, Source};
-use crate::plan::{Node, Plan, Selection, meant_node, select};
+use crate::plan::{Node, Plan, Selection, select};
+use crate::spec::meant_node;
 
 impl Session {
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {

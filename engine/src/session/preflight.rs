@@ -15,7 +15,6 @@ use crate::store::Store;
 const CUDA: &str = "searchmill-worker-cuda";
 
 /// Returns the CUDA worker: the path in SEARCHMILL_WORKER_CUDA, else next to this program or on PATH.
-#[must_use]
 pub fn cuda_worker() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SEARCHMILL_WORKER_CUDA") {
         return Some(PathBuf::from(named));
@@ -27,7 +26,6 @@ pub fn cuda_worker() -> Option<PathBuf> {
 }
 
 /// Returns the GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
-#[must_use]
 pub fn visible_devices() -> Option<String> {
     std::env::var("CUDA_VISIBLE_DEVICES").ok()
 }
@@ -57,7 +55,6 @@ impl fmt::Display for UnsetSecrets {
 
 impl Session {
     /// Returns the unset secrets that a node refers to, if any.
-    #[must_use]
     pub fn unset_secrets(&self, node: &Node) -> Option<UnsetSecrets> {
         let names: Vec<String> = node.secrets().into_iter().filter(|name| (self.secrets)(name).is_none()).collect();
         (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })

@@ -24,13 +24,11 @@ pub struct PreparedRun {
 
 impl PreparedRun {
     /// Returns the folder of the store, or of its local copy.
-    #[must_use]
     pub fn store_root(&self) -> &Path {
         self.store.root()
     }
 
     /// Returns an emitter that converts the run's events to OpenLineage events.
-    #[must_use]
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
         let jobs = plan.nodes.iter().map(|node| job(plan, node)).collect();

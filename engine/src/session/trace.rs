@@ -90,7 +90,6 @@ impl Trace {
     }
 
     /// Returns the results that the rows passed through, and the results that produced their inputs.
-    #[must_use]
     pub fn involved(&self, found: &Ancestry) -> Vec<&GraphStep> {
         let places = found.rows.iter().flat_map(|row| &row.places);
         let mut keys: BTreeSet<NodeKey> = places.filter_map(|place| place.key).collect();

@@ -55,25 +55,21 @@ impl Cadence {
     }
 
     /// Restores a cadence from [`Self::cron`] and [`Self::timezone`].
-    #[must_use]
     pub fn recall(cron: &str, timezone: &str) -> Option<Self> {
         Self::new(cron, zone(timezone).ok()?).ok()
     }
 
     /// Returns the cron line.
-    #[must_use]
     pub fn cron(&self) -> &str {
         &self.text
     }
 
     /// Returns the time zone's name.
-    #[must_use]
     pub fn timezone(&self) -> &'static str {
         self.zone.name()
     }
 
     /// Returns the first tick after that time, or `None` if there is none (a line with a year).
-    #[must_use]
     pub fn after(&self, time: Time) -> Option<Time> {
         let time = time.with_timezone(&self.zone);
         let next = self.lines.iter().filter_map(|line| line.find_next_occurrence(&time, false).ok()).min()?;
@@ -81,7 +77,6 @@ impl Cadence {
     }
 
     /// Returns the last tick before that time.
-    #[must_use]
     pub fn before(&self, time: Time) -> Option<Time> {
         // Cron counts whole seconds: half a second after a tick, that tick is already before.
         let within = time.timestamp_subsec_nanos() > 0;
@@ -91,7 +86,6 @@ impl Cadence {
     }
 
     /// Formats a time in the local time zone: `2026-03-29 03:00:00 CEST`.
-    #[must_use]
     pub fn local(&self, time: Time) -> String {
         time.with_timezone(&self.zone).format("%Y-%m-%d %H:%M:%S %Z").to_string()
     }

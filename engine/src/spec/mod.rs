@@ -45,6 +45,7 @@ pub use cadence::{Cadence, Time};
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub(crate) use suggest::advice;
+pub use suggest::{closest, meant_node, suggest};
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};

@@ -4,7 +4,7 @@
 pub(super) const MAX_CANDIDATES: usize = 1000;
 
 /// Returns the candidate that the user most likely meant, if any is near.
-pub(super) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
     let near = candidates.into_iter().take(MAX_CANDIDATES).filter_map(|candidate| {
@@ -30,22 +30,44 @@ fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
 
 /// Advises on an invalid word: the nearest valid one, or all of them.
 pub(crate) fn advice(word: &str, candidates: &[&str]) -> Option<String> {
-    match closest(word, candidates.iter().copied()) {
-        Some(near) => Some(format!("did you mean `{near}`?")),
-        None => listing(candidates),
+    (!candidates.is_empty()).then(|| suggest(word, candidates, "available"))
+}
+
+/// Suggests the closest of `names`, or lists them.
+pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
+    match closest(wrong, names.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if names.is_empty() => format!("there are no {what}"),
+        None => listed(names, what),
+    }
+}
+
+/// Suggests a node for an unknown name. The name of a node with a matrix refers to no single node.
+pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
+    let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
+    let variants: Vec<&str> = nodes.iter().copied().filter(|id| base(id)).collect();
+    if let [first, rest @ ..] = variants.as_slice() {
+        let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
+        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
+    }
+    let written = nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
+    match closest(wrong, written) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => suggest(wrong, nodes, "nodes"),
     }
 }
 
 /// Lists the valid words.
 pub(super) fn listing(candidates: &[&str]) -> Option<String> {
+    (!candidates.is_empty()).then(|| listed(candidates, "available"))
+}
+
+fn listed(names: &[&str], what: &str) -> String {
     const SHOWN: usize = 24;
-    if candidates.is_empty() {
-        return None;
-    }
-    let shown: Vec<_> = candidates.iter().take(SHOWN).map(|word| format!("`{word}`")).collect();
-    let more = candidates.len().saturating_sub(SHOWN);
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|word| format!("`{word}`")).collect();
+    let more = names.len().saturating_sub(SHOWN);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(format!("available: {}{rest}", shown.join(", ")))
+    format!("{what}: {}{rest}", shown.join(", "))
 }
 
 #[cfg(test)]

@@ -47,25 +47,21 @@ pub struct Spanned {
 
 impl Spanned {
     /// A value at a location.
-    #[must_use]
     pub fn new(value: Value, span: Span) -> Self {
         Self { value, span, text: None, via: None }
     }
 
     /// An empty map at a location.
-    #[must_use]
     pub fn empty_map(span: Span) -> Self {
         Self::new(Value::Map(Vec::new()), span)
     }
 
     /// Returns the value of a key if this is a map that has it.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
     }
 
     /// Returns the entries of a map; none for other values.
-    #[must_use]
     pub fn entries(&self) -> &[(Key, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -74,7 +70,6 @@ impl Spanned {
     }
 
     /// Returns the items of a list; none for other values.
-    #[must_use]
     pub fn items(&self) -> &[Self] {
         match &self.value {
             Value::List(items) => items,
@@ -88,7 +83,6 @@ impl Spanned {
     }
 
     /// Returns the text of a scalar, as written if known: `007` stays `007`. `None` for lists, maps and null.
-    #[must_use]
     pub fn scalar_text(&self) -> Option<String> {
         match (&self.value, &self.text) {
             (Value::Null | Value::List(_) | Value::Map(_) | Value::Broken, _) => None,
@@ -100,7 +94,6 @@ impl Spanned {
     }
 
     /// Describes the value in messages: `a list`, `a whole number`.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::Null | Value::Broken => "nothing",
@@ -115,7 +108,6 @@ impl Spanned {
     }
 
     /// Converts to JSON, typed by YAML's rules. Numbers that JSON lacks (`.inf`, `.nan`) become their source text.
-    #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null | Value::Broken => serde_json::Value::Null,
@@ -140,7 +132,6 @@ impl Spanned {
 
 /// Returns the location of a param by its dotted path (`policy.endpoint.base_url`, `files.0`), or of its nearest
 /// existing parent.
-#[must_use]
 pub fn locate(value: &Spanned, dotted_path: &str) -> Span {
     let mut here = value;
     for step in dotted_path.split('.').filter(|step| !step.is_empty()) {

@@ -13,13 +13,11 @@ pub struct ArtifactId(Digest);
 
 impl ArtifactId {
     /// Returns the digest.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         self.0
     }
 
     /// Parses 64 hexadecimal digits.
-    #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {
         Digest::parse(hex).map(Self)
     }
@@ -57,7 +55,6 @@ pub enum ArtifactType {
 
 impl ArtifactType {
     /// Returns the port type, or `None` if this build does not know the kind.
-    #[must_use]
     pub fn port_type(&self) -> Option<PortType> {
         match self {
             Self::Rows { kind, .. } => RecordKind::from_name(kind).map(PortType::Rows),
@@ -103,7 +100,6 @@ pub struct Artifact {
 
 impl Artifact {
     /// Returns the digest of the content: type and files, nothing else.
-    #[must_use]
     pub fn id(&self) -> ArtifactId {
         let part = |part: &Part| json!([part.name, part.digest.hex(), part.bytes, part.rows]);
         let kind = serde_json::to_value(&self.artifact_type).unwrap_or(Value::Null);
@@ -112,13 +108,11 @@ impl Artifact {
     }
 
     /// Returns the total number of rows.
-    #[must_use]
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.rows).sum()
     }
 
     /// Returns the total number of bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }

@@ -43,13 +43,11 @@ impl Blocks {
     }
 
     /// Returns the key of an input part.
-    #[must_use]
     pub fn key(&self, part: &Digest) -> RowKey {
         block_key(&self.base, part)
     }
 
     /// Returns the outputs of an input part if they are cached and their files are present with their sizes.
-    #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
             let here = || self.store.has_part(artifact, part);

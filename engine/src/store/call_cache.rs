@@ -56,7 +56,6 @@ pub enum CallState {
 
 impl CallCache {
     /// The calls of a base ([`crate::fingerprint::calls_base`]).
-    #[must_use]
     pub fn new(store: &Store, base: &Digest) -> Self {
         let (store, state) = (store.clone(), Mutex::default());
         Self { store, base: *base, rebuy: false, asking: None, state, ended: Notify::new() }
@@ -71,13 +70,11 @@ impl CallCache {
     }
 
     /// Whether any number of damaged answers may be paid again.
-    #[must_use]
     pub fn may_rebuy(&self) -> bool {
         self.rebuy
     }
 
     /// Returns the base of the memo.
-    #[must_use]
     pub fn base(&self) -> Digest {
         self.base
     }
@@ -209,7 +206,6 @@ impl CallCache {
     }
 
     /// Whether an answer could not be stored. No further calls are then made.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state().failure.is_some()
     }

@@ -18,7 +18,6 @@ pub struct Checkpoint {
 
 impl Store {
     /// Returns the checkpoint of the node with that key.
-    #[must_use]
     pub fn checkpoint(&self, key: &NodeKey) -> Checkpoint {
         let path = self.root().join(sharded("checkpoints", &key.0.hex()));
         Checkpoint { store: self.clone(), path }

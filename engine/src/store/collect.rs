@@ -83,7 +83,6 @@ pub struct Garbage {
 
 impl Garbage {
     /// Returns the total number of bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         let artifacts = self.artifacts.iter().map(|(_, bytes)| bytes);
         artifacts.chain(self.memos.iter().map(|(_, bytes)| bytes)).chain(self.runs.iter().map(|(_, b)| b)).sum()
@@ -101,14 +100,12 @@ pub struct Swept {
 
 impl Store {
     /// Returns the tombstone of a collected result.
-    #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
         let here = fs::read(self.record_path(key, "collected")).ok().and_then(|text| read_record(&text));
         here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
     }
 
     /// Returns the keys of the records in `results` or `collected`, sorted.
-    #[must_use]
     pub fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
         let names = names_below(&self.root().join(folder)).into_iter();
         names.filter_map(|(name, _)| recorded_key(&name)).collect()

@@ -30,7 +30,6 @@ pub enum Transformation {
 
 impl Transformation {
     /// Whether the column's value contributes, rather than only a decision.
-    #[must_use]
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Identity | Self::Transformation | Self::Aggregation)
     }

@@ -33,7 +33,6 @@ pub struct Floor {
 impl Floor {
     /// Returns the minimum floor of a valid result of that key ([`super::NodeResult::since`]): the floor of the key's
     /// last forced run, or 0 if it was never forced. A forced run replaces only the result of its own input.
-    #[must_use]
     pub fn wanted(&self, key: &NodeKey) -> u64 {
         self.forced.get(key).copied().unwrap_or_default()
     }

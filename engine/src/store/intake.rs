@@ -86,7 +86,6 @@ impl Intake {
     }
 
     /// Whether the artifact is complete and consists of exactly these files with known digests.
-    #[must_use]
     pub fn holds_artifact(&self, id: &ArtifactId, files: &[(String, Digest)]) -> bool {
         let folder = self.path(&artifact_place(id));
         let text = fs::read(folder.join("artifact.json")).unwrap_or_default();
@@ -101,7 +100,6 @@ impl Intake {
     }
 
     /// Returns the record of a key if it is intact and its preimage hashes to the key.
-    #[must_use]
     pub fn result(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let text = fs::read(self.path(&record_place(key, folder))).ok()?;
         let told = |result: &NodeResult| result.key == *key && NodeKey::of(&result.preimage) == *key;
@@ -109,7 +107,6 @@ impl Intake {
     }
 
     /// Returns the record of a run if all of its files are intact.
-    #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let folder = self.path("runs").join(id);
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -126,7 +123,6 @@ impl Intake {
     }
 
     /// Returns the number of rows of a segment if every byte is intact.
-    #[must_use]
     pub fn memo_rows(&self, base: &Digest, segment: &Digest) -> Option<usize> {
         let bytes = fs::read(self.path(&memo_place(base, segment))).ok()?;
         segment_keys(&bytes).map(|keys| keys.len())

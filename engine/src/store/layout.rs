@@ -93,19 +93,16 @@ impl Store {
     }
 
     /// Whether the store exists.
-    #[must_use]
     pub fn exists(&self) -> bool {
         self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists)
     }
 
     /// Whether several machines share it.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.remote.is_some()
     }
 
     /// Returns the value of `--store`: a URL or the folder.
-    #[must_use]
     pub fn address(&self) -> String {
         self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
     }
@@ -130,13 +127,11 @@ impl Store {
     }
 
     /// Returns the store's folder.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Returns a path under `tmp/` that no other process uses, on any machine.
-    #[must_use]
     pub fn temporary(&self) -> PathBuf {
         self.owner.path_in(&self.root.join("tmp"))
     }
@@ -202,7 +197,6 @@ impl Store {
     }
 
     /// Returns the folder of a memo.
-    #[must_use]
     pub fn memo_folder(&self, base: &Digest) -> PathBuf {
         self.root.join(sharded("memo", &base.hex()))
     }
@@ -238,7 +232,6 @@ impl Store {
     }
 
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
-    #[must_use]
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
         let text = fs::read(self.root.join("sources.json")).unwrap_or_default();
         let list: Vec<(PathBuf, StatRecord)> = serde_json::from_slice(&text).unwrap_or_default();

@@ -17,7 +17,6 @@ pub struct Makers {
 
 impl Makers {
     /// Reads a store. Damaged records are skipped.
-    #[must_use]
     pub fn read(store: &Store) -> Self {
         let mut makers = Self::default();
         store.keys_below("results").iter().filter_map(|key| store.result(key)).for_each(|result| makers.add(result));
@@ -40,7 +39,6 @@ impl Makers {
     }
 
     /// Returns a result or a tombstone.
-    #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key)
     }
@@ -56,14 +54,12 @@ impl Makers {
     }
 
     /// Whether the result was collected.
-    #[must_use]
     pub fn is_collected(&self, key: &NodeKey) -> bool {
         self.collected.contains(key)
     }
 
     /// Returns the results that produced an artifact: those among `preferred` if any, else the newest one, with results
     /// before tombstones.
-    #[must_use]
     pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
         let makers = self.by_artifact.get(artifact).map(Vec::as_slice).unwrap_or_default();
         let chosen: Vec<NodeKey> = makers.iter().filter(|key| preferred.contains(key)).copied().collect();
@@ -78,7 +74,6 @@ impl Makers {
     }
 
     /// Returns `start` and the keys of all results that their inputs derive from, back to the sources.
-    #[must_use]
     pub fn ancestry(
         &self,
         start: impl IntoIterator<Item = NodeKey>,

@@ -27,7 +27,6 @@ pub struct OutputRecord {
 
 impl OutputRecord {
     /// Whether the record agrees with the artifact's description.
-    #[must_use]
     pub fn fits(&self, artifact: &Artifact) -> bool {
         self.artifact_type == artifact.artifact_type && (self.rows, self.bytes) == (artifact.rows(), artifact.bytes())
     }
@@ -125,13 +124,11 @@ impl NodeResult {
     }
 
     /// Returns the stamp from which rows and answers counted (`--force`).
-    #[must_use]
     pub fn since(&self) -> u64 {
         self.floor.unwrap_or_default()
     }
 
     /// Returns what was paid for it.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls,
@@ -142,7 +139,6 @@ impl NodeResult {
     }
 
     /// Returns the number of rejected rows.
-    #[must_use]
     pub fn rejects(&self) -> u64 {
         self.outputs.get("rejects").map_or(0, |output| output.rows)
     }

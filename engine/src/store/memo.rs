@@ -79,13 +79,11 @@ pub struct MemoDamage {
 
 impl MemoDamage {
     /// Returns the lost share of all records.
-    #[must_use]
     pub fn share(&self) -> f64 {
         self.lost as f64 / (self.lost + self.whole).max(1) as f64
     }
 
     /// Describes the damage; `what` is `rows` or `answers`.
-    #[must_use]
     pub fn told(&self, what: &str) -> String {
         let (lost, all) = (self.lost, self.lost + self.whole);
         let files: Vec<String> = self.segments.iter().map(|path| path.display().to_string()).collect();
@@ -127,7 +125,6 @@ impl Memo {
     }
 
     /// Starts empty but stores new records. The folder is created with the first one.
-    #[must_use]
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
         let own = OwnSegment::new(&folder, store.process_name());
@@ -204,20 +201,17 @@ impl Memo {
     }
 
     /// Returns the damage in the files that were read.
-    #[must_use]
     pub fn damage(&self) -> &MemoDamage {
         &self.damage
     }
 
     /// Returns the number of known rows that count.
-    #[must_use]
     pub fn len(&self) -> usize {
         let counts = |place: &&Place| place.stamp >= self.since;
         if self.since == 0 { self.index.known.len() } else { self.index.known.values().filter(counts).count() }
     }
 
     /// Returns the number of sampled rows and their usage; `None` if none made calls.
-    #[must_use]
     pub fn history(&self) -> Option<(u64, Usage)> {
         let step = self.index.known.len().div_ceil(SAMPLE).max(1);
         let (mut rows, mut all) = (0, Usage::default());
@@ -231,20 +225,17 @@ impl Memo {
     }
 
     /// Returns the number of calls behind all stored records that count, failed attempts included. Reads every record.
-    #[must_use]
     pub fn calls(&self) -> u64 {
         let payloads = self.index.known.keys().flat_map(|key| self.payloads(key));
         payloads.filter_map(|payload| usage(&payload)).map(|usage| usage.calls).sum()
     }
 
     /// Whether no row that counts is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether the row is known.
-    #[must_use]
     pub fn contains(&self, key: &RowKey) -> bool {
         self.index.known.get(key).is_some_and(|place| place.stamp >= self.since)
     }
@@ -345,7 +336,6 @@ fn usage(payload: &[u8]) -> Option<Usage> {
 
 impl Store {
     /// Returns the node identities that have memos, sorted.
-    #[must_use]
     pub fn memo_bases(&self) -> Vec<Digest> {
         let found = names_below(&self.root().join("memo")).into_iter();
         found.filter_map(|(name, _)| Digest::parse(&name)).collect()

@@ -22,7 +22,6 @@ pub struct KeptPieces {
 impl Store {
     /// Returns the pieces of nodes that share `row_base`, the identity without the row input. Earlier pieces are used
     /// only with `recall`.
-    #[must_use]
     pub fn pieces(&self, row_base: &Digest, recall: bool) -> KeptPieces {
         KeptPieces { store: self.clone(), base: pieces_base(row_base), recall, memo: Mutex::default() }
     }
@@ -30,7 +29,6 @@ impl Store {
 
 impl KeptPieces {
     /// Returns the base of the memo, if it exists.
-    #[must_use]
     pub fn base(&self) -> Option<Digest> {
         self.store.memo_folder(&self.base).is_dir().then_some(self.base)
     }

@@ -1,7 +1,7 @@
 //! Pins: names for artifacts that are never collected.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,12 @@ fn taken(known: &Pin) -> StoreError {
     ))
 }
 
+fn read(path: &Path) -> Result<Pin, StoreError> {
+    let text = fs::read(path).map_err(StoreError::io("read", path))?;
+    let unreadable = |_| StoreError::Location(format!("{} is not a pin: repair or remove it", path.display()));
+    serde_json::from_slice(&text).map_err(unreadable)
+}
+
 impl Store {
     fn pin_path(&self, name: &str) -> Result<PathBuf, StoreError> {
         let plain = |c: char| c.is_alphanumeric() || "._-@=,+".contains(c);
@@ -73,12 +79,12 @@ impl Store {
     /// Returns the pin of that name.
     ///
     /// # Errors
-    /// Fails if the name is invalid.
+    /// Fails if the pin cannot be read.
     pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
-        let path = self.pin_path(name)?;
+        let Ok(path) = self.pin_path(name) else { return Ok(None) };
         self.fetch_pins()?;
-        let text = fs::read(path).unwrap_or_default();
-        Ok(serde_json::from_slice(&text).ok())
+        let there = if_there(fs::metadata(&path)).map_err(StoreError::io("read", &path))?;
+        there.map(|_| read(&path)).transpose()
     }
 
     /// Removes a pin and returns it if it existed.
@@ -103,10 +109,7 @@ impl Store {
         let mut pins = Vec::new();
         let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
         for entry in entries.into_iter().flatten() {
-            let path = entry.map_err(StoreError::io("read", &folder))?.path();
-            let text = fs::read(&path).map_err(StoreError::io("read", &path))?;
-            let unreadable = |_| StoreError::Location(format!("{} is not a pin: repair or remove it", path.display()));
-            pins.push(serde_json::from_slice::<Pin>(&text).map_err(unreadable)?);
+            pins.push(read(&entry.map_err(StoreError::io("read", &folder))?.path())?);
         }
         pins.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(pins)
@@ -138,6 +141,10 @@ mod tests {
             assert!(store.pin(&pin(name, "a")).is_err(), "{name}");
         }
         assert_eq!(store.pins().unwrap().len(), 1);
+        std::fs::write(folder.path().join("pins/cut.json"), "{").unwrap();
+        assert!(store.pinned("cut").is_err() && store.unpin("cut").is_err());
+        assert!(store.pin(&pin("cut", "b")).is_err(), "what it protected is unknown");
+        std::fs::remove_file(folder.path().join("pins/cut.json")).unwrap();
         assert!(store.unpin("train@lr=1e-4,rank=64").unwrap().is_some());
         assert!(store.unpin("train@lr=1e-4,rank=64").unwrap().is_none());
         assert!(store.pins().unwrap().is_empty());

@@ -4,13 +4,11 @@ use super::artifact::ArtifactId;
 use crate::fingerprint::{Digest, NodeKey};
 
 /// Returns the path of an artifact in a store, with `/`.
-#[must_use]
 pub fn artifact_place(id: &ArtifactId) -> String {
     sharded("artifacts", &id.to_string())
 }
 
 /// Returns the path of a key's record in a store, in `results` or `collected`.
-#[must_use]
 pub fn record_place(key: &NodeKey, folder: &str) -> String {
     format!("{}.json", sharded(folder, &key.to_string()))
 }
@@ -21,7 +19,6 @@ pub(super) fn recorded_key(name: &str) -> Option<NodeKey> {
 }
 
 /// Returns the path of a memo segment that is named by its content.
-#[must_use]
 pub fn memo_place(base: &Digest, segment: &Digest) -> String {
     format!("{}/{segment}.rows", sharded("memo", &base.hex()))
 }

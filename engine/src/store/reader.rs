@@ -71,13 +71,11 @@ fn distrust(folder: &Path, part: &Part) {
 
 impl Store {
     /// Returns the folder of an artifact.
-    #[must_use]
     pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
         self.root().join(artifact_place(id))
     }
 
     /// Returns the description of an artifact if it exists and matches its id.
-    #[must_use]
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
         self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
     }
@@ -106,7 +104,6 @@ impl Store {
     }
 
     /// Whether an artifact's files are on this machine.
-    #[must_use]
     pub fn is_here(&self, id: &ArtifactId) -> bool {
         self.check_here(id).is_ok()
     }
@@ -131,7 +128,6 @@ impl Store {
 
     /// Returns entries of an artifact's folder that its description does not name or that are not regular files. Links
     /// are not followed.
-    #[must_use]
     pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
         let folder = self.artifact_folder(id);
         let named = artifact.parts.iter().map(|part| part.name.as_str());

@@ -24,7 +24,6 @@ pub enum RecordState {
 
 impl Store {
     /// Returns the result of a key. A damaged record is a cache miss: the node runs again and replaces it.
-    #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<NodeResult> {
         match self.result_here(key) {
             RecordState::Whole(result) => return Some(*result),
@@ -35,7 +34,6 @@ impl Store {
     }
 
     /// Returns the state of a key's record.
-    #[must_use]
     pub fn result_state(&self, key: &NodeKey) -> RecordState {
         match self.result_here(key) {
             RecordState::Whole(result) => RecordState::Whole(result),
@@ -52,7 +50,6 @@ impl Store {
     }
 
     /// Returns the keys of all results, sorted.
-    #[must_use]
     pub fn result_keys(&self) -> Vec<NodeKey> {
         self.keys_below("results")
     }

@@ -22,7 +22,6 @@ pub(super) const IMPORTED: &str = "imported";
 
 /// Returns the time (Unix, seconds) in a run's id; `None` for other ids. An id like `20261120-131502-1a2bf00d` contains
 /// date, time, a fraction in 1/65,536 seconds, and a random number.
-#[must_use]
 pub fn run_time(id: &str) -> Option<f64> {
     let fits = |(place, byte): (usize, u8)| match place {
         8 | 15 => byte == b'-',
@@ -129,7 +128,6 @@ pub struct NodeRun {
 
 impl NodeRun {
     /// The record of a node that starts.
-    #[must_use]
     pub fn begun(node: &str, operator: &str, key: NodeKey, reasons: Vec<Reason>, preimage: Value) -> Self {
         Self {
             node: node.to_owned(),
@@ -207,19 +205,16 @@ impl Store {
     }
 
     /// Returns the ids of all runs, oldest first.
-    #[must_use]
     pub fn run_ids(&self) -> Vec<String> {
         names_in(&self.root().join("runs")).into_iter().map(|(name, _)| name).collect()
     }
 
     /// Whether the run was imported. Imported runs are informative only.
-    #[must_use]
     pub fn is_imported(&self, id: &str) -> bool {
         self.run_folder(id).join(IMPORTED).exists()
     }
 
     /// Returns the ids of all runs, newest first, imported ones last.
-    #[must_use]
     pub fn newest_runs(&self) -> Vec<String> {
         let newest = self.run_ids().into_iter().rev();
         let (imported, own): (Vec<_>, Vec<_>) = newest.partition(|id| self.is_imported(id));
@@ -232,7 +227,6 @@ impl Store {
     }
 
     /// Returns the record of a run; `None` if it is missing or damaged.
-    #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let text = self.run_text(id, "run.json");
         if look(&text) == Seal::Broken { None } else { serde_json::from_str(&text).ok() }
@@ -240,7 +234,6 @@ impl Store {
 
     /// Returns the nodes of a run in the order they ended, then those without an end. Torn and damaged lines are
     /// skipped; [`Store::ledger_damage`] reports them.
-    #[must_use]
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
         let text = self.run_text(id, "nodes.jsonl");
         let whole = text.lines().filter(|line| look(line) != Seal::Broken);
@@ -248,14 +241,12 @@ impl Store {
     }
 
     /// Returns the events of a run, one JSON object per line.
-    #[must_use]
     pub fn run_events(&self, id: &str) -> String {
         let text = self.run_text(id, "events.jsonl");
         text.lines().map(|line| unsealed(line) + "\n").collect()
     }
 
     /// Returns damaged lines in a run's records. The last lines of a killed run may be torn.
-    #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
         let files = RUN_FILES.map(|file| (file, self.run_text(id, file)));
         // Either all lines have checksums, or none has (earlier versions).
@@ -275,7 +266,6 @@ impl Store {
     }
 
     /// Returns the missing files of a run.
-    #[must_use]
     pub fn missing_run_files(&self, id: &str) -> Vec<&'static str> {
         RUN_FILES.into_iter().filter(|file| !self.run_folder(id).join(file).is_file()).collect()
     }
@@ -291,7 +281,6 @@ impl Store {
     }
 
     /// Returns the newest run of a pipeline that recorded nodes; imported runs do not count.
-    #[must_use]
     pub fn last_run(&self, pipeline: &str) -> Option<(RunRecord, Vec<NodeRun>)> {
         self.run_ids().iter().rev().filter(|id| !self.is_imported(id)).find_map(|id| {
             let record = self.run(id).filter(|record| record.pipeline == pipeline)?;

@@ -64,25 +64,21 @@ pub struct Schedules {
 
 impl Schedules {
     /// The schedules of that store.
-    #[must_use]
     pub fn of(store: Store) -> Self {
         Self { store }
     }
 
     /// The store as `--store` names it.
-    #[must_use]
     pub fn store_address(&self) -> String {
         self.store.address()
     }
 
     /// The local copy of a shared store.
-    #[must_use]
     pub fn store_cache(&self) -> Option<&Path> {
         self.store.is_shared().then(|| self.store.root())
     }
 
     /// The record of a run.
-    #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         self.store.run(id)
     }
@@ -92,7 +88,6 @@ impl Schedules {
     }
 
     /// Returns the names of all schedules that were ever served, sorted.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         let folders = names_in(&self.store.root().join("schedule")).into_iter();
         let states = folders.filter_map(|(_, folder)| read_json::<State>(&folder.join("state.json")));
@@ -102,7 +97,6 @@ impl Schedules {
     }
 
     /// Returns the state of a schedule. A damaged state is discarded with a warning, and the schedule starts over.
-    #[must_use]
     pub fn state(&self, name: &str) -> Option<State> {
         let path = self.folder(name).join("state.json");
         let state = read_json::<State>(&path).filter(|state| state.name == name);
@@ -132,14 +126,12 @@ impl Schedules {
     }
 
     /// Whether a daemon serves the schedule.
-    #[must_use]
     pub fn is_served(&self, name: &str) -> bool {
         lock_of(&self.folder(name).join("lease")) == LogLock::Held
     }
 
     /// Returns whether the schedule is paused. An unreadable switch counts as paused, so that nothing starts by
     /// mistake.
-    #[must_use]
     pub fn switch(&self, name: &str) -> Switch {
         let path = self.folder(name).join("switch.json");
         if !path.exists() {
@@ -169,7 +161,6 @@ impl Schedules {
     }
 
     /// Returns open requests, oldest first.
-    #[must_use]
     pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
         names_in(&self.folder(name).join("asked")).into_iter().map(|(_, path)| path).collect()
     }
@@ -183,7 +174,6 @@ impl Schedules {
     }
 
     /// Returns the log file of a scheduled run.
-    #[must_use]
     pub fn run_log(&self, name: &str, ticket: u64) -> PathBuf {
         self.folder(name).join("runs").join(format!("{ticket:08}.log"))
     }
@@ -210,7 +200,6 @@ impl Schedules {
     }
 
     /// Returns whether a run still holds its log.
-    #[must_use]
     pub fn run_log_lock(&self, name: &str, ticket: u64) -> LogLock {
         lock_of(&self.run_log(name, ticket))
     }

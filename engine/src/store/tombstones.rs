@@ -60,7 +60,6 @@ impl Store {
     }
 
     /// Returns all collections, oldest first. Damaged lines are skipped.
-    #[must_use]
     pub fn collections(&self) -> Vec<Collection> {
         let text = fs::read(self.collections_path()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();

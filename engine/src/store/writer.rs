@@ -68,7 +68,6 @@ pub struct StoreSink {
 
 impl StoreSink {
     /// Creates a sink for the ports. Folders are created with the first write.
-    #[must_use]
     pub fn new(store: &Store, ports: IndexMap<String, PortType>) -> Self {
         Self {
             store: store.clone(),
@@ -118,13 +117,11 @@ impl StoreSink {
     }
 
     /// Whether a write was refused because of the limit.
-    #[must_use]
     pub fn limit_reached(&self) -> bool {
         self.limit_reached
     }
 
     /// Returns the path for a folder of temporary files; removed with the sink.
-    #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.folder.clone()
     }

@@ -36,7 +36,6 @@ const UNINFORMATIVE: [&str; 14] = [
 /// - there is no gold evidence and every golden answer is of that kind (null questions), at least one search
 ///   succeeded, and the prediction equals a golden answer. A search that correctly finds nothing is the only possible
 ///   support for such an answer.
-#[must_use]
 pub fn grounded(trajectory: &Trajectory) -> bool {
     let results: Vec<&Message> = tool_results(trajectory).collect();
     if results.is_empty() {
@@ -56,14 +55,12 @@ pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Message> {
 }
 
 /// Gold documents of a trajectory's question.
-#[must_use]
 pub fn gold_documents(trajectory: &Trajectory) -> GoldDocuments {
     let evidence = trajectory.evidence.iter();
     GoldDocuments::new(evidence.map(|gold| (gold.document_id.as_deref(), gold.title.as_deref())))
 }
 
 /// Whether finding this normalised answer in a text proves nothing.
-#[must_use]
 pub fn is_uninformative(normalized: &str) -> bool {
     normalized.is_empty() || UNINFORMATIVE.contains(&normalized)
 }

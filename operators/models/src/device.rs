@@ -34,13 +34,11 @@ pub struct Compute {
 
 impl Compute {
     /// Returns the CPU with f32.
-    #[must_use]
     pub fn cpu() -> Self {
         Self { device: Device::Cpu, dtype: DType::F32 }
     }
 
     /// Returns the CPU with a precision.
-    #[must_use]
     pub fn on_cpu(precision: Precision) -> Self {
         Self { dtype: precision.dtype(), device: Device::Cpu }
     }
@@ -91,7 +89,6 @@ impl Compute {
     }
 
     /// Returns the name for messages and records: `CPU, f32` or `GPU (NVIDIA H200), bf16`.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{}, {}", device_name(&self.device), self.dtype.as_str())
     }

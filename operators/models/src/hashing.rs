@@ -61,7 +61,6 @@ pub struct HashingEncoder {
 
 impl HashingEncoder {
     /// Creates an encoder.
-    #[must_use]
     pub fn new(params: &HashingParams) -> Self {
         Self { params: params.clone(), analyzers: Analyzers::new(params.language) }
     }

@@ -103,7 +103,6 @@ impl EncoderParams {
     }
 
     /// Returns the issues of the params; `path` is their path below `with:`.
-    #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         match self {
             Self::Hashing(params) => params.check(&format!("{path}.hashing")),
@@ -112,7 +111,6 @@ impl EncoderParams {
     }
 
     /// Returns the files outside the pipeline that the encoder reads; relative paths start at `directory`.
-    #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         self.place(directory).map_or_else(Vec::new, |place| place.sources(BERT))
     }

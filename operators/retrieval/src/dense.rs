@@ -53,7 +53,6 @@ impl Default for DenseParams {
 impl DenseParams {
     /// Flat vectors of the hashing encoder are equal on every machine. Sums of an encoder, and what Faiss trains or
     /// links by distance, depend on the processor.
-    #[must_use]
     pub fn repeatability(&self) -> Repeatability {
         match &self.encoder {
             EncoderParams::Hashing(_) if self.factory == "Flat" => Repeatability::Everywhere,
@@ -62,7 +61,6 @@ impl DenseParams {
     }
 
     /// Validates the params; `path` is their position below `with:`.
-    #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = self.encoder.check(&format!("{path}.encoder"));
         for (name, value) in [("nprobe", self.nprobe), ("ef_search", self.ef_search)] {

@@ -35,19 +35,16 @@ impl IndexKind {
     }
 
     /// Validates the params; `path` is their position below `with:`.
-    #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         self.dense().map_or_else(Vec::new, |params| params.check(&format!("{path}.dense")))
     }
 
     /// Returns where the index can be rebuilt and searched with equal bytes.
-    #[must_use]
     pub fn repeatability(&self) -> Repeatability {
         self.dense().map_or(Repeatability::Everywhere, DenseParams::repeatability)
     }
 
     /// Returns the external files that it reads.
-    #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         self.dense().map_or_else(Vec::new, |params| params.encoder.sources(directory))
     }
@@ -61,13 +58,11 @@ impl IndexKind {
     }
 
     /// Whether a model computes its vectors.
-    #[must_use]
     pub fn has_model(&self) -> bool {
         self.dense().is_some_and(|params| matches!(params.encoder, EncoderParams::Bert(_)))
     }
 
     /// Returns the kind's name, as in [`searchmill_schemas::HitSource::index`].
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bm25(_) => "bm25",

@@ -151,13 +151,11 @@ impl FaissIndex {
     }
 
     /// Returns the length of a vector.
-    #[must_use]
     pub fn dimensions(&self) -> usize {
         self.inner.d() as usize
     }
 
     /// Whether vectors can be added.
-    #[must_use]
     pub fn is_trained(&self) -> bool {
         self.inner.is_trained()
     }

@@ -71,7 +71,6 @@ impl Default for SearchSettings {
 
 impl SearchSettings {
     /// Validates the settings; `path` is their position below `with:` (empty, or ending in a dot).
-    #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
         if self.top_k == 0 {

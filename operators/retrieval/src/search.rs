@@ -51,7 +51,6 @@ impl Search {
     }
 
     /// Returns the number of chunks in each index.
-    #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         self.indexes.iter().map(|index| index.chunks.rows()).collect()
     }

@@ -3,6 +3,7 @@
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use searchmill_engine::operator::OperatorError;
+use searchmill_engine::spec::closest;
 use searchmill_schemas::renamed;
 
 /// Converts a planning error of the SQL in `param` to an operator error.
@@ -59,20 +60,10 @@ fn choices(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// Returns the new name of a renamed column, otherwise the most similar name if one is close enough (the first of
-/// equals).
+/// Returns the new name of a renamed column, otherwise the most similar name if one is close enough.
 fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
-    let wrong = wrong.to_lowercase();
-    if let Some(name) = names.iter().find(|name| renamed(&wrong) == Some(**name)) {
-        return Some(name);
-    }
-    let farthest = (wrong.chars().count() / 3).max(2);
-    names
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(&wrong, &name.to_lowercase()), *name))
-        .filter(|(distance, _)| *distance <= farthest)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+    let new = names.iter().find(|name| renamed(&wrong.to_lowercase()) == Some(**name));
+    new.copied().or_else(|| closest(wrong, names.iter().copied()))
 }
 
 #[cfg(test)]

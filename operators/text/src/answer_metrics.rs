@@ -30,7 +30,6 @@ pub struct AnswerScores {
 /// let scores = answer_scores("Taylor Swift", &["Swift".to_owned(), "Taylor Alison Swift".to_owned()]);
 /// assert_eq!((scores.em, scores.f1, scores.recall), (0.0, 0.8, 1.0));
 /// ```
-#[must_use]
 pub fn answer_scores(prediction: &str, golden: &[String]) -> AnswerScores {
     let prediction = normalize_answer(prediction);
     let mut best = AnswerScores::default();
@@ -41,7 +40,6 @@ pub fn answer_scores(prediction: &str, golden: &[String]) -> AnswerScores {
 }
 
 /// Scores a normalised prediction against one normalised golden answer.
-#[must_use]
 pub(crate) fn score_normalized(prediction: &str, golden: &str) -> AnswerScores {
     let equal = prediction == golden;
     let mut scores = AnswerScores {
@@ -66,7 +64,6 @@ impl AnswerScores {
     pub const NAMES: [&'static str; 5] = ["em", "f1", "acc", "precision", "recall"];
 
     /// The metrics, in the order of [`AnswerScores::NAMES`].
-    #[must_use]
     pub fn values(&self) -> [f64; 5] {
         [self.em, self.f1, self.acc, self.precision, self.recall]
     }

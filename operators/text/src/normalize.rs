@@ -15,13 +15,11 @@ use regex::Regex;
 /// Normalises an answer: lower-case words without punctuation and without `a`, `an`, `the`, separated by single spaces.
 ///
 /// Only ASCII punctuation is removed, and no space replaces it (`Bankman-Fried` becomes `bankmanfried`).
-#[must_use]
 pub fn normalize_answer(text: &str) -> String {
     if text.bytes().all(is_plain_ascii) { normalize_ascii(text) } else { normalize_unicode(text) }
 }
 
 /// Whether `needle` occurs in `haystack` as whole words. Both must be normalised; an empty needle never occurs.
-#[must_use]
 pub fn contains_words(haystack: &str, needle: &str) -> bool {
     if needle.is_empty() {
         return false;

@@ -22,7 +22,6 @@ impl FactScores {
     pub const NAMES: [&'static str; 4] = ["hits@10", "hits@4", "map@10", "mrr@10"];
 
     /// The metrics, in the order of [`FactScores::NAMES`].
-    #[must_use]
     pub fn values(&self) -> [f64; 4] {
         [self.hits_at_10, self.hits_at_4, self.map_at_10, self.mrr_at_10]
     }
@@ -44,13 +43,11 @@ impl GoldFacts {
     }
 
     /// Whether there are no facts; the metrics are then undefined.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
     /// Returns the indices of the facts that occur in `text`.
-    #[must_use]
     pub fn found_in(&self, text: &str) -> Vec<usize> {
         if self.facts.is_empty() {
             return Vec::new();
@@ -61,7 +58,6 @@ impl GoldFacts {
 
     /// Computes the metrics of a list from [`GoldFacts::found_in`] of each text, best first. All are 0 if there are no
     /// facts.
-    #[must_use]
     pub fn score(&self, found: &[Vec<usize>]) -> FactScores {
         let mut scores = FactScores::default();
         let mut known: Vec<&str> = Vec::new();
@@ -128,13 +124,11 @@ impl GoldDocuments {
     }
 
     /// Whether there are no documents; recall is then undefined.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
 
     /// Returns the indices of the documents that a hit matches: same id, or same title without surrounding white space.
-    #[must_use]
     pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
         let title = title.map(str::trim);
         let same = |(id, name): &(Option<String>, Option<String>)| {
@@ -145,7 +139,6 @@ impl GoldDocuments {
 
     /// Computes recall among the first `k` hits from [`GoldDocuments::found_in`] of each, best first. Both values are 0
     /// if there are no documents.
-    #[must_use]
     pub fn recall(&self, found: &[Vec<usize>], k: usize) -> DocumentRecall {
         let mut seen: Vec<usize> = found.iter().take(k).flatten().copied().collect();
         seen.sort_unstable();

@@ -42,20 +42,17 @@ pub struct Workers {
 
 impl Workers {
     /// Returns the number of GPUs a node gets: all it requests, or none if the machine has fewer.
-    #[must_use]
     pub fn gpus(&self, resources: &Resources) -> u32 {
         if resources.gpus as usize <= self.devices.len() { resources.gpus } else { 0 }
     }
 
     /// Whether this machine can run the node.
-    #[must_use]
     pub fn suffice(&self, resources: &Resources) -> bool {
         resources.cpu_fallback || self.gpus(resources) == resources.gpus
     }
 
     /// Whether a worker program exists for a node that gets GPUs. A node whose child programs use the GPUs needs only
     /// the CPU worker.
-    #[must_use]
     pub fn reach(&self, resources: &Resources, runs_programs: bool) -> bool {
         let worker = if runs_programs { &self.cpu } else { &self.cuda };
         self.gpus(resources) == 0 || worker.is_some()

@@ -75,7 +75,6 @@ impl Store {
 
     /// Fetches the result of a key from the shared store if it stands on at least that floor. It replaces the local
     /// one.
-    #[must_use]
     pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, "results")?;
         (result.since() >= since).then(|| {

@@ -24,7 +24,6 @@ pub enum ProtocolName {
 
 impl ProtocolName {
     /// Opens the protocol with this name.
-    #[must_use]
     pub fn open(self, settings: &ProtocolSettings<'_>) -> Arc<dyn Protocol> {
         match self {
             Self::ToolCall => Arc::new(ToolCallProtocol::new(settings)),

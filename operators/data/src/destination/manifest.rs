@@ -43,7 +43,6 @@ pub struct WrittenFile {
 
 impl Manifest {
     /// Returns the total number of bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }

@@ -24,13 +24,11 @@ pub struct Hub {
 
 impl Hub {
     /// A Hub at the given endpoint with its cache in the given folder.
-    #[must_use]
     pub fn new(endpoint: &str, cache: PathBuf, token: Option<String>) -> Self {
         Self { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline: false }
     }
 
     /// Reads the Hub's settings from the environment.
-    #[must_use]
     pub fn from_environment() -> Self {
         let user =
             || setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cache")));

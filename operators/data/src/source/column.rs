@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
-use searchmill_engine::plan::nearest;
+use searchmill_engine::spec::closest;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -483,7 +483,7 @@ fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
     }
     let unknown: Vec<&str> = unknown.iter().take(DROPPED_TOLD).map(String::as_str).collect();
     let has = format!("`{path}` has {}, but none of {}", listed(&unknown), listed(&known));
-    let meant = |name: &&str| nearest(name, known.iter().copied()).or_else(|| short_for(name, &known));
+    let meant = |name: &&str| closest(name, known.iter().copied()).or_else(|| short_for(name, &known));
     let meant = unknown.iter().find_map(|name| Some(format!("`{}` for `{name}`", meant(name)?)));
     meant.map_or(has.clone(), |meant| format!("{has}; did you mean {meant}?"))
 }

@@ -53,7 +53,6 @@ pub const ENDINGS: &[&str] = endings!(".jsonl" ".ndjson" ".json" ".csv" ".tsv" "
 
 impl Format {
     /// Returns the format of a file name.
-    #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
         let plain = COMPRESSED.iter().find_map(|(end, _)| lower.strip_suffix(end)).unwrap_or(&lower);
@@ -68,7 +67,6 @@ impl Format {
     }
 
     /// Returns this format, or for `Auto` the format of the file name.
-    #[must_use]
     pub fn or_of_name(self, name: &str) -> Option<Self> {
         if self == Self::Auto { Self::of_name(name) } else { Some(self) }
     }
@@ -90,7 +88,6 @@ const COMPRESSED: [(&str, Compression); 3] =
 
 impl Compression {
     /// Returns the compression of a file name.
-    #[must_use]
     pub fn of_name(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
         COMPRESSED.iter().find(|(end, _)| lower.ends_with(end)).map_or(Self::None, |(_, found)| *found)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use searchmill_engine::plan::nearest;
+use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, text_column, text_value};
 use serde_json::{Map, Value};
 
@@ -66,7 +66,7 @@ impl Notes {
             let name = name.to_lowercase();
             name.contains("answer") || SYNONYMS.contains(&name.as_str())
         };
-        names().find(is_answer).or_else(|| nearest(ANSWERS, names()))
+        names().find(is_answer).or_else(|| closest(ANSWERS, names()))
     }
 }
 

@@ -26,7 +26,6 @@ const NAMES: [(&str, &str); 11] = [
 ];
 
 /// Returns a tensor's name in the file.
-#[must_use]
 pub fn file_name(name: &str) -> Option<String> {
     match name {
         "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
