@@ -71,7 +71,7 @@ pub struct Exec;
 impl Operator for Exec {
     type Params = Params;
     const NAME: &'static str = "exec";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Runs any program on rows: the program reads an Arrow IPC stream on stdin and writes \
         one to stdout. SEARCHMILL_PARAMS holds the params as JSON, SEARCHMILL_SEED the node's seed. Its \
         stderr is logged; a non-zero exit code fails the node. The program must be deterministic.";

@@ -99,7 +99,7 @@ impl Paths {
 impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
     const EXAMPLES: &'static [Example] = &[
         Example {

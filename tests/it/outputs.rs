@@ -354,3 +354,20 @@ fn a_key_that_a_model_repeats_in_its_arguments_is_nowhere() {
         assert!(!text.contains(KEY), "{file}");
     }
 }
+
+#[test]
+fn numbers_are_written_as_they_were_read() {
+    // Each is the shortest text of its number; a parser that rounds twice reads another number.
+    let numbers = ["2.2322111021323864e-10", "12.088995980580641", "3.7052266664574674e-9", "0.30000000000000004"];
+    let mill = Mill::new();
+    let line =
+        |(at, number): (usize, &&str)| format!("{{\"id\": \"q{at}\", \"question\": \"x\", \"score\": {number}}}\n");
+    mill.write("q.jsonl", &numbers.iter().enumerate().map(line).collect::<String>());
+    let nodes =
+        "  q: {op: read, with: {path: q.jsonl, as: question}}\n  file: {op: write, from: q, with: {path: out.jsonl}}\n";
+    mill.write("pipeline.yaml", &format!("name: numbers\nnodes:\n{nodes}"));
+    mill.run(&[]).exit(0);
+    for (number, line) in numbers.iter().zip(mill.read("out.jsonl").lines()) {
+        assert!(line.contains(&format!("\"score\":{number}}}")), "{number}: {line}");
+    }
+}
