@@ -37,8 +37,9 @@ pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
     if !path.is_dir() || path.join("config.json").is_file() {
         return Ok(None);
     }
-    let entries = std::fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files: Vec<PathBuf> = entries.filter(|path| is_meant(&path.to_string_lossy())).collect();
+    let entries = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    files.retain(|path| is_meant(&path.to_string_lossy()));
     files.sort();
     match files.len() {
         0 | 1 => Ok(files.pop()),

@@ -71,7 +71,7 @@ impl Files {
     }
 
     /// Returns the tokens that end a turn.
-    pub(super) fn stop_tokens(&self, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
+    pub(super) fn stop_tokens(&self, config: &DecoderConfig, tokenizer: &Tokenizer) -> Result<Vec<u32>, OperatorError> {
         source::stop_tokens(self.folder(), config, tokenizer)
     }
 

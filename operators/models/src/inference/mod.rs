@@ -101,7 +101,7 @@ impl TextModel {
         let decoder = files.decoder(adapter, compute)?;
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
-        let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
+        let stop_tokens = files.stop_tokens(&config, &tokenizer)?.into();
         let network = Generator::new(&decoder, compute, limits.rows + limits.kept, context).map_err(failed)?;
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;

@@ -109,7 +109,7 @@ impl ModelSource {
         if !opened.has(INDEX, context)? {
             return Err(missing(INDEX));
         }
-        for shard in shards(&opened.path) {
+        for shard in shards(&opened.path)? {
             if !opened.has(&shard, context)? {
                 return Err(missing(&shard));
             }
@@ -127,30 +127,43 @@ fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorE
 }
 
 /// Returns the shards named by a folder's index.
-fn shards(folder: &Path) -> Vec<String> {
-    let text = std::fs::read(folder.join(INDEX)).unwrap_or_default();
-    let index: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+fn shards(folder: &Path) -> Result<Vec<String>, OperatorError> {
+    let index = read_json(&folder.join(INDEX))?;
     let files = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
     let mut files: Vec<String> = files.filter_map(|file| file.as_str().map(str::to_owned)).collect();
     files.sort();
     files.dedup();
-    files
+    Ok(files)
+}
+
+/// Reads a JSON file; null if it does not exist.
+fn read_json(path: &Path) -> Result<serde_json::Value, OperatorError> {
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map_err(|error| OperatorError::data(format!("{} is not JSON: {error}", path.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(serde_json::Value::Null),
+        Err(error) => Err(OperatorError::machine(format!("cannot read {}: {error}", path.display()))),
+    }
 }
 
 /// Reads the tokens that end a turn from the model's files.
-pub(super) fn stop_tokens(folder: &Path, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
-    let read = |file: &str| -> serde_json::Value {
-        std::fs::read(folder.join(file)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
-    };
+///
+/// # Errors
+/// When a file is broken: a model that does not stop gives other answers.
+pub(super) fn stop_tokens(
+    folder: &Path,
+    config: &DecoderConfig,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<u32>, OperatorError> {
     let mut tokens: Vec<u32> = config.eos_token_id.iter().flat_map(|ids| ids.all().to_vec()).collect();
-    let generation = &read("generation_config.json")["eos_token_id"];
+    let generation = &read_json(&folder.join("generation_config.json"))?["eos_token_id"];
     let several = generation.as_array().into_iter().flatten().chain(std::iter::once(generation));
     tokens.extend(several.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
-    let eos = &read("tokenizer_config.json")["eos_token"];
+    let eos = &read_json(&folder.join("tokenizer_config.json"))?["eos_token"];
     let named = eos.as_str().or(eos["content"].as_str());
     tokens
         .extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
     tokens.sort_unstable();
     tokens.dedup();
-    tokens
+    Ok(tokens)
 }

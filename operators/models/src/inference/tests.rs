@@ -200,6 +200,11 @@ fn folders_are_opened_and_what_does_not_fit_is_refused() {
     let model = TextModel::open(made.path(), None, opening.clone()).unwrap();
     assert_eq!(model.tokens("a<|im_end|>").unwrap(), [97, 258]);
     assert_eq!(model.stop_tokens().as_ref(), [1, 258]);
+    let generation = made.path().join("generation_config.json");
+    std::fs::write(&generation, "{\"eos_token_id\": [1,").unwrap();
+    let error = TextModel::open(made.path(), None, opening.clone()).err().unwrap().message;
+    assert!(error.contains("generation_config.json is not JSON"), "{error}");
+    std::fs::remove_file(&generation).unwrap();
     let told = |prompt: Vec<u32>| model.start(Request { prompt, ..request(&[], 0, 5) }).err().unwrap();
     assert_eq!(told(vec![]), "the prompt is empty");
     assert_eq!(told(vec![3; 64]), "the prompt has 64 tokens, the model's context 64");

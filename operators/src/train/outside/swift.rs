@@ -293,7 +293,8 @@ pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> 
         return Err(OperatorError::data(message).with_help("set `eval_share`, or connect the input `eval`"));
     }
     let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
-    let folders = std::fs::read_dir(output)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let folders = std::fs::read_dir(output)?.map(|entry| Ok(entry?.path()));
+    let folders = folders.collect::<std::io::Result<Vec<PathBuf>>>()?.into_iter();
     folders
         .filter(|path| path.is_dir() && step(path).is_some())
         .max_by_key(step)
