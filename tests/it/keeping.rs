@@ -196,6 +196,25 @@ fn a_pin_with_lineage_keeps_what_it_was_made_from() {
 }
 
 #[test]
+fn a_pin_with_lineage_keeps_what_is_behind_a_filter_that_drops_nothing() {
+    let mill = Mill::new();
+    let write = |text: &str| {
+        mill.write("docs.jsonl", &format!("{{\"id\": \"d\", \"text\": \"{text}\"}}\n"));
+        mill.run(&[]).exit(0);
+    };
+    let chunk = "  chunks: {op: chunk, from: docs, with: {size: 6, count: words}}\n";
+    let filters = "  kept: {op: filter, from: chunks, with: {where: \"tokens > 0\"}}\n  still: {op: filter, from: kept, with: {where: \"tokens >= 0\"}}\n";
+    let nodes = format!("  docs: {{op: read, with: {{path: docs.jsonl, as: document}}}}\n{chunk}{filters}");
+    let index = "  bm25: {op: index, from: still, with: {kind: bm25}}\n";
+    mill.write("pipeline.yaml", &format!("name: keeping\nnodes:\n{nodes}{index}"));
+    write("one two three");
+    mill.call(&["pin", "bm25", "--name", "safe", "--lineage"]).exit(0);
+    write("four five six");
+    mill.call(&["gc", "--keep-runs", "1", "--older-than", "0s", "--yes"]).exit(0);
+    assert!(mill.call(&["audit", "safe"]).exit(0).stdout.contains("as recorded"));
+}
+
+#[test]
 fn a_frozen_node_is_never_taken_from_under_its_last_run() {
     let mill = ran(&[4]);
     mill.write("pipeline.yaml", &PIPELINE.replace("count: words}}", "count: words}, freeze: true}"));

@@ -151,7 +151,7 @@ impl Export {
     fn lineage(&mut self, store: &Store, root: &Root, shallow: bool) -> Result<BTreeSet<Digest>, StoreError> {
         let makers = Makers::read(store);
         let preferred = run_keys(store, root.run.as_deref());
-        let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred), |key| vec![key]);
+        let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred, None), |key| vec![key]);
         let keys = makers.ancestry(start.iter().copied(), &preferred);
         let results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
         let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();

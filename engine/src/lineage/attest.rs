@@ -219,7 +219,7 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
     let names: BTreeMap<NodeKey, String> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
     let preferred: BTreeSet<NodeKey> = names.keys().copied().collect();
-    let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred), |key| vec![key]);
+    let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred, None), |key| vec![key]);
     let keys = makers.ancestry(start.iter().copied(), &preferred);
     let mut results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
     results.sort_by(|one, other| one.finished.total_cmp(&other.finished).then(one.key.cmp(&other.key)));

@@ -107,7 +107,7 @@ impl Named {
             }
             Origin::Pin(pin) => Root { artifact, key: pin.key, name: pin.from, run: None },
             Origin::Store => {
-                let key = Makers::read(store).of(&artifact, &BTreeSet::new()).first().copied();
+                let key = Makers::read(store).of(&artifact, &BTreeSet::new(), None).first().copied();
                 Root { artifact, key, name: artifact.digest().short(), run: None }
             }
         }

@@ -144,7 +144,7 @@ impl Roots {
         roots.keys.extend(makers.live().filter(|result| ledger.used(result) > since).map(|result| result.key));
         for pin in pins {
             roots.artifacts.insert(pin.artifact);
-            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new()), |key| vec![key]);
+            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new(), None), |key| vec![key]);
             roots.keys.extend(if pin.lineage {
                 makers.ancestry(keys, &roots.keys)
             } else {

@@ -58,19 +58,40 @@ impl Makers {
         self.collected.contains(key)
     }
 
-    /// Returns the results that produced an artifact: those among `preferred` if any, else the newest one, with results
-    /// before tombstones.
-    pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
+    /// Returns the results that produced an artifact that `user` used, or that is meant by itself: those among
+    /// `preferred` if any, else the newest one.
+    ///
+    /// A node that changes nothing produces its own input. So only results that finished before the user began count,
+    /// and if the times allow none, those that did not use the artifact themselves. Results come before tombstones.
+    pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Vec<NodeKey> {
         let makers = self.by_artifact.get(artifact).map(Vec::as_slice).unwrap_or_default();
-        let chosen: Vec<NodeKey> = makers.iter().filter(|key| preferred.contains(key)).copied().collect();
+        // Times are rounded in records.
+        let began = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
+        let is_other = |key: &NodeKey| user.is_none_or(|user| user.key != *key);
+        let is_live = |key: &NodeKey| is_other(key) && !self.is_collected(key);
+        let before = |key: &NodeKey| self.results[key].finished <= began;
+        let takes = |key: &NodeKey| self.inputs(key).contains(artifact);
+        let pools: [&dyn Fn(&NodeKey) -> bool; 5] = [
+            &|key| is_live(key) && before(key),
+            &|key| is_live(key) && !takes(key),
+            &|key| is_other(key) && before(key),
+            &|key| is_other(key) && !takes(key),
+            &is_other,
+        ];
+        let pools = pools.iter().map(|fits| makers.iter().copied().filter(|key| fits(key)).collect::<Vec<_>>());
+        let pool = pools.into_iter().find(|pool| !pool.is_empty()).unwrap_or_default();
+        let chosen: Vec<NodeKey> = pool.iter().filter(|key| preferred.contains(key)).copied().collect();
         if !chosen.is_empty() {
             return chosen;
         }
-        let newest = makers.iter().max_by(|one, other| {
-            let live = (!self.is_collected(one)).cmp(&!self.is_collected(other));
-            live.then(self.results[*one].finished.total_cmp(&self.results[*other].finished)).then(one.cmp(other))
-        });
+        let finished = |key: &NodeKey| self.results[key].finished;
+        let newest = pool.iter().max_by(|one, other| finished(one).total_cmp(&finished(other)).then(one.cmp(other)));
         newest.copied().into_iter().collect()
+    }
+
+    fn inputs(&self, key: &NodeKey) -> Vec<ArtifactId> {
+        let inputs = self.results.get(key).map(|result| Preimage::read(&result.preimage).inputs).unwrap_or_default();
+        inputs.into_iter().map(|input| input.digest.into()).collect()
     }
 
     /// Returns `start` and the keys of all results that their inputs derive from, back to the sources.
@@ -81,9 +102,9 @@ impl Makers {
     ) -> BTreeSet<NodeKey> {
         let mut pending: Vec<NodeKey> = start.into_iter().collect();
         let mut found: BTreeSet<NodeKey> = pending.iter().copied().collect();
-        while let Some(result) = pending.pop().map(|key| self.results.get(&key)) {
-            let inputs = result.map(|result| Preimage::read(&result.preimage).inputs).unwrap_or_default();
-            let makers = inputs.iter().flat_map(|input| self.of(&input.digest.into(), preferred));
+        while let Some(key) = pending.pop() {
+            let user = self.results.get(&key);
+            let makers = self.inputs(&key).into_iter().flat_map(|input| self.of(&input, preferred, user));
             pending.extend(makers.filter(|key| found.insert(*key)));
         }
         found

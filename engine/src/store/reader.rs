@@ -257,7 +257,12 @@ impl Store {
     /// # Errors
     /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
-        let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
+        let gone = || {
+            StoreError::Location(format!(
+                "the artifact {} is gone from the store: run its pipeline again",
+                id.digest().short()
+            ))
+        };
         let damaged = |damage: Damage| {
             StoreError::Location(format!("the artifact {} is damaged in the store: {damage:?}", id.digest().short()))
         };

@@ -170,7 +170,7 @@ impl Reader<'_> {
         let property = schema.property(name);
         let choices = property.map(|property| property.choices()).filter(|choices| !choices.is_empty());
         let choices = choices.map(|choices| format!(" Write {}", choices.join(" or "))).unwrap_or_default();
-        let about = property.and_then(|property| property.about().map(str::to_owned));
+        let about = property.as_ref().and_then(Schema::about);
         let help = about.map(|about| format!("`{name}`: {about}{choices}"));
         self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
     }

@@ -53,9 +53,10 @@ impl<'s> Schema<'s> {
         self.keyword(name).and_then(Json::as_str)
     }
 
-    /// Returns the first line of the description.
-    pub(super) fn about(&self) -> Option<&'s str> {
-        self.text("description").and_then(|text| text.lines().next())
+    /// Returns the first sentence of the description, in one line.
+    pub(super) fn about(&self) -> Option<String> {
+        let text = self.text("description")?.replace('\n', " ");
+        Some(text.find(". ").map_or(text.as_str(), |end| &text[..=end]).to_owned())
     }
 
     /// Whether the value is a reference to a secret.
