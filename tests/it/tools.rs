@@ -185,7 +185,7 @@ fn a_service_that_is_down_postpones_its_rows() {
     let project = Project::new(&node("one", "evidence", WEB, ""), 24, Vec::new());
     let mut command = project.command(&["run", "pipeline.yaml", "--json"]);
     let told = Told::new(command.env("TOOLS", "http://127.0.0.1:9").output().expect("a run")).exit(5);
-    assert!(told.stdout.contains("cannot be reached"), "{}", told.stdout);
+    assert!(told.stdout.contains("it cannot be reached: Connection refused"), "{}", told.stdout);
     project.run(&[]).exit(0);
     assert_eq!(project.rollouts("one").len(), 24);
 }

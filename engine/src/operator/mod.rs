@@ -86,7 +86,7 @@ pub use declaration::Declaration;
 pub use deliver::{Deliver, MANIFEST_ENDING};
 pub use endpoint_session::KeptCall;
 pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
-pub use error::{Blame, OperatorError, missing_credentials};
+pub use error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use failure::{FailureKind, RowFailure};
 pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,

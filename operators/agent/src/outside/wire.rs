@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret};
+use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret, root_cause};
 
 use crate::retry_after::retry_after;
 
@@ -47,7 +47,10 @@ impl Wire {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let mut all = HeaderMap::new();
-        let wrong = |name: &str| OperatorError::machine(format!("the header `{name}` is not allowed in HTTP"));
+        let wrong = |name: &str| {
+            let message = format!("the value of the header `{name}` contains characters that are not allowed in HTTP");
+            OperatorError::machine(message)
+        };
         let mut put = |name: &str, value: &str, hidden: bool| {
             let (header, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
             let (Ok(header), Ok(mut value)) = (header, value) else { return Err(wrong(name)) };
@@ -109,8 +112,8 @@ impl Wire {
             return late(self.timeout);
         }
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
-        let message = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
-        CallFailure::new(kind, message.to_owned(), Some(error.to_string()))
+        let what = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
+        CallFailure::new(kind, format!("{what}: {}", root_cause(error)), None)
     }
 }
 
