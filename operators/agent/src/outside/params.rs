@@ -10,7 +10,7 @@ use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secre
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::template;
+use super::template::{self, at_path};
 use crate::protocol::ToolOffer;
 
 /// A tool of a rollout, beside its search tool.
@@ -322,13 +322,6 @@ fn is_web(url: &str) -> bool {
     is_web_address(url) && url::Url::parse(url).map_or(true, |url| url.has_host())
 }
 
-/// Splits a URL after its host. The address of a service (`${service.NAME}`) is a host.
-fn at_path(url: &str) -> (&str, &str) {
-    let start = url.find("://").map_or(0, |place| place + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |place| start + place);
-    url.split_at(end)
-}
-
 impl HttpParams {
     /// Identity of the service: what is sent to it for given arguments.
     fn identity(&self) -> Value {
@@ -337,8 +330,7 @@ impl HttpParams {
             Some(service) => json!([service, at_path(&self.url).1]),
             None => json!(self.url),
         };
-        let body = self.body.as_ref().map(template::sorted);
-        json!({"http": service, "method": self.method, "body": body, "headers": self.headers})
+        json!({"http": service, "method": self.method, "body": self.body, "headers": self.headers})
     }
 
     /// The tool as the model sees it.

@@ -5,7 +5,7 @@ use searchmill_retrieval::Found;
 use serde_json::Value;
 
 use super::params::ResultPlaces;
-use super::template::plain;
+use crate::tool::plain;
 
 /// Digits of an id that is derived from a text.
 const ID_DIGITS: usize = 16;
