@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::{Limits, Rules};
 use searchmill_agent::observation_limit::ObservationLimit;
-use searchmill_agent::outside::{ToolParams, is_tool_name, offered, recorded_offers};
+use searchmill_agent::outside::{TOOL_NAME, ToolParams, is_tool_name, offered, recorded_offers};
 use searchmill_agent::policy::{Api, PolicyParams};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings, QUESTION, ToolDefinition, ToolOffer};
 use searchmill_agent::recheck::{RolloutRecheck, RulesOf};
@@ -259,10 +259,8 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
     let named = params.tool.as_ref().and_then(|tool| tool.name.as_deref()).map(|name| ("tool.name", name));
     let names = [("tool_name", params.tool_name.as_str())].into_iter().chain(named);
-    for (path, _) in names.filter(|(_, name)| !is_tool_name(name)) {
-        let message = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
-        issues.push(ParamIssue::new(path, message));
-    }
+    let wrong = names.filter(|(_, name)| !is_tool_name(name));
+    issues.extend(wrong.map(|(path, _)| ParamIssue::new(path, TOOL_NAME)));
     issues.extend(protocol_issues(params));
     issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));

@@ -167,7 +167,7 @@ fn a_refused_key_fails_the_row_and_an_answer_that_is_none_is_an_error() {
     let told = project.run(&[]).exit(3);
     let ended = told.events().into_iter().find(|event| event["event"] == "node_finished" && event["node"] == "one");
     let why = ended.expect("it ended")["rejected_for"].as_str().expect("a reason").to_owned();
-    assert!(why.contains("401"), "{why}");
+    assert!(why.contains("`web_search` failed: it answered 401 Unauthorized"), "{why}");
     project.tools.seen().manner = Manner::Garbage;
     project.run(&[]).exit(0);
     let rollouts = project.rollouts("one");
@@ -320,6 +320,12 @@ fn mcp_servers_that_lie_hang_or_forget_lose_nothing() {
         let told = project.run(&[]).exit(5);
         assert!(told.stdout.contains(said), "{manner:?}: {}", told.stdout);
     }
+    project.tools.seen().manner = Manner::Fine;
+    project.replace("service: fixture", &format!("service: fixture, prefix: {}", "p".repeat(60)));
+    let told = project.run(&[]).exit(1);
+    assert!(told.stdout.contains("would have a name of 66 characters; the chat API allows 64"), "{}", told.stdout);
+    assert!(told.stdout.contains("write a shorter `prefix`"), "{}", told.stdout);
+    project.replace(&format!(", prefix: {}", "p".repeat(60)), "");
     assert!(project.model.requests("what is 0").is_empty(), "nothing was paid");
     project.tools.seen().manner = Manner::Forgets;
     project.run(&[]).exit(0);
@@ -375,6 +381,9 @@ fn a_program_that_speaks_mcp_is_started_called_and_gone() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(project.run(&[]).exit(0).ran(), "");
+    project.replace("python3, server.py", "python3, missing.py");
+    let told = project.run(&[]).exit(5);
+    assert!(told.stdout.contains("the MCP server `python3 missing.py fine` cannot be used"), "{}", told.stdout);
 }
 
 #[test]

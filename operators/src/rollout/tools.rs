@@ -47,11 +47,10 @@ pub(super) fn declared(tools: &[ToolParams], search: &str, declaration: Declarat
     if services.is_empty() {
         return declaration;
     }
-    let identities: Vec<String> = tools.iter().filter_map(ToolParams::identity).collect();
-    let starts_programs = tools.iter().any(|tool| tool.command().is_some());
+    let identities: Vec<String> = services.iter().map(|service| service.identity.to_string()).collect();
     declaration
         .repeatability(Repeatability::Not)
-        .runs_programs(starts_programs)
+        .runs_programs(tools.iter().any(ToolParams::is_program))
         .observes(services)
         .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
 }

@@ -210,10 +210,16 @@ fn timeout_seconds() -> f64 {
     30.0
 }
 
+/// Maximum length of a tool's name in the chat API.
+const MOST_NAME: usize = 64;
+
+/// What [`is_tool_name`] demands.
+pub const TOOL_NAME: &str = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+
 /// Whether a name fits the chat API.
 pub fn is_tool_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+    (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl ToolParams {
@@ -231,13 +237,20 @@ impl ToolParams {
         let (name, address, identity, limits, prices) = match self {
             Self::Open(_) => return None,
             Self::Http(http) => {
-                (http.name.as_str(), at_path(&http.url).0.to_owned(), http.identity(), &http.limits, &http.prices)
+                let host = at_path(&http.url).0;
+                (host.to_owned(), host, http.identity(), &http.limits, &http.prices)
             }
-            Self::Mcp(mcp) => (mcp.who(), mcp.who().to_owned(), mcp.identity(), &mcp.limits, &mcp.prices),
+            Self::Mcp(mcp) => (mcp.who(), mcp.address(), mcp.identity(), &mcp.limits, &mcp.prices),
         };
-        let stall_after = Duration::from_mins(1);
-        let (limits, prices) = (limits.clone(), prices.clone());
-        Some(EndpointUse { address, model: name.to_owned(), identity, limits, prices, stall_after })
+        Some(EndpointUse {
+            model: name.clone(),
+            name,
+            address: address.to_owned(),
+            identity,
+            limits: limits.clone(),
+            prices: prices.clone(),
+            stall_after: Duration::from_mins(1),
+        })
     }
 
     /// The tool as the model sees it, if the params say it.
@@ -249,18 +262,9 @@ impl ToolParams {
         }
     }
 
-    /// What identifies the service in the node's key.
-    pub fn identity(&self) -> Option<String> {
-        match self {
-            Self::Open(_) => None,
-            Self::Http(http) => Some(http.identity().to_string()),
-            Self::Mcp(mcp) => Some(mcp.identity().to_string()),
-        }
-    }
-
-    /// The programs that the tool starts.
-    pub fn command(&self) -> Option<&[String]> {
-        if let Self::Mcp(mcp) = self { mcp.command.as_deref() } else { None }
+    /// Whether the tool is a program.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Mcp(mcp) if mcp.command.is_some())
     }
 
     /// Returns issues, with paths below the tool.
@@ -268,7 +272,7 @@ impl ToolParams {
         let mut issues = Issues(Vec::new());
         match self {
             Self::Open(open) => {
-                issues.require("open.name", is_tool_name(&open.name), NAME);
+                issues.require("open.name", is_tool_name(&open.name), TOOL_NAME);
                 issues.require("open.page_chars", open.page_chars > 0, "must be at least 1");
             }
             Self::Http(http) => http.check(&mut issues),
@@ -278,7 +282,8 @@ impl ToolParams {
     }
 }
 
-const NAME: &str = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+/// How to mend a name that is too long.
+pub(super) const SHORTER: &str = "write a shorter `prefix`, or name other tools in `tools`";
 const URL: &str = "must be a URL such as `https://api.example.org/search`";
 
 /// Problems found so far.
@@ -347,7 +352,7 @@ impl HttpParams {
     }
 
     fn check(&self, issues: &mut Issues) {
-        issues.require("http.name", is_tool_name(&self.name), NAME);
+        issues.require("http.name", is_tool_name(&self.name), TOOL_NAME);
         let described = !self.description.trim().is_empty();
         issues.require("http.description", described, "must say what the tool does: the model reads it");
         let schema = schema_fault(&self.parameters);
@@ -418,10 +423,27 @@ impl ResultPlaces {
 }
 
 impl McpParams {
-    /// The name of the server in messages.
-    pub(super) fn who(&self) -> &str {
-        let program = self.command.as_ref().and_then(|command| command.first());
-        self.url.as_ref().or(program).map_or("", String::as_str)
+    /// The name of the server in messages: its URL, or the whole command, as launchers such as `npx` start many.
+    pub(super) fn who(&self) -> String {
+        self.url.clone().unwrap_or_else(|| self.command.as_deref().unwrap_or_default().join(" "))
+    }
+
+    /// What is wrong with the name under which the model would call a tool, if it is too long.
+    pub(super) fn too_long(&self, tool: &str) -> Option<String> {
+        let (name, length) = (self.offered(tool), self.prefix.len() + tool.len());
+        let message =
+            || format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}");
+        (length > MOST_NAME).then(message)
+    }
+
+    /// The name under which the model calls a tool of the server.
+    pub(super) fn offered(&self, tool: &str) -> String {
+        format!("{}{tool}", self.prefix)
+    }
+
+    /// A program has no address; what its calls are kept under began with its first word, and stays.
+    fn address(&self) -> &str {
+        self.url.as_ref().or(self.command.iter().flatten().next()).map_or("", String::as_str)
     }
 
     fn identity(&self) -> Value {
@@ -441,7 +463,10 @@ impl McpParams {
         let some = self.tools.as_ref().is_none_or(|tools| !tools.is_empty());
         issues.require("mcp.tools", some, "names no tool: leave it out to offer all");
         let prefix = self.prefix.is_empty() || is_tool_name(&self.prefix);
-        issues.require("mcp.prefix", prefix, "may have letters, digits, `_` and `-`");
+        issues.require("mcp.prefix", prefix, "may have at most 64 letters, digits, `_` and `-`");
+        if let Some(message) = self.tools.iter().flatten().find_map(|tool| self.too_long(tool)) {
+            issues.0.push(ParamIssue::new("mcp.prefix", message).with_help(SHORTER));
+        }
         let http = self.command.is_none();
         let headers = self.headers.is_empty() && self.secret_headers.is_empty() && self.api_key.is_none();
         issues.require("mcp.headers", http || headers, "a program takes no headers or keys: name `environment`");
@@ -482,6 +507,8 @@ mod tests {
         assert_eq!(paths(http(json!({"headers": {"a b": "x"}}))), ["http.headers.a b"]);
         assert_eq!(paths(http(json!({"timeout_seconds": 0, "max_chars": 0}))).len(), 2);
         assert_eq!(paths(json!({"mcp": {}})), ["mcp"]);
+        let long = json!({"mcp": {"url": "https://h/mcp", "prefix": "p".repeat(60), "tools": ["abcd", "abcde"]}});
+        assert_eq!(paths(long), ["mcp.prefix"], "a name of 65 characters");
         assert_eq!(paths(json!({"mcp": {"command": [], "api_key": "${secret:K}"}})), ["mcp.command", "mcp.headers"]);
         assert_eq!(paths(json!({"open": {"name": "", "page_chars": 0}})), ["open.name", "open.page_chars"]);
     }
@@ -490,7 +517,7 @@ mod tests {
     fn a_service_has_one_identity_wherever_it_is_and_no_secret_in_it() {
         let identity = |change: Value| {
             let tool: ToolParams = serde_json::from_value(http(change)).expect("a tool");
-            tool.identity().expect("an identity")
+            tool.service().expect("a service").identity
         };
         let named = json!({"service": "web-1", "url": "https://one/s?q={query}"});
         let moved = json!({"service": "web-1", "url": "https://two/s?q={query}", "api_key": "${secret:KEY}"});
@@ -503,5 +530,16 @@ mod tests {
             serde_json::from_value(http(json!({"url": "${service.kb}/s?q={query}"}))).expect("a tool");
         assert!(local.check().is_empty(), "{:?}", local.check());
         assert_eq!(local.service().expect("a service").address, "${service.kb}");
+    }
+
+    #[test]
+    fn programs_of_one_launcher_are_told_apart_and_their_keys_stay() {
+        let service = |command: &[&str]| {
+            let tool: ToolParams = serde_json::from_value(json!({"mcp": {"command": command}})).expect("a tool");
+            tool.service().expect("a service")
+        };
+        let (one, other) = (service(&["npx", "-y", "one"]), service(&["npx", "-y", "other"]));
+        assert_eq!((one.name.as_str(), other.name.as_str()), ("npx -y one", "npx -y other"));
+        assert_eq!((one.address.as_str(), other.address.as_str()), ("npx", "npx"));
     }
 }

@@ -239,6 +239,7 @@ impl EndpointParams {
     /// Describes the endpoint for the engine.
     pub fn endpoint(&self) -> EndpointUse {
         EndpointUse {
+            name: self.address().to_owned(),
             address: self.address().to_owned(),
             model: self.model.clone(),
             identity: self.identity(),

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, RowFailure};
 use serde_json::{Value, json};
 
-use super::super::params::{McpParams, is_tool_name, schema_fault};
+use super::super::params::{McpParams, SHORTER, is_tool_name, schema_fault};
 use super::super::results;
 use super::super::service::{Exchange, Service};
 use super::super::wire::Wire;
@@ -55,19 +55,19 @@ impl McpTool {
     /// # Errors
     /// If the server cannot be reached, or lists what no model can be offered.
     pub(crate) async fn offers(&self, context: &Context) -> Result<Vec<ToolOffer>, OperatorError> {
-        let who = self.params.who();
+        let unusable = |message: &str| unusable(&self.params.who(), message);
         let listing = Listing { tool: self };
         let failed = |failure: RowFailure| match failure.kind {
             FailureKind::Cancelled => OperatorError::cancelled(),
-            _ => unusable(who, &failure.message),
+            _ => unusable(&failure.message),
         };
         // The list itself costs nothing.
         let free = Service { prices: Prices::default(), ..self.service.clone() };
         let tools = free.ask(&listing, "tools/list", context).await.map_err(failed)?;
-        let tools = self.chosen(tools).map_err(|message| unusable(who, &message))?;
+        let tools = self.chosen(tools).map_err(|message| unusable(&message))?;
         let offers = tools.iter().map(|tool| self.offer(tool)).collect();
         self.client.expect(tools);
-        Ok(offers)
+        offers
     }
 
     /// The tools that the params name, of those that the server has.
@@ -82,11 +82,17 @@ impl McpTool {
         names.into_iter().map(|name| has(name).cloned().ok_or_else(|| missing(name))).collect()
     }
 
-    fn offer(&self, tool: &Value) -> ToolOffer {
+    fn offer(&self, tool: &Value) -> Result<ToolOffer, OperatorError> {
         let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
         let parameters = tool.get("inputSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
-        let name = format!("{}{}", self.params.prefix, text("name"));
-        ToolOffer { name, description: text("description").to_owned(), parameters }
+        let (name, description) = (self.params.offered(text("name")), text("description").to_owned());
+        match self.params.too_long(text("name")) {
+            None => Ok(ToolOffer { name, description, parameters }),
+            Some(message) => {
+                let message = format!("the MCP server `{}`: {message}", self.params.who());
+                Err(OperatorError::pipeline(message).with_help(SHORTER))
+            }
+        }
     }
 
     /// Runs a call.
