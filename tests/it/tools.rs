@@ -255,11 +255,18 @@ fn a_replay_from_the_record_needs_no_service_and_gives_the_same_bytes() {
     project.run(&["live"]).exit(0);
     let paid = project.tools.paid();
     assert_eq!(paid.len(), 3);
-    let mut command = project.command(&["run", "pipeline.yaml", "--json"]);
-    Told::new(command.env("TOOLS", "http://127.0.0.1:9").output().expect("a run")).exit(0);
+    let offline = |args: &[&str]| {
+        let mut command = project.command(args);
+        Told::new(command.env("TOOLS", "http://127.0.0.1:9").env_remove("KEY").output().expect("a run"))
+    };
+    offline(&["run", "pipeline.yaml", "--json"]).exit(0);
     let ids = project.mill.artifacts();
-    assert_eq!(ids["live.trajectories"], ids["again.trajectories"], "to the byte");
+    assert_eq!(ids["live.trajectories"], ids["again.trajectories"], "to the byte, without the services and their key");
     assert_eq!(project.tools.paid(), paid);
+    // The service itself cannot be called without its key.
+    project.replace("tools:\n", "max_turns: 9\n      tools:\n");
+    let told = offline(&["run", "pipeline.yaml", "live"]).exit(2);
+    assert!(told.stderr.contains("`live` needs the secret `KEY`, which is not set"), "{}", told.stderr);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub struct Declaration {
     pub retries: bool,
     /// An influence on the output that is in no key.
     pub unseen: Option<String>,
+    /// An input that answers the calls of a param: bound, the secrets in the param are not needed.
+    pub answered: Option<(&'static str, &'static str)>,
     check_inputs: Option<InputCheck>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
@@ -161,6 +163,13 @@ impl Declaration {
     #[must_use]
     pub fn unseen(self, unseen: Option<String>) -> Self {
         Self { unseen, ..self }
+    }
+
+    /// Declares that nothing of the param is called if the input is bound, as that answers all its calls. The node then
+    /// runs without the secrets in the param.
+    #[must_use]
+    pub fn answered_by(self, input: &'static str, param: &'static str) -> Self {
+        Self { answered: Some((input, param)), ..self }
     }
 
     /// Lists external files and URLs the operator reads: their content is part of the node's key. Relative paths start

@@ -54,9 +54,10 @@ impl fmt::Display for UnsetSecrets {
 }
 
 impl Session {
-    /// Returns the unset secrets that a node refers to, if any.
+    /// Returns the unset secrets that a node needs, if any.
     pub fn unset_secrets(&self, node: &Node) -> Option<UnsetSecrets> {
-        let names: Vec<String> = node.secrets().into_iter().filter(|name| (self.secrets)(name).is_none()).collect();
+        let needed = node.needed_secrets().into_iter();
+        let names: Vec<String> = needed.filter(|name| (self.secrets)(name).is_none()).collect();
         (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })
     }
 

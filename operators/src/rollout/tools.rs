@@ -15,6 +15,9 @@ use searchmill_schemas::RecordKind;
 
 use crate::columns::{TOOL_ERRORS, with_columns};
 
+/// The input whose rollouts answer in place of the services.
+const RECORDED: &str = "recorded";
+
 /// A rollout's tool, and what its model is offered beside the search tool.
 type Opened = (Option<Box<dyn Tool>>, Vec<ToolOffer>);
 
@@ -30,7 +33,7 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
         let recorded = Accept::Rows(vec![RecordKind::Trajectory]);
         let about = "Tools `http` and `mcp` only: rollouts whose tool calls answer those of the services; none is \
             called. A call that is not recorded is told as an error.";
-        ports = ports.input_of("recorded", recorded, Arity::Optional, about);
+        ports = ports.input_of(RECORDED, recorded, Arity::Optional, about);
     }
     ports
 }
@@ -51,6 +54,7 @@ pub(super) fn declared(tools: &[ToolParams], search: &str, declaration: Declarat
     declaration
         .repeatability(Repeatability::Not)
         .runs_programs(tools.iter().any(ToolParams::is_program))
+        .answered_by(RECORDED, "tools")
         .observes(services)
         .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
 }
@@ -94,7 +98,7 @@ pub(super) fn open(
     if tools.is_empty() {
         return Ok((search.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
     }
-    let recorded = inputs.rows_optional("recorded").map(Recorded::open).transpose()?;
+    let recorded = inputs.rows_optional(RECORDED).map(Recorded::open).transpose()?;
     let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
     let (toolbox, offers) = Toolbox::open(tools, read, (search, name), context)?;
     Ok((Some(Box::new(toolbox)), offers))
