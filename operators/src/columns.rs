@@ -20,3 +20,10 @@ pub(crate) fn with_columns(batch: &RecordBatch, new: Vec<(Field, ArrayRef)>) -> 
     let (fields, arrays): (Vec<_>, Vec<_>) = kept.into_iter().chain(new).unzip();
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
+
+/// Returns the rows with the columns of `new`, which has as many rows, at the end.
+pub(crate) fn with_all(batch: &RecordBatch, new: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let fields = new.schema();
+    let fields = fields.fields().iter().map(|field| field.as_ref().clone());
+    with_columns(batch, fields.zip(new.columns().iter().cloned()).collect())
+}

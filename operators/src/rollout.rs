@@ -21,7 +21,7 @@ use searchmill_engine::operator::{
     ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, TreeKind, allow_names, named_or_tagged,
 };
 use searchmill_retrieval::{Search, SearchSettings};
-use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
+use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
 mod label;
@@ -32,6 +32,7 @@ mod tools;
 pub use recorded::Record;
 
 pub use crate::chunk::{Count, TokenizerPath};
+use crate::columns::with_all;
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
@@ -220,9 +221,9 @@ impl Operator for Rollout {
             trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
         let columns = columns(&params.policy);
-        let counts_errors = !params.tools.is_empty();
+        let calls = (!params.tools.is_empty()).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, counts_errors })))
+        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls })))
     }
 }
 
@@ -423,8 +424,8 @@ struct RolloutKernel {
     agent: Agent,
     samples: u32,
     columns: Vec<String>,
-    /// Whether rollouts have the column `tool_errors`.
-    counts_errors: bool,
+    /// Calls of tools beside the search tool, if there are any. Rollouts then have the column `tool_errors`.
+    calls: Option<tools::Calls>,
 }
 
 impl AsyncMapKernel for RolloutKernel {
@@ -445,11 +446,16 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn figures(&self, output: &RowOutput) -> Vec<(&'static str, f64)> {
+        // Called once for each row of the output.
+        for (calls, (_, rollout)) in self.calls.iter().zip(&output.batches) {
+            calls.count(rollout);
+        }
         recorded::figures(output)
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
-        recorded::summary(sums)
+        let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
+        warnings.chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
     }
 
     fn run<'a>(
@@ -468,11 +474,15 @@ impl AsyncMapKernel for RolloutKernel {
             let Rolled { trajectory, tokens, cuts, usage, tool_errors } =
                 self.agent.answer(question, sample, context).await?;
             let mut batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
-            if self.counts_errors {
+            if self.calls.is_some() {
                 batch = tools::with_errors(&batch, tool_errors).map_err(|error| unusable(error.message))?;
             }
-            let batch = observations::with_cuts(batch, cuts).and_then(|batch| recorded::with_tokens(batch, tokens));
-            let batch = batch.map_err(|error| unusable(error.message))?;
+            let cuts = cuts.map(|cut_observations| CutObservations::to_batch(&[CutObservations { cut_observations }]));
+            let tokens = tokens.map(|tokens| RecordedTokens::to_batch(&[tokens]));
+            for more in [cuts, tokens].into_iter().flatten() {
+                let more = more.map_err(|error| unusable(error.0))?;
+                batch = with_all(&batch, &more).map_err(|error| unusable(error.message))?;
+            }
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
         .boxed()

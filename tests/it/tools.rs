@@ -143,7 +143,9 @@ fn services_are_called_once_and_what_they_said_is_in_the_record() {
 fn a_failure_is_told_counted_and_never_kept_for_others() {
     let project = Project::new(&node("one", ENDPOINT, WEB, ""), 1, vec![two_calls(), answer("Rome")]);
     project.tools.seen().manner = Manner::Status(503);
-    project.run(&[]).exit(0);
+    let told = project.run(&[]).exit(0);
+    let warning = "warning: 2 of 2 calls of `web_search` failed, the first: it answered 503 Service Unavailable";
+    assert!(told.stdout.contains(warning) && told.stdout.contains("warning: 1 of 1 calls of `read_page` failed"));
     let rollouts = project.rollouts("one");
     let texts = shown(&rollouts[0]);
     assert!(texts[0].starts_with("Error: `web_search` failed: it answered 503 Service Unavailable"), "{}", texts[0]);

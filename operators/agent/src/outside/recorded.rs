@@ -71,8 +71,8 @@ impl RecordedCall<'_> {
         self.answer.error.as_deref()?.strip_prefix(failure_of(self.tool, "").as_str())
     }
 
-    /// Whether the answer, or the failure, is that of a tool.
-    fn is_of_service(&self) -> bool {
+    /// Whether a tool answered, or failed to.
+    pub fn is_of_service(&self) -> bool {
         self.answer.error.is_none() || self.failure().is_some()
     }
 }
