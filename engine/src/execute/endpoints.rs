@@ -131,9 +131,5 @@ impl Endpoints {
 
 /// Returns the name of an endpoint. A service belongs to one node, so its name contains the node's id.
 fn name(node: &Node, found: &EndpointUse) -> String {
-    if refers_to_service(&found.name) {
-        format!("{} of `{}`", found.name, node.id())
-    } else {
-        found.name.clone()
-    }
+    if refers_to_service(&found.name) { format!("{} of `{}`", found.name, node.id()) } else { found.name.clone() }
 }

@@ -311,8 +311,8 @@ impl EndpointParams {
             None => return issues,
         };
         let message = "with this value, the server's raw log-probabilities are not those of the sampled tokens";
-        let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample at \
-                    temperature 1 from all tokens";
+        let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample \
+                    at temperature 1 from all tokens";
         issues.push(ParamIssue::new(place(&field), message).with_help(help));
         issues
     }

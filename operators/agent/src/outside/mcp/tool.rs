@@ -142,10 +142,7 @@ impl Exchange for Listing<'_> {
     type Answer = Vec<Value>;
 
     fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move {
-            Ok(Value::Array(self.tool.client.list(attempt).await?).to_string())
-        }
-        .boxed()
+        async move { Ok(Value::Array(self.tool.client.list(attempt).await?).to_string()) }.boxed()
     }
 
     fn read(&self, text: &str) -> Result<Vec<Value>, String> {

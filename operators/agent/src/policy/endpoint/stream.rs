@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::response::{
-    Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, error_message, text,
-};
+use super::response::{Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, error_message, text};
 use super::tokens::WireTokens;
 use crate::tool::plain;
 
