@@ -430,10 +430,11 @@ impl McpParams {
 
     /// What is wrong with the name under which the model would call a tool, if it is too long.
     pub(super) fn too_long(&self, tool: &str) -> Option<String> {
-        let (name, length) = (self.offered(tool), self.prefix.len() + tool.len());
-        let message =
-            || format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}");
-        (length > MOST_NAME).then(message)
+        let name = self.offered(tool);
+        let length = name.len();
+        (length > MOST_NAME).then(|| {
+            format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}")
+        })
     }
 
     /// The name under which the model calls a tool of the server.
@@ -441,7 +442,7 @@ impl McpParams {
         format!("{}{tool}", self.prefix)
     }
 
-    /// A program has no address; what its calls are kept under began with its first word, and stays.
+    /// The address in the keys of calls. A program has none: its first word.
     fn address(&self) -> &str {
         self.url.as_ref().or(self.command.iter().flatten().next()).map_or("", String::as_str)
     }
