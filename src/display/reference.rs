@@ -249,7 +249,7 @@ fn kind(root: &Value, schema: &Value) -> String {
             let mut names: Vec<String> =
                 branches.map(|branch| kind(root, branch)).filter(|name| name != "null").collect();
             names.dedup();
-            names.join(" or ")
+            if names.is_empty() { "any value".to_owned() } else { names.join(" or ") }
         }
     }
 }

@@ -181,10 +181,10 @@ fn ops_tell_the_effect_as_it_is() {
         "  questions (question rows)  ",
         "  documents (document or chunk rows, by its params)  ",
         "  recorded (trajectory rows, optional, by its params)  ",
-        "  tools (list of object, default [])  ",
-        "    open (object, required)  Opens a document",
+        "  tools (list of object)  ",
+        "    open (object, required)  ",
         "      page_chars (integer, default 8000)  ",
-        "      parameters (",
+        "      parameters (any value, required)  ",
     ] {
         assert!(rollout.contains(&format!("\n{line}")), "{line}: {rollout}");
     }
