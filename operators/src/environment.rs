@@ -11,6 +11,7 @@ use searchmill_retrieval::SearchSettings;
 use searchmill_schemas::{Question, Trajectory};
 use serde_json::{Map, Value, json};
 
+pub use crate::reward::Rewarded;
 use crate::reward::{Judge, RewardParams};
 use crate::rollout::{self, RolloutParams};
 
@@ -37,9 +38,6 @@ pub struct Environment {
     judge: Option<Judge>,
     system: Option<System>,
 }
-
-/// A reward with its named parts.
-pub type Rewarded = (f64, Vec<(String, f64)>);
 
 impl Environment {
     /// Opens the environment of these settings: the params of `rollout` without `policy` and `samples`, under `reward`

@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::chunk::Count;
 use crate::columns::with_columns;
 use crate::unfit::Unfit;
-use rewarded::{Rewarded, require_answers};
+pub use rewarded::Rewarded;
+use rewarded::require_answers;
 use statistics::Statistics;
 use term::{Columns, Term};
 
@@ -150,9 +151,8 @@ impl Judge {
     ///
     /// # Errors
     /// Returns why the rollout cannot be judged.
-    pub(crate) fn reward(&self, row: &Trajectory) -> Result<(f64, Vec<(String, f64)>), String> {
-        let rewarded = self.0.reward(row, 0, &Columns::default(), &mut Memo::default());
-        rewarded.map(|rewarded| (rewarded.value, rewarded.parts)).map_err(|unfit| unfit.message)
+    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
+        self.0.reward(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
     }
 }
 

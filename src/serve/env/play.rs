@@ -171,7 +171,7 @@ impl Play {
             let detail = format!("the episode has no reward: {why}");
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
         })?;
-        let (reward, parts) = rewarded.unzip();
+        let (reward, parts) = rewarded.map(|rewarded| (rewarded.value, rewarded.parts)).unzip();
         self.reward = reward;
         observation.finish_reason = Some(trajectory.finish_reason);
         observation.prediction = Some(trajectory.prediction);
