@@ -71,6 +71,23 @@ pub(super) fn told(content: String, tool_call_id: Option<String>) -> Message {
     Message { tool_call_id, ..Message::text(Role::Tool, content) }
 }
 
+/// Reads the calls of a message by the names of id and name; `arguments` gives the text of their arguments.
+pub(super) fn calls(
+    list: Option<&Value>,
+    [id, name]: [&str; 2],
+    arguments: impl Fn(&Value) -> String,
+) -> Result<Vec<ToolCall>, String> {
+    let call = |call: &Value| {
+        let text = |field: &str| call.get(field).and_then(as_text);
+        Ok(ToolCall {
+            id: text(id).unwrap_or_default(),
+            name: text(name).ok_or_else(|| format!("a call has no `{name}`"))?,
+            arguments: call.get("arguments").map(&arguments).unwrap_or_default(),
+        })
+    };
+    list.and_then(Value::as_array).into_iter().flatten().map(call).collect()
+}
+
 /// Returns the role of this name.
 pub(super) fn role(name: &str) -> Option<Role> {
     match name {
