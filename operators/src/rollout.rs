@@ -201,9 +201,10 @@ impl Operator for Rollout {
     ];
 
     fn declare(params: &RolloutParams) -> Declaration {
-        let rechecked = params.clone();
+        let (rechecked, search) = (params.clone(), params.search.clone());
         let declaration = Declaration::external(tools::with_ports(&params.tools, ports(params)))
             .issues(issues(params))
+            .checks_variants("search", move |kinds| search.check_kinds("search.", kinds))
             // For the model, or for the encoders of the indexes.
             .uses_gpus(true)
             .rows(RowShape { columns: columns(&params.policy), samples: params.samples })

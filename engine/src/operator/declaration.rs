@@ -16,6 +16,7 @@ use super::rows::Inputs;
 use super::sources::Source;
 
 type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
+type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;
 type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
@@ -46,7 +47,10 @@ pub struct Declaration {
     pub retries: bool,
     /// An influence on the output that is in no key.
     pub unseen: Option<String>,
+    /// Which variant of its kind the output folder is (the kind of an index).
+    pub variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
+    check_variants: Option<(&'static str, VariantCheck)>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
     recheck: Option<OpenRecheck>,
@@ -93,6 +97,23 @@ impl Declaration {
     #[must_use]
     pub fn checks_inputs(self, check: impl Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         Self { check_inputs: Some(Box::new(check)), ..self }
+    }
+
+    /// Names the variant of the output folder, for the checks of the nodes that read it.
+    #[must_use]
+    pub fn variant(self, variant: &'static str) -> Self {
+        Self { variant: Some(variant), ..self }
+    }
+
+    /// Adds a check of the params against the variants of the folders bound to `port`, in their order (`None`: unknown
+    /// until the folder is there). Reported like [`Declaration::issues`].
+    #[must_use]
+    pub fn checks_variants(
+        self,
+        port: &'static str,
+        check: impl Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync + 'static,
+    ) -> Self {
+        Self { check_variants: Some((port, Box::new(check))), ..self }
     }
 
     /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
@@ -209,6 +230,11 @@ impl Declaration {
     /// Returns the problems of the params, given the names of the bound inputs.
     pub fn input_issues(&self, inputs: &[&str]) -> Vec<ParamIssue> {
         self.check_inputs.as_ref().map(|check| check(inputs)).unwrap_or_default()
+    }
+
+    /// Returns the problems of the params, given the variants of what is bound to each port.
+    pub fn variant_issues<'v>(&self, variants: impl Fn(&str) -> Vec<Option<&'v str>>) -> Vec<ParamIssue> {
+        self.check_variants.as_ref().map(|(port, check)| check(&variants(port))).unwrap_or_default()
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.
