@@ -96,7 +96,7 @@ pub use listing::FileStat;
 pub(crate) use money::Budget;
 pub use money::{BudgetLimits, Prices, Usage};
 pub use observe::Observed;
-pub use params::{ParamIssue, Params, Secret};
+pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub(crate) use rate_limiter::RateLimiter;
 pub use rate_limiter::{EndpointUse, Limits};

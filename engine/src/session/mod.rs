@@ -8,15 +8,16 @@
 //! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
 //! store.
 //!
-//! `pipeline` reads and binds a file. `options` applies the options of a run to a plan. `preflight` reports what a run
-//! lacks before anything is paid for. `run` runs. `ask` answers `plan`, `why` and `status`. `find` interprets a word of
-//! the command line; `show`, `history`, `trace` and `audit` answer questions about results. `keep` pins, collects,
-//! exports and imports.
+//! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
+//! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `ask`
+//! answers `plan`, `why` and `status`. `find` interprets a word of the command line; `show`, `history`, `trace` and
+//! `audit` answer questions about results. `keep` pins, collects, exports and imports.
 
 mod failure;
 mod place;
 mod open;
 mod pipeline;
+mod settings;
 mod options;
 mod preflight;
 mod run;
@@ -39,5 +40,6 @@ pub use pipeline::Pipeline;
 pub use place::StorePlace;
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
+pub use settings::Settings;
 pub use show::Shown;
 pub use trace::{Direction, Trace};

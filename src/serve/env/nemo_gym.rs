@@ -27,14 +27,13 @@ const COOKIE: &str = "searchmill_episode";
 pub(super) async fn tasks(view: View) -> Result<Response, Problem> {
     let world = view.world()?;
     let protocol = &world.environment.rules.protocol;
-    let definitions: Vec<Value> = serde_json::from_str(protocol.tools()).unwrap_or_default();
     let tool = |definition: &Value| {
         let mut tool = definition["function"].clone();
         tool["type"] = "function".into();
         tool["strict"] = false.into();
         tool
     };
-    let tools: Value = definitions.iter().map(tool).collect();
+    let tools: Value = world.environment.tools().iter().map(tool).collect();
     let row = |question: &Question| {
         let input = protocol.opening(&question.question).into_iter();
         let input: Value = input.map(|message| json!({"role": message.role, "content": message.content})).collect();
