@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, Schema};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::OperatorError;
 
 /// The column of rollouts that counts the calls that services failed to answer.
@@ -19,4 +20,16 @@ pub(crate) fn with_columns(batch: &RecordBatch, new: Vec<(Field, ArrayRef)>) -> 
     let new = new.into_iter().map(|(field, array)| (Arc::new(field), array));
     let (fields, arrays): (Vec<_>, Vec<_>) = kept.into_iter().chain(new).unzip();
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+}
+
+/// Returns the column `id` if it is text.
+pub(crate) fn id_column(batch: &RecordBatch) -> Option<StringArray> {
+    let ids = batch.column_by_name("id")?;
+    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
+}
+
+/// Returns the id at `row`, if there is one.
+pub(crate) fn id_at(ids: Option<&StringArray>, row: usize) -> Option<String> {
+    ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned())
 }

@@ -2,7 +2,7 @@
 //! share.
 //!
 //! `conversion` renders training examples, `report` draws pages and plots, `relation` holds what relational operators
-//! share. Algorithms are in the crates below this one.
+//! share, `near` compares texts. Algorithms are in the crates below this one.
 
 // Operators in pipeline order.
 pub mod generate_world;
@@ -39,6 +39,7 @@ pub mod exec;
 // Shared modules.
 mod columns;
 mod conversion;
+mod forest;
 mod relation;
 mod report;
 mod statistics;
