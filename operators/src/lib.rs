@@ -40,6 +40,7 @@ pub mod exec;
 mod columns;
 mod conversion;
 mod forest;
+mod near;
 mod relation;
 mod report;
 mod statistics;
