@@ -24,6 +24,7 @@ mod filter;
 mod sql;
 mod join;
 mod dedup;
+mod decontaminate;
 mod sample;
 mod rebalance;
 mod convert_to_swift;
@@ -76,6 +77,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<sql::Sql>(),
         entry::<join::Join>(),
         entry::<dedup::Dedup>(),
+        entry::<decontaminate::Decontaminate>(),
         entry::<sample::Sample>(),
         entry::<rebalance::Rebalance>(),
         entry::<convert_to_swift::ConvertToSwift>(),
