@@ -27,6 +27,7 @@ mod dedup;
 mod decontaminate;
 mod sample;
 mod rebalance;
+mod pair;
 mod convert_to_swift;
 mod convert_to_trl;
 mod convert_to_openai;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<decontaminate::Decontaminate>(),
         entry::<sample::Sample>(),
         entry::<rebalance::Rebalance>(),
+        entry::<pair::Pair>(),
         entry::<convert_to_swift::ConvertToSwift>(),
         entry::<convert_to_trl::ConvertToTrl>(),
         entry::<convert_to_openai::ConvertToOpenai>(),
