@@ -14,7 +14,12 @@ chat_converter! {
     /// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts in which these do not alternate are rejected.
     ConvertToSharegpt, ConvertToSharegptParams, "sharegpt",
     "Converts rollouts to training rows in the ShareGPT layout.",
-    convert?
+    ports, kernel
+}
+
+fn kernel(params: &ConvertToSharegptParams, _inputs: &Inputs) -> Result<Kernel, OperatorError> {
+    let thinking = params.thinking;
+    Ok(converter("sharegpt", move |conversation| Ok((convert(conversation, thinking)?, None))))
 }
 
 /// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.

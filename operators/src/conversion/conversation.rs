@@ -16,6 +16,7 @@ pub(crate) struct Conversation {
 }
 
 /// One message.
+#[derive(PartialEq)]
 pub(crate) enum Message {
     System(String),
     User(String),
@@ -24,6 +25,7 @@ pub(crate) enum Message {
 }
 
 /// Output of the model in one turn.
+#[derive(PartialEq)]
 pub(crate) struct Spoken {
     pub(crate) content: String,
     pub(crate) reasoning: Option<String>,
@@ -31,6 +33,7 @@ pub(crate) struct Spoken {
 }
 
 /// A tool call with its arguments parsed.
+#[derive(PartialEq)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -39,6 +42,7 @@ pub(crate) struct Call {
 }
 
 /// Result of a tool call.
+#[derive(PartialEq)]
 pub(crate) struct Told {
     pub(crate) content: String,
     pub(crate) call_id: Option<String>,
