@@ -210,12 +210,12 @@ mod tests {
     /// Values of datasketch 2.0.0 on NumPy 2.4.6; `benches/near.py --golden` prints them.
     #[test]
     fn signatures_are_those_of_datasketch() {
-        let first = [218225662, 104230875, 135017423, 463606098, 20830, 287021171, 1704384, 78411368];
-        check(BROWN, 1, &first, 458192080, 38506034041);
-        let first = [218225662, 104230875, 135017423, 10114281, 20830, 279311347, 424918528, 78411368];
-        check(RED, 1, &first, 313250659, 43101761022);
-        check(BROWN, u32::MAX, &[413954074, 600824702, 667099502, 363000246], 136663595, 47930609224);
-        check("東 京 é", 7, &[3396812027, 3793824860, 80103091, 2288242191], 4059900306, 291555331453);
+        let first = [218_225_662, 104_230_875, 135_017_423, 463_606_098, 20_830, 287_021_171, 1_704_384, 78_411_368];
+        check(BROWN, 1, &first, 458_192_080, 38_506_034_041);
+        let first = [218_225_662, 104_230_875, 135_017_423, 10_114_281, 20_830, 279_311_347, 424_918_528, 78_411_368];
+        check(RED, 1, &first, 313_250_659, 43_101_761_022);
+        check(BROWN, u32::MAX, &[413_954_074, 600_824_702, 667_099_502, 363_000_246], 136_663_595, 47_930_609_224);
+        check("東 京 é", 7, &[3_396_812_027, 3_793_824_860, 80_103_091, 2_288_242_191], 4_059_900_306, 291_555_331_453);
     }
 
     /// Compares a signature of 3-grams with its first values, its last one, and the sum of all 128.
@@ -230,8 +230,8 @@ mod tests {
     fn the_twister_is_numpys() {
         let mut random = Twister::new(1);
         let drawn: Vec<u32> = (0..1_600).map(|_| random.next_u32()).collect();
-        assert_eq!((drawn[0], drawn[1], drawn[1_599]), (1791095845, 4282876139, 1412104154));
-        assert_eq!(drawn.iter().map(|value| u64::from(*value)).sum::<u64>(), 3399766835534);
+        assert_eq!((drawn[0], drawn[1], drawn[1_599]), (1_791_095_845, 4_282_876_139, 1_412_104_154));
+        assert_eq!(drawn.iter().map(|value| u64::from(*value)).sum::<u64>(), 3_399_766_835_534);
     }
 
     /// Bands and rows of datasketch 2.0.0 (`MinHashLSH`, by threshold and number of permutations);

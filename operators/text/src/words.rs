@@ -19,16 +19,12 @@ impl Words {
     pub fn normalized(text: &str) -> Self {
         let mut words = Self { joined: String::with_capacity(text.len() + 1), bounds: Vec::new() };
         let lower = text.to_lowercase();
-        let runs = match WORD.as_ref() {
-            Some(word) => word.find_iter(&lower).map(|found| found.as_str()),
-            None => return words,
-        };
-        for run in runs {
-            if run.is_ascii() {
-                words.push(run);
-                continue;
-            }
-            let mut start = 0;
+        if lower.is_ascii() {
+            lower.split(|c: char| !c.is_ascii_alphanumeric()).for_each(|word| words.push(word));
+            return words;
+        }
+        for found in WORD.iter().flat_map(|word| word.find_iter(&lower)) {
+            let (run, mut start) = (found.as_str(), 0);
             for (at, c) in run.char_indices().filter(|(_, c)| is_cjk(*c)) {
                 words.push(&run[start..at]);
                 start = at + c.len_utf8();
@@ -78,6 +74,8 @@ static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[\p{L}\p{M}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn grams(text: &str, n: usize) -> Vec<String> {
@@ -109,5 +107,13 @@ mod tests {
         }
         assert_eq!(Words::normalized("two words").windows(5).count(), 0);
         assert_eq!(Words::normalized("two words").windows(2).count(), 1);
+    }
+    proptest! {
+        #[test]
+        fn ascii_is_split_like_other_texts(text in "[ -~\t\n]{0,60}") {
+            let other = Words::normalized(&format!("{text} é"));
+            let words: Vec<&str> = other.windows(1).collect();
+            prop_assert_eq!(Words::normalized(&text).windows(1).collect::<Vec<_>>(), &words[..words.len() - 1]);
+        }
     }
 }
