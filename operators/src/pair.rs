@@ -71,7 +71,7 @@ impl Operator for Pair {
         },
         Example {
             title: "Per question and model",
-            yaml: "pairs: {op: pair, from: rewarded, with: {order_by: [reward desc], by: [question_id, model]}}",
+            yaml: "pairs: {op: pair, from: rewarded, with: {order_by: [reward desc, completion_tokens asc], by: [question_id, model]}}",
         },
     ];
 
