@@ -393,8 +393,11 @@ nodes:
   counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}
   joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: anti}}
   unique:    {op: dedup, from: rollouts, with: {by: [question_id]}}
+  similar:   {op: dedup, from: chunks, with: {near: {minhash: {ngram: 3, threshold: 0.5}}}}
+  clean:     {op: decontaminate, from: {rows: parts.train, against: parts.test}, with: {columns: [question], minhash: {ngram: 2}}}
   few:       {op: sample, from: rollouts, with: {n: 10}, seed: 3}
   balanced:  {op: rebalance, from: rollouts, with: {by: [question_type], rows: 30}, seed: 2}
+  paired:    {op: pair, from: rollouts, with: {order_by: [sample_index asc]}}
   swift:     {op: convert-to-swift, from: few}
   trl:       {op: convert-to-trl, from: few}
   openai:    {op: convert-to-openai, from: few}
