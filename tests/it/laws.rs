@@ -20,7 +20,8 @@ use crate::mill::Mill;
 use crate::models;
 
 /// Params that never enter a key. Each entry promises that the param changes no bytes.
-const NOT_IN_KEYS: [&str; 61] = [
+const NOT_IN_KEYS: [&str; 62] = [
+    "exec repeatable",
     "exec timeout_seconds",
     "judge policy.endpoint.api_key",
     "judge policy.endpoint.base_url",

@@ -42,8 +42,11 @@ pub struct Declaration {
     pub runs_programs: bool,
     /// Whether the operator, or a program it runs, computes on the node's GPUs.
     pub uses_gpus: bool,
-    /// Whether the operator retries external calls according to the node's `retry`.
+    /// Whether the operator retries according to the node's `retry`.
     pub retries: bool,
+    /// Why the node's `retry` has no effect with these params, and the remedy, if the operator knows more than the
+    /// engine.
+    pub no_retry: Option<(&'static str, &'static str)>,
     /// An influence on the output that is in no key.
     pub unseen: Option<String>,
     check_inputs: Option<InputCheck>,
@@ -154,6 +157,12 @@ impl Declaration {
     pub fn retries(mut self, retries: bool) -> Self {
         self.retries |= retries;
         self
+    }
+
+    /// Declares that the operator retries if `on`; otherwise `retry` is rejected with this reason and this remedy.
+    #[must_use]
+    pub fn retries_if(self, on: bool, why_not: &'static str, remedy: &'static str) -> Self {
+        Self { no_retry: Some((why_not, remedy)), ..self.retries(on) }
     }
 
     /// Sets an influence on the output that is in no key, reported by `validate`: what a program reads beyond its
