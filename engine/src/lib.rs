@@ -71,8 +71,8 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, Session, Shown, StorePlace, Trace,
-    UnsetSecrets, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, Located, PastRun, Pipeline, PreparedRun, Receiver, Session, Shown,
+    StorePlace, Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};

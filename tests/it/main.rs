@@ -34,6 +34,7 @@ mod newcomer;
 mod openlineage;
 mod outputs;
 mod outside;
+mod reading;
 mod rows;
 mod s3_server;
 mod schedule;

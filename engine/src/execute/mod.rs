@@ -103,6 +103,7 @@ pub use driver::run;
 pub use guard::{Guard, end_group};
 pub use identity::{Known, node_key};
 pub use options::{Chosen, RunOptions, Settings};
+pub(crate) use query::run_query;
 pub use replay::{ReplayOptions, replay};
 pub use request::{Request, Retry};
 pub use resources::Machine;

@@ -46,7 +46,7 @@ const QUERY_MEMORY: usize = 512 << 20;
 const SMALL_BYTES: u64 = 256 << 10;
 
 /// Runs the query and returns the column lineage of its outputs.
-pub(super) async fn run_query(
+pub(crate) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,
     outputs: &mut Outputs<'_>,

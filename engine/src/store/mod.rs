@@ -95,6 +95,7 @@ mod seal;
 mod segment;
 mod table;
 mod unique;
+mod view;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
