@@ -33,7 +33,7 @@ nodes:
   corpus: {op: read, with: {path: corpus.jsonl, as: document}}
   chunks: {op: chunk, from: corpus, with: {size: 100, count: words}}
   bm25:   {op: index, from: chunks, with: {kind: bm25}}
-  dense:  {op: index, from: chunks, with: {kind: {dense: {encoder: hashing, factory: Flat}}}}
+  dense:  {op: index, from: chunks, with: {kind: {dense: {encoder: {hashing: {dimensions: 256}}, factory: Flat}}}}
 """
 
 

@@ -81,8 +81,13 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Serve a model or search indexes over HTTP.
     Serve(ServeArgs),
-    /// Show an artifact or a node's output: a table, JSON lines, a conversation.
+    /// Show an artifact or a node's output: a table, JSON lines, a conversation; or write its rows to a file.
     Show(ShowArgs),
+    /// Print the folder of an artifact or a node's output, for other programs.
+    ///
+    /// The folder of a table contains its Parquet files and nothing else: pandas, Polars, DuckDB and datasets open it.
+    /// The files are read-only. `gc` removes the folder with the artifact, unless it is pinned.
+    Path(PathArgs),
     /// List operators, or print the reference page of one.
     Ops(OpsArgs),
     /// List the kinds of rows that flow between nodes, or the columns of one.
@@ -307,12 +312,24 @@ pub(crate) struct ShowArgs {
     /// Show the output of this run (default: the last run).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Number of rows (0 = all).
-    #[arg(short = 'n', long, default_value_t = 10)]
-    pub(crate) rows: usize,
-    /// Output format of rows (default for trajectories: conversation).
+    /// Number of rows (0 = all; default: 10, with --output: all).
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    pub(crate) rows: Option<usize>,
+    /// Output format of rows (default for trajectories: conversation; with --output: by file name).
     #[arg(long, value_enum)]
     pub(crate) format: Option<ShowFormat>,
+    /// Show only rows for which this SQL predicate is true, as in `filter`: `f1 < 0.5 AND turns > 2`.
+    #[arg(long = "where", value_name = "SQL")]
+    pub(crate) condition: Option<String>,
+    /// Cut neither cells and lines of tables nor tool responses of conversations.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Leave out the system messages of trajectories.
+    #[arg(long)]
+    pub(crate) no_system: bool,
+    /// Write the rows to this file, as `write` does, and print nothing. The file is replaced as a whole.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "full")]
+    pub(crate) output: Option<PathBuf>,
     /// Show only the row with this id.
     #[arg(long, value_name = "ID")]
     pub(crate) row: Option<String>,
@@ -325,10 +342,30 @@ pub(crate) struct ShowArgs {
 pub(crate) enum ShowFormat {
     /// Columns side by side.
     Table,
-    /// One JSON object per line, with full values.
+    /// One JSON object per line, with full values. Only rows are printed on stdout.
     Jsonl,
     /// A trajectory as a conversation.
     Conversation,
+    /// A JSON array of objects (with --output).
+    Json,
+    /// Comma-separated values with a header line (with --output).
+    Csv,
+    /// Tab-separated values with a header line (with --output).
+    Tsv,
+    /// Apache Parquet (with --output).
+    Parquet,
+}
+
+#[derive(Arguments)]
+pub(crate) struct PathArgs {
+    /// `NODE`, `NODE.PORT`, a pin, or the beginning of an artifact's id.
+    pub(crate) what: String,
+    /// Use the output of this run (default: the last run).
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Print the path of the only file instead of its folder; fails if there are several.
+    #[arg(long)]
+    pub(crate) file: bool,
 }
 
 #[derive(Arguments)]

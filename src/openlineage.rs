@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use searchmill_engine::lineage::openlineage::{Emitter, Ending};
-use searchmill_engine::operator::has_user_info;
+use searchmill_engine::operator::{has_user_info, root_cause};
 use searchmill_engine::{Event, Failure, PreparedRun, Reporter, RunSummary, unix_time};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -262,15 +262,6 @@ async fn send(
         tokio::time::sleep(wait).await;
         wait *= 4;
     }
-}
-
-/// Returns the innermost cause; the outer ones repeat the address.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -71,8 +71,8 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, Session, Shown, StorePlace, Trace,
-    UnsetSecrets, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, Located, PastRun, Pipeline, PreparedRun, Receiver, Session, Settings,
+    Shown, StorePlace, Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
@@ -84,7 +84,7 @@ pub use store::KeepPolicy;
 pub use diagnostic::{Diagnostic, SourceMap};
 pub use execute::{Basis, Device, Machine, NodeStatus, Survey, Work, devices, unix_time};
 // For code that runs programs.
-pub use execute::{Guard, end_group};
+pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{Input, Node, Plan};
 pub use report::{Event, Lines, Reporter, RunSummary};

@@ -162,7 +162,7 @@ impl Operator for Chunk {
             RecordKind::Chunk,
             "Chunks, document by document, in text order.",
         );
-        params.count.declared(Declaration::pure(ports).issues(issues(params)))
+        params.count.declared(Declaration::pure(ports).issues(issues(params)).gives_plain_columns())
     }
 
     fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

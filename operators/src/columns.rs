@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, Schema};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::{RecordKind, SchemaError, conform};
 
 /// The column of rollouts that counts the calls that services failed to answer.
 pub(crate) const TOOL_ERRORS: &str = "tool_errors";
@@ -19,4 +21,49 @@ pub(crate) fn with_columns(batch: &RecordBatch, new: Vec<(Field, ArrayRef)>) -> 
     let new = new.into_iter().map(|(field, array)| (Arc::new(field), array));
     let (fields, arrays): (Vec<_>, Vec<_>) = kept.into_iter().chain(new).unzip();
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+}
+
+/// Returns the columns of [`with_columns`].
+pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
+    let is_new = |name: &str| new.iter().any(|field| field.name() == name);
+    let kept = schema.fields().iter().filter(|field| !is_new(field.name())).cloned();
+    Arc::new(Schema::new(kept.chain(new.iter().cloned().map(Arc::new)).collect::<Vec<_>>()))
+}
+
+/// Casts the kind's columns to its types and puts them first; other columns follow unchanged.
+///
+/// # Errors
+/// Fails as [`conform`] does.
+pub(crate) fn conformed(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
+    let own = conform(kind, batch)?;
+    if kind == RecordKind::Table {
+        return Ok(own);
+    }
+    let schema = batch.schema();
+    let others =
+        schema.fields().iter().zip(batch.columns()).filter(|(field, _)| own.column_by_name(field.name()).is_none());
+    let (others, columns): (Vec<_>, Vec<_>) =
+        others.map(|(field, column)| (Arc::clone(field), Arc::clone(column))).unzip();
+    let fields: Vec<_> = own.schema().fields().iter().cloned().chain(others).collect();
+    let columns = own.columns().iter().cloned().chain(columns).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| SchemaError(error.to_string()))
+}
+
+/// Returns the rows with the columns of `new`, which has as many rows, at the end.
+pub(crate) fn with_all(batch: &RecordBatch, new: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let fields = new.schema();
+    let fields = fields.fields().iter().map(|field| field.as_ref().clone());
+    with_columns(batch, fields.zip(new.columns().iter().cloned()).collect())
+}
+
+/// Returns the column `id` if it is text.
+pub(crate) fn id_column(batch: &RecordBatch) -> Option<StringArray> {
+    let ids = batch.column_by_name("id")?;
+    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
+}
+
+/// Returns the id at `row`, if there is one.
+pub(crate) fn id_at(ids: Option<&StringArray>, row: usize) -> Option<String> {
+    ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned())
 }

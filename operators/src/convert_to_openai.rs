@@ -4,24 +4,57 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken, Told};
-use crate::conversion::kernel::{chat_converter, converter, ports};
+use crate::conversion::kernel::{chat_converter, converter};
+use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
+use crate::unfit::Unfit;
 
 chat_converter! {
     /// Converts each rollout to a row `{"messages": […], "tools": […]}` for OpenAI fine-tuning and most trainers: tool
     /// calls have ids, and arguments as JSON text. Reasoning, if kept, is in `<think>` tags before the text.
+    ///
+    /// Pairs become rows `{"input": {"messages": […], "tools": […]}, "preferred_output": […], "non_preferred_output":
+    /// […]}` (OpenAI's guide to direct preference optimization, read in 2026). The input is all messages with which both
+    /// conversations begin. OpenAI trains on outputs of one message; Azure OpenAI also takes outputs of several messages
+    /// of the model and of tools. Pairs with other messages in an output are rejected.
     ConvertToOpenai, ConvertToOpenaiParams, "openai",
     "Converts rollouts to training rows in OpenAI's chat fine-tuning layout.",
-    convert
+    ports, kernel
 }
 
-/// Builds the row `{"messages": […], "tools": […]}`.
+fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
+    let thinking = params.thinking;
+    if are_pairs(inputs, false)? {
+        return Ok(pair_converter("openai", move |preference| pair(preference, thinking)));
+    }
+    Ok(converter("openai", move |conversation| Ok((convert(conversation, thinking), None))))
+}
+
 fn convert(conversation: &Conversation, thinking: bool) -> Json {
-    let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
-    let mut row = vec![("messages", Json::List(messages))];
-    if !conversation.tools.is_empty() {
-        row.push(("tools", Json::List(conversation.tools.clone())));
+    prompt(&conversation.messages, &conversation.tools, thinking)
+}
+
+/// Builds the row of a pair.
+fn pair(preference: &Preference, thinking: bool) -> Result<Vec<Json>, Unfit> {
+    let is_asked = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
+    if preference.answers().into_iter().flatten().any(is_asked) {
+        return Err(Unfit::new("an output may only have messages of the model and of tools"));
+    }
+    let input = prompt(preference.prompt(), &preference.chosen.tools, thinking);
+    let [chosen, rejected] = preference.answers().map(|messages| entries(messages, thinking));
+    Ok(vec![Json::object([("input", input), ("preferred_output", chosen), ("non_preferred_output", rejected)])])
+}
+
+/// Builds `{"messages": […], "tools": […]}`.
+fn prompt(messages: &[Message], tools: &[Json], thinking: bool) -> Json {
+    let mut row = vec![("messages", entries(messages, thinking))];
+    if !tools.is_empty() {
+        row.push(("tools", Json::List(tools.to_vec())));
     }
     Json::object(row)
+}
+
+fn entries(messages: &[Message], thinking: bool) -> Json {
+    Json::List(messages.iter().map(|message| entry(message, thinking)).collect())
 }
 
 fn entry(message: &Message, thinking: bool) -> Json {

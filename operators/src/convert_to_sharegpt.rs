@@ -14,7 +14,13 @@ chat_converter! {
     /// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts in which these do not alternate are rejected.
     ConvertToSharegpt, ConvertToSharegptParams, "sharegpt",
     "Converts rollouts to training rows in the ShareGPT layout.",
-    convert?
+    ports, kernel
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the other converters may fail")]
+fn kernel(params: &ConvertToSharegptParams, _inputs: &Inputs) -> Result<Kernel, OperatorError> {
+    let thinking = params.thinking;
+    Ok(converter("sharegpt", move |conversation| Ok((convert(conversation, thinking)?, None))))
 }
 
 /// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversion::conversation::{Conversation, Message, Spoken};
 use crate::conversion::hermes::{Rendered, Template, render};
-use crate::conversion::kernel::{converter, ports};
+use crate::conversion::kernel::converter;
+use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
 use crate::unfit::Unfit;
 
 /// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
@@ -19,6 +20,10 @@ use crate::unfit::Unfit;
 /// parts: search results are assistant messages with `"loss": false`, which ms-swift leaves out of the loss from
 /// version 4 on (3.8 trains on them). Rollouts are rejected if a call has no name or arguments that are not a JSON
 /// object, if two calls of a message share an id, if a result is for no call, or if the last message is not the model's.
+///
+/// Pairs become rows with `rejected_messages` and `rejected_tools` beside `messages` and `tools`, for DPO and other
+/// methods of `swift rlhf` (ms-swift 3.8 or later), or, with `unpaired`, two rows with `label`, for its KTO. They have no
+/// `text`.
 pub(crate) struct ConvertToSwift;
 
 /// Parameters of `convert-to-swift`.
@@ -31,6 +36,9 @@ pub(crate) struct ConvertToSwiftParams {
     /// Chat template of the model to train; it affects the column `text`, not the row.
     #[serde(default)]
     pub(crate) template: Template,
+    /// For pairs: write a row with a label for each rollout, for KTO (default: a row for each pair).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unpaired: bool,
 }
 
 impl Operator for ConvertToSwift {
@@ -44,20 +52,51 @@ impl Operator for ConvertToSwift {
             title: "With the teacher's reasoning, for a hybrid Qwen3 model",
             yaml: "swift: {op: convert-to-swift, from: balanced, with: {thinking: true, template: qwen3}}",
         },
+        Example {
+            title: "Pairs as single rows with labels, for KTO",
+            yaml: "labelled: {op: convert-to-swift, from: pairs, with: {unpaired: true}}",
+        },
     ];
 
     fn declare(_params: &ConvertToSwiftParams) -> Declaration {
         Declaration::pure(ports())
     }
 
-    fn open(params: &ConvertToSwiftParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let (thinking, template) = (params.thinking, params.template);
-        Ok(converter("swift", Box::new(move |conversation| convert(conversation, thinking, template))))
+    fn open(params: &ConvertToSwiftParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        let ConvertToSwiftParams { thinking, template, unpaired } = *params;
+        if are_pairs(inputs, unpaired)? {
+            return Ok(pair_converter("swift", move |preference| pair(preference, thinking, template, unpaired)));
+        }
+        Ok(converter("swift", move |conversation| convert(conversation, thinking, template)))
     }
 }
 
 /// Builds the row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.
 fn convert(conversation: &Conversation, thinking: bool, template: Template) -> Result<(Json, Option<Rendered>), Unfit> {
+    let messages = messages(conversation, thinking);
+    let rendered = render(&messages, &conversation.tools, template).map_err(Unfit::new)?;
+    Ok((Json::object(row(["tools", "messages"], &conversation.tools, messages)), Some(rendered)))
+}
+
+/// Builds the row of a pair, or a row with a label for each conversation.
+fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<Json>, Unfit> {
+    let tools = &preference.chosen.tools;
+    let [chosen, rejected] = [&preference.chosen, &preference.rejected].map(|whole| messages(whole, thinking));
+    for messages in [&chosen, &rejected] {
+        render(messages, tools, template).map_err(Unfit::new)?;
+    }
+    if unpaired {
+        let labelled = |(messages, label)| {
+            let row = row(["tools", "messages"], tools, messages).into_iter();
+            Json::object(row.chain([("label", Json::Bool(label))]))
+        };
+        return Ok([(chosen, true), (rejected, false)].map(labelled).into());
+    }
+    let rejected = row(["rejected_tools", "rejected_messages"], tools, rejected);
+    Ok(vec![Json::object(row(["tools", "messages"], tools, chosen).into_iter().chain(rejected))])
+}
+
+fn messages(conversation: &Conversation, thinking: bool) -> Vec<Json> {
     let mut messages = Vec::new();
     for message in &conversation.messages {
         match message {
@@ -68,17 +107,13 @@ fn convert(conversation: &Conversation, thinking: bool, template: Template) -> R
             Message::Assistant(spoken) => push_spoken(spoken, thinking, &mut messages),
         }
     }
-    let rendered = render(&messages, &conversation.tools, template).map_err(Unfit::new)?;
-    Ok((row(&conversation.tools, messages), Some(rendered)))
+    messages
 }
 
-/// Builds the row. Omits an empty `tools`: ms-swift would render an empty tool list.
-fn row(tools: &[Json], messages: Vec<Json>) -> Json {
-    let messages = Json::List(messages);
-    if tools.is_empty() {
-        return Json::object([("messages", messages)]);
-    }
-    Json::object([("tools", Json::Text(Json::List(tools.to_vec()).write())), ("messages", messages)])
+/// Builds tools and messages with these names. Omits empty tools: ms-swift would render an empty tool list.
+fn row<'a>(names: [&'a str; 2], tools: &[Json], messages: Vec<Json>) -> Vec<(&'a str, Json)> {
+    let tools = (!tools.is_empty()).then(|| (names[0], Json::Text(Json::List(tools.to_vec()).write())));
+    tools.into_iter().chain([(names[1], Json::List(messages))]).collect()
 }
 
 fn entry(role: &str, content: String) -> Json {

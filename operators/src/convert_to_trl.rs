@@ -4,21 +4,54 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::kernel::{chat_converter, converter, ports};
+use crate::conversion::kernel::{chat_converter, converter};
+use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
 
 chat_converter! {
     /// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
     /// arguments are objects, tools are a list. Reasoning, if kept, is in `reasoning_content`. The model's chat template
     /// renders the text.
+    ///
+    /// Pairs become rows `{"prompt": […], "chosen": […], "rejected": […], "tools": […]}` for DPO and reward models, or,
+    /// with `unpaired`, two rows `{"prompt": […], "completion": […], "label": …, "tools": […]}` for KTO (the conversational
+    /// preference formats in the docs of TRL 0.17 and later). The prompt is all messages with which both conversations
+    /// begin. Search results after it belong to the completions.
     ConvertToTrl, ConvertToTrlParams, "trl",
     "Converts rollouts to training rows in TRL's conversational layout.",
-    convert
+    ports, kernel, unpaired
+}
+
+fn kernel(params: &ConvertToTrlParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
+    let ConvertToTrlParams { thinking, unpaired } = *params;
+    if are_pairs(inputs, unpaired)? {
+        return Ok(pair_converter("trl", move |preference| Ok(pair(preference, thinking, unpaired))));
+    }
+    Ok(converter("trl", move |conversation| Ok((convert(conversation, thinking), None))))
 }
 
 /// Builds the row `{"messages": […], "tools": […]}`.
 fn convert(conversation: &Conversation, thinking: bool) -> Json {
-    let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
-    Json::object([("messages", Json::List(messages)), ("tools", Json::List(conversation.tools.clone()))])
+    let messages = entries(&conversation.messages, thinking);
+    Json::object([("messages", messages), ("tools", Json::List(conversation.tools.clone()))])
+}
+
+/// Builds the row of a pair, or a row with a label for each conversation.
+fn pair(preference: &Preference, thinking: bool, unpaired: bool) -> Vec<Json> {
+    let prompt = ("prompt", entries(preference.prompt(), thinking));
+    let tools = ("tools", Json::List(preference.chosen.tools.clone()));
+    let [chosen, rejected] = preference.answers().map(|messages| entries(messages, thinking));
+    if !unpaired {
+        return vec![Json::object([prompt, ("chosen", chosen), ("rejected", rejected), tools])];
+    }
+    let row = |(completion, label)| {
+        let label = ("label", Json::Bool(label));
+        Json::object([prompt.clone(), ("completion", completion), label, tools.clone()])
+    };
+    [(chosen, true), (rejected, false)].map(row).into()
+}
+
+fn entries(messages: &[Message], thinking: bool) -> Json {
+    Json::List(messages.iter().map(|message| entry(message, thinking)).collect())
 }
 
 fn entry(message: &Message, thinking: bool) -> Json {

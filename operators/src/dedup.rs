@@ -1,4 +1,8 @@
-//! `dedup`: keeps one row per key.
+//! `dedup`: keeps one row per key, or per group of near duplicates.
+
+mod similar;
+#[cfg(test)]
+mod similar_tests;
 
 use datafusion::error::DataFusionError;
 use datafusion::functions::expr_fn::{lower, regexp_replace, trim};
@@ -12,44 +16,42 @@ use searchmill_engine::operator::{
     Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
     QueryKernel, QueryOutput,
 };
+use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
+use crate::near::Near;
 use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered};
+use similar::{DUPLICATES, Similar, Stays};
 
-/// Keeps one row per key, in input order, with all its columns. NULL keys are equal to each other.
+/// Keeps one row per key (`by`), or per group of rows with similar texts (`near`), in input order, with all its columns.
+/// NULL keys are equal to each other. With `near`, rows that are similar to each other, directly or through others, are a
+/// group; a row without text is never dropped.
 pub(crate) struct Dedup;
 
-/// Which row of a key to keep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Stays {
-    /// The first in input order.
-    #[default]
-    First,
-    /// The last in input order.
-    Last,
-}
-
-/// Parameters of `dedup`.
+/// Parameters of `dedup`: either `by` or `near`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct DedupParams {
     /// Key: column names or SQL expressions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) by: Vec<String>,
-    /// Which row of a key to keep.
+    /// Which row of a key or group to keep.
     #[serde(default)]
     pub(crate) keep: Stays,
     /// Compare keys as text, ignoring case, punctuation and repeated spaces: each run of characters other than
     /// letters and digits counts as one space.
     #[serde(default)]
     pub(crate) normalized: bool,
+    /// Find near duplicates. The dropped rows are listed in the output `duplicates`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) near: Option<Near>,
 }
 
 impl Operator for Dedup {
     type Params = DedupParams;
     const NAME: &'static str = "dedup";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Keeps one row per key.";
+    const ABOUT: &'static str = "Keeps one row per key, or per group of near duplicates.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "One row per question text, ignoring case and punctuation",
@@ -59,19 +61,49 @@ impl Operator for Dedup {
             title: "The last rollout of each question",
             yaml: "latest: {op: dedup, from: rollouts, with: {by: [question_id], keep: last}}",
         },
+        Example {
+            title: "Passages without near duplicates",
+            yaml: "unique: {op: dedup, from: passages, with: {near: {minhash: {threshold: 0.8}}}}",
+        },
+        Example {
+            title: "Questions that differ by more than a few words; more bands of fewer rows miss fewer pairs",
+            yaml: "unique: {op: dedup, from: train, with: {near: {columns: [question], minhash: {ngram: 2, threshold: 0.6, banding: {bands: 32, rows: 4}, normalized: true}}, keep: last}}",
+        },
     ];
 
     fn declare(params: &DedupParams) -> Declaration {
-        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row per key");
-        Declaration::pure(ports).issues(issues(params))
+        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats");
+        let ports = match params.near {
+            None => ports.same_out(ROWS, ROWS, "one row per key"),
+            Some(_) => ports.same_out(ROWS, ROWS, "one row per group").rows_out(
+                DUPLICATES,
+                RecordKind::Table,
+                "The dropped rows: `row` (counted from 1), `id`, `kept_row`, `kept_id`, and `similarity`, the Jaccard \
+                 similarity to the kept row. It may be below the threshold if others link the two.",
+            ),
+        };
+        let declaration = Declaration::pure(ports).issues(issues(params));
+        if params.near.is_none() { declaration.query(params.clone()) } else { declaration.gives_plain_columns() }
     }
 
     fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Query(Box::new(params.clone())))
+        Ok(match &params.near {
+            None => Kernel::Query(Box::new(params.clone())),
+            Some(near) => Kernel::Blocking(Box::new(Similar::new(near, params.keep))),
+        })
     }
 }
 
 fn issues(params: &DedupParams) -> Vec<ParamIssue> {
+    if let Some(near) = &params.near {
+        let both = (!params.by.is_empty()).then(|| {
+            ParamIssue::new("near", "the node has two keys: `by` and `near`").with_help("remove one, or use two nodes")
+        });
+        let unused = params.normalized.then(|| {
+            ParamIssue::new("normalized", "belongs to `by`").with_help("write `near: {minhash: {normalized: true}}`")
+        });
+        return both.into_iter().chain(unused).chain(near.issues("near")).collect();
+    }
     if params.by.is_empty() {
         return vec![ParamIssue::new("by", "name at least one column")];
     }

@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 
+use schemars::{JsonSchema, schema_for};
 use searchmill_agent::episode::{Episode, Rules};
+use searchmill_agent::policy::Api;
 use searchmill_agent::protocol::ProtocolParams;
-use searchmill_agent::reward::{System, question_in};
-use searchmill_engine::operator::{Context, Inputs, OperatorError, ParamIssue};
+use searchmill_agent::reward::System;
+use searchmill_engine::operator::{Context, Inputs, OperatorError, ParamIssue, read_params};
 use searchmill_retrieval::SearchSettings;
 use searchmill_schemas::{Question, Trajectory};
 use serde_json::{Map, Value, json};
 
+pub use crate::reward::Rewarded;
 use crate::reward::{Judge, RewardParams};
 use crate::rollout::{self, RolloutParams};
 
@@ -22,6 +25,25 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("record", "the trainer has its own tokens"),
     ("rewritten_history", "the trainer has its own tokens"),
 ];
+
+/// Settings beside the params of `rollout`.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "its schema is all that is used")]
+struct Beside {
+    /// The reward of a finished episode.
+    reward: Option<RewardForm>,
+    /// How the trainer gives the model its prompt.
+    api: Option<Api>,
+}
+
+/// The name of a system, or the params of `reward`.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "its schema is all that is used")]
+enum RewardForm {
+    Name(System),
+    Params(RewardParams),
+}
 
 /// Name of the policy in the episodes.
 pub const PLAYER: &str = "external";
@@ -38,50 +60,65 @@ pub struct Environment {
     system: Option<System>,
 }
 
-/// A reward with its named parts.
-pub type Rewarded = (f64, Vec<(String, f64)>);
-
 impl Environment {
+    /// Returns the JSON Schema of the settings.
+    pub fn schema() -> Value {
+        let mut schema = schema_for!(RolloutParams).to_value();
+        let beside = schema_for!(Beside).to_value();
+        for part in ["properties", "$defs"] {
+            if let (Some(all), Some(more)) = (schema[part].as_object_mut(), beside[part].as_object()) {
+                all.extend(more.clone());
+            }
+        }
+        schema["required"] = json!([]);
+        schema
+    }
+
     /// Opens the environment of these settings: the params of `rollout` without `policy` and `samples`, under `reward`
     /// the params of a `reward` node or the name of a system, and `api: completions` for prompts of plain text.
     ///
     /// # Errors
-    /// Fails if a setting is unknown or wrong, or a tokenizer cannot be read.
-    pub fn open(mut settings: Map<String, Value>, context: &Context) -> Result<Self, OperatorError> {
-        let reward = settings.remove("reward").map(reward).transpose()?;
+    /// Fails with the path of a setting that is unknown or wrong, or whose tokenizer cannot be read.
+    pub fn open(mut settings: Map<String, Value>, context: &Context) -> Result<Self, ParamIssue> {
+        let reward = settings.remove("reward").filter(|reward| !reward.is_null()).map(reward).transpose()?;
         if let Some((name, why)) = ELSEWHERE.iter().find(|(name, _)| settings.contains_key(*name)) {
-            return Err(OperatorError::pipeline(format!("`{name}` has no place here: {why}")));
+            return Err(ParamIssue::new(*name, format!("has no place here: {why}")));
         }
-        let api = settings.remove("api").unwrap_or_else(|| json!("chat"));
+        let api = settings.remove("api").filter(|api| !api.is_null()).unwrap_or_else(|| json!("chat"));
         let trainer = json!({"endpoint": {"base_url": "http://localhost", "model": "trainer", "api": api}});
         settings.insert("policy".to_owned(), trainer);
-        let params: RolloutParams = parse(Value::Object(settings))?;
-        refuse("", rollout::issues(&params))?;
+        let params: RolloutParams = read_params(Value::Object(settings)).map_err(of_trainer)?;
+        rollout::issues(&params).into_iter().next().map_or(Ok(()), |issue| Err(of_trainer(issue)))?;
         let own = SearchSettings { top_k: params.search.top_k, ..SearchSettings::default() };
         if params.search != own {
             let message = "`search` takes `top_k` alone here; `pool` and `fusion` are options of the server";
-            return Err(OperatorError::pipeline(message));
+            return Err(ParamIssue::new("search", message));
         }
         if matches!(params.protocol, ProtocolParams::SearchLm(_)) {
             let message = "the protocol `searchlm` asks the model beside the conversation, which no trainer can play";
-            return Err(OperatorError::pipeline(message));
+            return Err(ParamIssue::new("protocol", message));
         }
-        let observations = rollout::observation_limit(&params, &Inputs::new(), context)?;
+        let observations = rollout::observation_limit(&params, &Inputs::new(), context).map_err(at("count"))?;
         let rules = rollout::rules(&params, true, &[], observations);
         let system = reward.as_ref().and_then(|reward| reward.system);
         if let Some(system) = system
             && !system.protocols().contains(&rules.protocol.name())
         {
             let wanted = system.protocols().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
-            return Err(OperatorError::pipeline(format!("this reward reads rollouts of protocol {wanted}")));
+            return Err(ParamIssue::new("reward", format!("this reward reads rollouts of protocol {wanted}")));
         }
         Ok(Self {
             rules,
             top_k: params.search.top_k,
             tool: rollout::tool_name(&params).to_owned(),
-            judge: reward.map(|reward| Judge::open(reward, context)).transpose()?,
+            judge: reward.map(|reward| Judge::open(reward, context)).transpose().map_err(at("reward"))?,
             system,
         })
+    }
+
+    /// Returns the definitions of the tools, as the chat API takes them.
+    pub fn tools(&self) -> Vec<Value> {
+        serde_json::from_str(self.rules.protocol.tools()).unwrap_or_default()
     }
 
     /// Whether a finished episode has a reward.
@@ -104,11 +141,6 @@ impl Environment {
         self.reward(&probe.trajectory(question.clone(), 0, PLAYER, None)).err()
     }
 
-    /// Returns the question of a text that R1-Searcher's trainer sends for its reward.
-    pub fn question_in(query: &str) -> Option<&str> {
-        question_in(query)
-    }
-
     /// Returns the published reward of such a text; `None` unless the reward is one of R1-Searcher's.
     pub fn reward_of_text(&self, query: &str, golden: &[String]) -> Option<f64> {
         self.system?.published_text(query, golden)
@@ -121,24 +153,23 @@ impl Environment {
 }
 
 /// The params of a reward: a map, or the name of a system.
-fn reward(given: Value) -> Result<RewardParams, OperatorError> {
+fn reward(given: Value) -> Result<RewardParams, ParamIssue> {
     let params = if given.is_string() { json!({"system": given}) } else { given };
-    let params: RewardParams = parse(params)?;
-    refuse("reward.", crate::reward::issues(&params))?;
-    Ok(params)
+    let below = |issue: ParamIssue| ParamIssue { path: format!("reward.{}", issue.path), ..issue };
+    let params: RewardParams = read_params(params).map_err(below)?;
+    let issue = crate::reward::issues(&params).into_iter().next();
+    issue.map_or(Ok(params), |issue| Err(below(issue)))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, OperatorError> {
-    serde_json::from_value(value).map_err(|error| OperatorError::pipeline(error.to_string()))
+/// Returns an issue of the trainer's `policy` as one of the settings, which have its params at the top.
+fn of_trainer(issue: ParamIssue) -> ParamIssue {
+    let path = issue.path.strip_prefix("policy.endpoint.").unwrap_or(&issue.path).to_owned();
+    ParamIssue { path, ..issue }
 }
 
-fn refuse(before: &str, issues: Vec<ParamIssue>) -> Result<(), OperatorError> {
-    let Some(issue) = issues.into_iter().next() else { return Ok(()) };
-    let error = OperatorError::pipeline(format!("`{before}{}`: {}", issue.path, issue.message));
-    Err(match issue.help {
-        Some(help) => error.with_help(help),
-        None => error,
-    })
+/// Places an error at a setting.
+fn at(path: &str) -> impl Fn(OperatorError) -> ParamIssue {
+    move |error| ParamIssue { path: path.to_owned(), message: error.message, help: error.help }
 }
 
 #[cfg(test)]
@@ -149,7 +180,8 @@ mod tests {
 
     fn open(settings: Value) -> Result<Environment, String> {
         let Value::Object(settings) = settings else { unreachable!("a map") };
-        Environment::open(settings, &Harness::new().context()).map_err(|error| error.told())
+        let opened = Environment::open(settings, &Harness::new().context());
+        opened.map_err(|issue| format!("`{}`: {}", issue.path, issue.message))
     }
 
     #[test]

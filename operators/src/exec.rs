@@ -1,18 +1,16 @@
 //! `exec`: runs any program as an operator. The program reads an Arrow IPC stream on stdin and writes one to stdout.
 //!
-//! Operators do not start programs. The exceptions are this one and `train` with an external trainer; both start them
-//! in `program.rs`.
+//! Operators do not start programs. The exceptions are this one, `map` with a function, and `train` with an external
+//! trainer; all start them in `program.rs`.
 
 mod conversation;
+mod repetition;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::ChildStdout;
-use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{FieldRef, Schema};
 use arrow::ipc::reader::StreamReader;
 use schemars::JsonSchema;
 use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
@@ -21,9 +19,11 @@ use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, Repeatability, Source,
 };
-use searchmill_schemas::{RecordKind, conform};
+use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::columns::conformed;
 
 /// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
@@ -63,6 +63,12 @@ pub struct Params {
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub timeout_seconds: u64,
+    /// Whether the program may run again after a failure (a non-zero exit code, a signal, a timeout). The node's
+    /// `retry` then applies, by default 3 attempts. Rows of failed attempts are dropped; files that the program
+    /// writes itself remain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub repeatable: bool,
 }
 
 /// The operator `exec`.
@@ -86,6 +92,11 @@ impl Operator for Exec {
             yaml: "made: {op: exec, with: {command: [python3, make.py], files: [my_package], \
                    environment: [HF_HOME], as: question, timeout_seconds: 600}}",
         },
+        Example {
+            title: "A program that may run again after a failure",
+            yaml: "pages: {op: exec, from: corpus, retry: {max_attempts: 5, backoff: 10s}, \
+                   with: {command: [python3, fetch.py], as: document, repeatable: true}}",
+        },
     ];
 
     fn declare(params: &Params) -> Declaration {
@@ -98,6 +109,11 @@ impl Operator for Exec {
             // The program must be deterministic.
             .repeatability(Repeatability::Processor)
             .runs_programs(true)
+            .retries_if(
+                params.repeatable,
+                "runs its program once",
+                "add the param `repeatable: true` if the program may run again after a failure, or remove `retry`",
+            )
             .reads(move |directory| sources(&read, directory))
             .unseen(Some(unseen(&params.words(), &params.environment)))
     }
@@ -149,13 +165,17 @@ impl BlockingKernel for Params {
             Program { command: &self.command, given, allowed: &self.environment, seconds: self.timeout_seconds };
         let input = inputs.rows_optional("input");
         let kind = RecordKind::from(self.output);
+        if self.repeatable {
+            let output = repetition::repeat(&program, input, context)?;
+            return receive(&mut BufReader::new(output), kind, outputs, context);
+        }
         conversation::converse(&program, input, context, |stdout| receive(stdout, kind, outputs, context))
     }
 }
 
 /// Reads the stream to its end and emits the rows.
 fn receive(
-    stdout: &mut BufReader<ChildStdout>,
+    stdout: &mut impl BufRead,
     kind: RecordKind,
     outputs: &mut Outputs,
     context: &Context,
@@ -192,28 +212,17 @@ fn malformed(reason: &str) -> OperatorError {
         .with_help("write with `pyarrow.ipc.new_stream(sys.stdout.buffer, schema)` and print messages to stderr")
 }
 
-/// Casts the kind's columns to its types and puts them first; other columns follow unchanged.
 fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    let own = conform(kind, batch).map_err(|error| {
+    conformed(kind, batch).map_err(|error| {
         OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
             .with_help("fix the program's schema, or set `as:` to the kind that it writes")
-    })?;
-    if kind == RecordKind::Table {
-        return Ok(own);
-    }
-    let (mut fields, mut columns): (Vec<FieldRef>, _) = (own.schema().fields().to_vec(), own.columns().to_vec());
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        if own.column_by_name(field.name()).is_none() {
-            fields.push(Arc::clone(field));
-            columns.push(Arc::clone(column));
-        }
-    }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::Arc;
 
     use arrow::array::{Int64Array, StringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, listened, rows_input};
@@ -317,6 +326,44 @@ mod tests {
     fn a_program_that_takes_too_long_is_stopped_with_all_that_it_started() {
         let failure = shell("sleep 600 & wait", json!({"timeout_seconds": 1}), None).unwrap_err();
         assert!(failure.message.contains("stopped after 1 seconds"), "{failure}");
+    }
+
+    #[test]
+    fn a_repeatable_program_runs_again_and_rows_of_failed_attempts_are_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let given = documents(3);
+        // Writes all rows, then fails twice.
+        let script = format!("cd {}; echo x >> runs; cat; test $(wc -l < runs) -ge 3", folder.path().display());
+        let runs = || std::fs::read_to_string(folder.path().join("runs")).unwrap_or_default().lines().count();
+        let once = shell(&script, json!({"as": "document"}), Some(rows_input(&given))).unwrap_err();
+        assert!(once.message.contains("exit code 1") && !once.message.contains("attempt"), "{once}");
+        assert_eq!(runs(), 1);
+        std::fs::remove_file(folder.path().join("runs")).unwrap();
+        let harness = Harness::new();
+        let params = json!({"command": ["/bin/sh", "-c", script], "as": "document", "repeatable": true});
+        let bound = || inputs([("input", rows_input(&given))]);
+        let outcome = harness.run(&entry::<Exec>(), params.clone(), &bound()).unwrap();
+        assert_eq!((outcome.read::<Document>("rows"), runs()), (given.clone(), 3));
+        let told = harness.logged();
+        assert!(told.iter().any(|line| line.contains("exit code 1") && line.contains("attempt 3 of 3")), "{told:?}");
+        std::fs::remove_file(folder.path().join("runs")).unwrap();
+        let mut harness = Harness::new();
+        harness.retry.max_attempts = 2;
+        let failed = harness.run(&entry::<Exec>(), params, &bound()).unwrap_err();
+        assert!(failed.message.starts_with("after 2 attempts: `/bin/sh` ended with exit code 1"), "{failed}");
+        assert_eq!(runs(), 2);
+    }
+
+    #[test]
+    fn unset_repeatable_is_not_in_the_params() {
+        let params = |more: Value| {
+            let mut params = json!({"command": ["cat"]});
+            params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            (entry::<Exec>().bind)(params).unwrap().params
+        };
+        assert!(params(json!({})).get("repeatable").is_none());
+        assert_eq!(params(json!({"repeatable": false})), params(json!({})));
+        assert_eq!(params(json!({"repeatable": true}))["repeatable"], true);
     }
 
     struct Nowhere;

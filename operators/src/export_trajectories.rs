@@ -21,8 +21,8 @@ use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::reward::Rewarded;
 use crate::unfit::Unfit;
-use rewards::Rewards;
 
 const TRAJECTORIES: &str = "trajectories";
 const FILES: &str = "files";
@@ -74,7 +74,7 @@ fn default_name() -> String {
 impl Operator for ExportTrajectories {
     type Params = ExportTrajectoriesParams;
     const NAME: &'static str = "export-trajectories";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Writes trajectories in the format of ATIF, Inspect, verifiers or NeMo Gym.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -118,7 +118,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
         match self.format {
             Format::Atif => {
                 let mut target = file("trajectories.jsonl")?;
-                each(inputs, context, |row, _| Ok(writeln!(target, "{}", atif::document(row))?))?;
+                self.each(inputs, context, |row, _| Ok(writeln!(target, "{}", atif::document(row))?))?;
                 target.flush()?;
             }
             Format::Inspect => {
@@ -128,7 +128,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
             }
             Format::Verifiers => {
                 let mut target = file("traces.jsonl")?;
-                each(inputs, context, |row, rewards| {
+                self.each(inputs, context, |row, rewards| {
                     Ok(writeln!(target, "{}", verifiers::episode(row, rewards, &self.name))?)
                 })?;
                 target.flush()?;
@@ -147,14 +147,14 @@ impl ExportTrajectoriesParams {
     /// Writes the head of the log, and its samples as they stream.
     fn inspect_log(&self, target: &mut impl Write, inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
         let mut totals = inspect::Totals::default();
-        each(inputs, context, |row, _| {
+        self.each(inputs, context, |row, _| {
             totals.add(row);
             Ok(())
         })?;
         let head = totals.head(&self.name).to_string();
         write!(target, "{},\"samples\":[", head.strip_suffix('}').unwrap_or(&head))?;
         let mut between = "\n";
-        each(inputs, context, |row, _| {
+        self.each(inputs, context, |row, _| {
             let sample: Value = inspect::sample(row);
             write!(target, "{between}{sample}")?;
             between = ",\n";
@@ -178,7 +178,7 @@ impl ExportTrajectoriesParams {
         }
         let mut places = nemo_gym::Places::default();
         let mut rejects = Vec::new();
-        each(inputs, context, |row, rewards| {
+        self.each(inputs, context, |row, rewards| {
             let Some(rewards) = rewards else {
                 rejects.push(Unfit::new("its `reward` is null or not a finite number").reject(row.id.clone()));
                 return Ok(());
@@ -192,20 +192,22 @@ impl ExportTrajectoriesParams {
         targets.iter_mut().try_for_each(Write::flush)?;
         Ok(rejects)
     }
-}
 
-/// Passes every trajectory with its reward to `take`, in order.
-fn each(
-    inputs: &Inputs,
-    context: &Context,
-    mut take: impl FnMut(&Trajectory, Option<&Rewards>) -> Result<(), OperatorError>,
-) -> Result<(), OperatorError> {
-    for batch in inputs.rows(TRAJECTORIES)?.batches() {
-        context.check_cancelled()?;
-        let batch = batch?;
-        let rewards = rewards::of_rows(&batch)?;
-        let rows = from_batch::<Trajectory>(&batch)?;
-        rows.iter().zip(&rewards).try_for_each(|(row, rewards)| take(row, rewards.as_ref()))?;
+    /// Passes every trajectory to `take`, in order, with its reward if the format has rewards.
+    fn each(
+        &self,
+        inputs: &Inputs,
+        context: &Context,
+        mut take: impl FnMut(&Trajectory, Option<&Rewarded>) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let with_rewards = matches!(self.format, Format::Verifiers | Format::NemoGym);
+        for batch in inputs.rows(TRAJECTORIES)?.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let rewards = if with_rewards { rewards::of_rows(&batch)? } else { vec![None; batch.num_rows()] };
+            let rows = from_batch::<Trajectory>(&batch)?;
+            rows.iter().zip(&rewards).try_for_each(|(row, rewards)| take(row, rewards.as_ref()))?;
+        }
+        Ok(())
     }
-    Ok(())
 }

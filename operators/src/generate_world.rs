@@ -138,7 +138,7 @@ impl Operator for GenerateWorld {
             RecordKind::Question,
             "questions with golden answers and the sentences that support them",
         );
-        Declaration::seeded(ports).issues(issues(params))
+        Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

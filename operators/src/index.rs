@@ -64,6 +64,7 @@ impl Operator for Index {
         Declaration::pure(ports)
             .issues(params.kind.check("kind"))
             .repeatability(params.kind.repeatability())
+            .variant(params.kind.name())
             .uses_gpus(params.kind.has_model())
             .reads(move |directory| read.sources(directory))
             .fetches(move |context| fetched.fetch(context))

@@ -89,7 +89,7 @@ impl Operator for Join {
     ];
 
     fn declare(params: &JoinParams) -> Declaration {
-        Declaration::pure(ports(params)).issues(issues(params))
+        Declaration::pure(ports(params)).issues(issues(params)).query(params.clone())
     }
 
     fn open(params: &JoinParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

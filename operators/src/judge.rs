@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -24,7 +24,7 @@ use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::columns::with_columns;
+use crate::columns::{with_columns, with_fields};
 use recheck::JudgeRecheck;
 use verdict::{JudgeRule, PORT, Verdict};
 
@@ -54,7 +54,7 @@ pub(crate) struct JudgeParams {
 impl Operator for Judge {
     type Params = JudgeParams;
     const NAME: &'static str = "judge";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Asks a language model whether the answers of rollouts are right.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -76,6 +76,10 @@ impl Operator for Judge {
             .issues(issues(params))
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1 })
+            .gives(|inputs| {
+                let judged = |schema: &SchemaRef| (PORT.to_owned(), with_fields(schema, &fields()));
+                inputs.get(PORT).map(judged).into_iter().collect()
+            })
             .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
         params.policy.declared(declaration)
     }

@@ -2,7 +2,7 @@
 //! share.
 //!
 //! `conversion` renders training examples, `report` draws pages and plots, `relation` holds what relational operators
-//! share. Algorithms are in the crates below this one.
+//! share, `near` compares texts. Algorithms are in the crates below this one.
 
 // Operators in pipeline order.
 pub mod generate_world;
@@ -18,14 +18,17 @@ mod reflection;
 mod logprob;
 mod reward;
 mod judge;
+mod map;
 mod weight;
 mod filter_by_f1;
 mod filter;
 mod sql;
 mod join;
 mod dedup;
+mod decontaminate;
 mod sample;
 mod rebalance;
+mod pair;
 mod convert_to_swift;
 mod convert_to_trl;
 mod convert_to_openai;
@@ -39,6 +42,8 @@ pub mod exec;
 // Shared modules.
 mod columns;
 mod conversion;
+mod forest;
+mod near;
 mod relation;
 mod report;
 mod statistics;
@@ -68,14 +73,17 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<logprob::Logprob>(),
         entry::<reward::Reward>(),
         entry::<judge::Judge>(),
+        entry::<map::Map>(),
         entry::<weight::Weight>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),
         entry::<join::Join>(),
         entry::<dedup::Dedup>(),
+        entry::<decontaminate::Decontaminate>(),
         entry::<sample::Sample>(),
         entry::<rebalance::Rebalance>(),
+        entry::<pair::Pair>(),
         entry::<convert_to_swift::ConvertToSwift>(),
         entry::<convert_to_trl::ConvertToTrl>(),
         entry::<convert_to_openai::ConvertToOpenai>(),

@@ -127,8 +127,10 @@ impl Operator for Read {
         let sources: Vec<Source> = paths.iter().map(|path| location::source(path)).collect();
         // The content behind a URL may change.
         let remote = sources.iter().any(Source::is_remote);
-        Declaration::pure(ports)
-            .issues(issues(params))
+        let declaration = Declaration::pure(ports).issues(issues(params));
+        // Layouts may add columns.
+        let declaration = if params.layout.is_none() { declaration.gives_plain_columns() } else { declaration };
+        declaration
             .repeatability(if remote { Repeatability::Not } else { Repeatability::Everywhere })
             .reads(move |_| sources.clone())
             .retries(paths.iter().any(|path| location::scheme(path) == Some("hf")))

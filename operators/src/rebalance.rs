@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-use arrow::array::{AsArray, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{cast, take_record_batch};
-use arrow::datatypes::DataType;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
@@ -15,6 +14,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::columns::id_column;
 use crate::relation::{Grouping, ROWS, allot, below, check_key};
 
 /// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
@@ -87,7 +87,7 @@ impl Operator for Rebalance {
     fn declare(params: &RebalanceParams) -> Declaration {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order");
-        Declaration::seeded(ports).issues(issues(params))
+        Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
     }
 
     fn open(params: &RebalanceParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -269,13 +269,6 @@ impl TakenIds {
     }
 }
 
-/// Returns the column `id` if it is text.
-fn id_column(batch: &RecordBatch) -> Option<StringArray> {
-    let ids = batch.column_by_name("id")?;
-    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
-}
-
 fn write_copies(
     rows: &RowsInput,
     copies: &[u32],
@@ -350,7 +343,7 @@ mod tests {
     use searchmill_engine::operator::entry;
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, LargeStringArray};
+    use arrow::array::{ArrayRef, AsArray, LargeStringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
     use searchmill_schemas::{RecordKind, Trajectory};
     use serde_json::{Value, json};

@@ -87,8 +87,11 @@ impl Operator for Retrieve {
                 "Indexes to search; their order breaks ties.",
             )
             .rows_out("hits", RecordKind::Hit, "Hits of each question, best first.");
+        let settings = params.settings();
+        let declaration = Declaration::pure(ports).issues(settings.check(""));
         // The indexes' encoders run on the GPU, for queries.
-        Declaration::pure(ports).issues(params.settings().check("")).uses_gpus(true)
+        let declaration = declaration.checks_variants("search", move |kinds| settings.check_kinds("", kinds));
+        declaration.gives_plain_columns().uses_gpus(true)
     }
 
     fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

@@ -10,7 +10,7 @@ use arrow::array::{
     ArrayRef, Float64Array, Float64Builder, ListBuilder, RecordBatch, StringBuilder, StructBuilder, UInt32Array,
 };
 use arrow::compute::take_record_batch;
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_agent::reward::deepsearch_rl::ShortThink;
@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::chunk::Count;
 use crate::columns::with_columns;
 use crate::unfit::Unfit;
-use rewarded::{Rewarded, require_answers};
+pub use rewarded::Rewarded;
+use rewarded::require_answers;
 use statistics::Statistics;
 use term::{Columns, Term};
 
@@ -87,7 +88,12 @@ impl Operator for Reward {
             RecordKind::Trajectory,
             "The rollouts with their rewards, in the order of the input.",
         );
-        let declaration = params.count.declared(Declaration::pure(ports).issues(issues(params)));
+        let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+            let rewarded = |schema: &SchemaRef| with_rewards(&RecordBatch::new_empty(Arc::clone(schema)), &[]);
+            let rewarded = inputs.get(PORT).and_then(|schema| rewarded(schema).ok());
+            rewarded.map(|rows| (PORT.to_owned(), rows.schema())).into_iter().collect()
+        });
+        let declaration = params.count.declared(declaration);
         // The cosine of `short_think` may differ in the last bit between processors.
         if params.rewards_short_thoughts() { declaration.repeatability(Repeatability::Processor) } else { declaration }
     }
@@ -150,9 +156,8 @@ impl Judge {
     ///
     /// # Errors
     /// Returns why the rollout cannot be judged.
-    pub(crate) fn reward(&self, row: &Trajectory) -> Result<(f64, Vec<(String, f64)>), String> {
-        let rewarded = self.0.reward(row, 0, &Columns::default(), &mut Memo::default());
-        rewarded.map(|rewarded| (rewarded.value, rewarded.parts)).map_err(|unfit| unfit.message)
+    pub(crate) fn reward(&self, row: &Trajectory) -> Result<Rewarded, String> {
+        self.0.reward(row, 0, &Columns::default(), &mut Memo::default()).map_err(|unfit| unfit.message)
     }
 }
 

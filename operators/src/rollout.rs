@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::{Limits, Rules};
 use searchmill_agent::observation_limit::ObservationLimit;
-use searchmill_agent::outside::{ToolParams, is_tool_name, offered, recorded_offers};
+use searchmill_agent::outside::{TOOL_NAME, ToolParams, is_tool_name, offered, recorded_offers};
 use searchmill_agent::policy::{Api, PolicyParams};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings, QUESTION, ToolDefinition, ToolOffer};
 use searchmill_agent::recheck::{RolloutRecheck, RulesOf};
@@ -21,7 +21,7 @@ use searchmill_engine::operator::{
     ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, TreeKind, allow_names, named_or_tagged,
 };
 use searchmill_retrieval::{Search, SearchSettings};
-use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
+use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
 mod label;
@@ -32,6 +32,7 @@ mod tools;
 pub use recorded::Record;
 
 pub use crate::chunk::{Count, TokenizerPath};
+use crate::columns::with_all;
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
@@ -147,7 +148,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -201,13 +202,16 @@ impl Operator for Rollout {
     ];
 
     fn declare(params: &RolloutParams) -> Declaration {
-        let rechecked = params.clone();
+        let (rechecked, search) = (params.clone(), params.search.clone());
         let declaration = Declaration::external(tools::with_ports(&params.tools, ports(params)))
             .issues(issues(params))
+            .checks_variants("search", move |kinds| search.check_kinds("search.", kinds))
             // For the model, or for the encoders of the indexes.
             .uses_gpus(true)
             .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
+        let adds = !params.tools.is_empty() || params.record.is_some() || params.max_observation_tokens.is_some();
+        let declaration = if adds { declaration } else { declaration.gives_plain_columns() };
         let declaration = params.policy.declared(declaration);
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
         tools::declared(&params.tools, tool_name(params), declaration)
@@ -220,9 +224,9 @@ impl Operator for Rollout {
             trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
         let columns = columns(&params.policy);
-        let counts_errors = !params.tools.is_empty();
+        let calls = (!params.tools.is_empty()).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, counts_errors })))
+        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls })))
     }
 }
 
@@ -259,10 +263,8 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
     let named = params.tool.as_ref().and_then(|tool| tool.name.as_deref()).map(|name| ("tool.name", name));
     let names = [("tool_name", params.tool_name.as_str())].into_iter().chain(named);
-    for (path, _) in names.filter(|(_, name)| !is_tool_name(name)) {
-        let message = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
-        issues.push(ParamIssue::new(path, message));
-    }
+    let wrong = names.filter(|(_, name)| !is_tool_name(name));
+    issues.extend(wrong.map(|(path, _)| ParamIssue::new(path, TOOL_NAME)));
     issues.extend(protocol_issues(params));
     issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
@@ -425,8 +427,8 @@ struct RolloutKernel {
     agent: Agent,
     samples: u32,
     columns: Vec<String>,
-    /// Whether rollouts have the column `tool_errors`.
-    counts_errors: bool,
+    /// Calls of tools beside the search tool, if there are any. Rollouts then have the column `tool_errors`.
+    calls: Option<tools::Calls>,
 }
 
 impl AsyncMapKernel for RolloutKernel {
@@ -447,11 +449,16 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn figures(&self, output: &RowOutput) -> Vec<(&'static str, f64)> {
+        // Called once for each row of the output.
+        for (calls, (_, rollout)) in self.calls.iter().zip(&output.batches) {
+            calls.count(rollout);
+        }
         recorded::figures(output)
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
-        recorded::summary(sums)
+        let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
+        warnings.chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
     }
 
     fn run<'a>(
@@ -470,11 +477,15 @@ impl AsyncMapKernel for RolloutKernel {
             let Rolled { trajectory, tokens, cuts, usage, tool_errors } =
                 self.agent.answer(question, sample, context).await?;
             let mut batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
-            if self.counts_errors {
+            if self.calls.is_some() {
                 batch = tools::with_errors(&batch, tool_errors).map_err(|error| unusable(error.message))?;
             }
-            let batch = observations::with_cuts(batch, cuts).and_then(|batch| recorded::with_tokens(batch, tokens));
-            let batch = batch.map_err(|error| unusable(error.message))?;
+            let cuts = cuts.map(|cut_observations| CutObservations::to_batch(&[CutObservations { cut_observations }]));
+            let tokens = tokens.map(|tokens| RecordedTokens::to_batch(&[tokens]));
+            for more in [cuts, tokens].into_iter().flatten() {
+                let more = more.map_err(|error| unusable(error.0))?;
+                batch = with_all(&batch, &more).map_err(|error| unusable(error.message))?;
+            }
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
         .boxed()

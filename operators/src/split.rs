@@ -42,7 +42,7 @@ impl Operator for Split {
     ];
 
     fn declare(params: &SplitParams) -> Declaration {
-        Declaration::seeded(ports(params)).issues(issues(params))
+        Declaration::seeded(ports(params)).issues(issues(params)).gives_plain_columns()
     }
 
     fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

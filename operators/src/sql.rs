@@ -54,6 +54,7 @@ impl Operator for Sql {
         let query = params.query.clone();
         Declaration::pure(ports)
             .issues(check_query("query", &params.query))
+            .query(params.clone())
             .checks_inputs(move |inputs| check_tables("query", &query, inputs).into_iter().collect())
     }
 

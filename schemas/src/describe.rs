@@ -38,7 +38,7 @@ macro_rules! rows {
     };
 }
 
-rows!(Document, Chunk, Question, Hit, Trajectory, Score, Example, Metric, Reject);
+rows!(Document, Chunk, Question, Hit, Trajectory, Score, Pair, Example, Metric, Reject);
 
 impl RecordKind {
     /// Returns the columns that a table of this kind must have (empty for `Table`).

@@ -19,6 +19,8 @@ const DOCUMENT: ParentColumn = of(&["document_id"], RecordKind::Document);
 const CHUNK: ParentColumn = of(&["chunk_id"], RecordKind::Chunk);
 const QUESTION: ParentColumn = of(&["question_id"], RecordKind::Question);
 const TRAJECTORY: ParentColumn = of(&["trajectory_id"], RecordKind::Trajectory);
+const CHOSEN: ParentColumn = of(&["chosen_id"], RecordKind::Trajectory);
+const REJECTED: ParentColumn = of(&["rejected_id"], RecordKind::Trajectory);
 const SHOWN: ParentColumn = of(&["messages", "observations", "chunk_id"], RecordKind::Chunk);
 
 impl RecordKind {
@@ -31,6 +33,7 @@ impl RecordKind {
             Self::Hit => &[QUESTION, CHUNK],
             Self::Trajectory => &[QUESTION, SHOWN],
             Self::Score => &[TRAJECTORY],
+            Self::Pair => &[CHOSEN, REJECTED],
             Self::Example => &[TRAJECTORY, QUESTION],
             Self::Reject => &[ParentColumn { path: &["id"], kind: None }],
             Self::Table => &[TRAJECTORY, QUESTION, CHUNK, DOCUMENT],

@@ -21,6 +21,8 @@ named! {
         Trajectory = "trajectory",
         /// The answer metrics of one trajectory.
         Score = "score",
+        /// Two rollouts of a question, one better than the other.
+        Pair = "pair",
         /// One training example, ready to be written.
         Example = "example",
         /// One aggregated figure with its interval.
@@ -62,7 +64,7 @@ impl RecordKind {
     /// they describe.
     pub fn id_column(self) -> Option<&'static str> {
         match self {
-            Self::Document | Self::Chunk | Self::Question | Self::Trajectory | Self::Example => Some("id"),
+            Self::Document | Self::Chunk | Self::Question | Self::Trajectory | Self::Pair | Self::Example => Some("id"),
             Self::Hit | Self::Score | Self::Metric | Self::Reject | Self::Table => None,
         }
     }

@@ -196,6 +196,13 @@ described! {
     }
 }
 
+impl ToolCall {
+    /// The arguments as JSON. Empty text means no arguments: some servers send it.
+    pub fn written(&self) -> &str {
+        if self.arguments.trim().is_empty() { "{}" } else { &self.arguments }
+    }
+}
+
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// A chunk that a tool showed to the model.

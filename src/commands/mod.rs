@@ -11,6 +11,7 @@ mod import;
 mod kinds;
 mod logs;
 mod ops;
+mod path;
 mod pin;
 mod pipeline;
 mod plan;
@@ -55,6 +56,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Schedule(args) => schedule::schedule(terminal, session, args),
         Command::Serve(args) => serve::serve(terminal, session, &args),
         Command::Show(args) => show::show(terminal, session, &args),
+        Command::Path(args) => path::path(terminal, session, &args),
         Command::Ops(args) => ops::ops(terminal, session, &args),
         Command::Kinds(args) => kinds::kinds(terminal, &args),
         Command::Schema => Ok(schema::schema(terminal, session)),

@@ -6,11 +6,11 @@ mod environment;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::InputArtifact;
-use searchmill_engine::{Failure, Session};
+use searchmill_engine::{Failure, Machine, Session};
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Opening, TextModel};
 
-use self::entrance::{entrance, processors, stopped};
+use self::entrance::{entrance, stopped};
 use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -27,7 +27,7 @@ fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Resul
     let (listener, door) = entrance(&args.entrance)?;
     let folder = folder(session, &args.model)?;
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
-    let threads = args.threads.unwrap_or_else(processors);
+    let threads = args.threads.unwrap_or_else(|| Machine::detect().threads);
     let precision = args.dtype.precision();
     let compute = if args.gpu { Compute::on_gpu(precision)? } else { Compute::on_cpu(precision) };
     let device = if args.gpu || args.dtype != DtypeArg::F32 { format!(" ({})", compute.name()) } else { String::new() };

@@ -11,7 +11,9 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
     let mut code = OK;
     for file in &args.files {
         let checked = session.check(file, &overrides);
-        match checked.and_then(|checked| session.check_destinations(&checked).map(|()| checked.plan)) {
+        match checked.and_then(|checked| {
+            session.check_destinations(&checked).and_then(|()| session.check_columns(&checked)).map(|()| checked.plan)
+        }) {
             Ok(plan) => {
                 terminal.valid(file, plan.nodes.len());
                 for node in &plan.nodes {

@@ -11,8 +11,9 @@ use super::wrap::wrapped;
 /// Maximum number of lines shown of a tool response.
 const TOOL_LINES: usize = 12;
 
-/// `added`: values of columns beyond the kind, such as `reward`; may be empty.
-pub(crate) fn conversation(trajectory: &Trajectory, added: &str, width: usize) -> String {
+/// `added`: values of columns beyond the kind, such as `reward`; may be empty. Long tool responses are cut, unless
+/// `full`.
+pub(crate) fn conversation(trajectory: &Trajectory, added: &str, width: usize, full: bool) -> String {
     let mut text = format!("{STRONG}━━ {}{STRONG:#}", plain(&trajectory.id));
     let model = plain(trajectory.model.as_deref().unwrap_or("-"));
     writeln!(
@@ -22,7 +23,7 @@ pub(crate) fn conversation(trajectory: &Trajectory, added: &str, width: usize) -
     )
     .unwrap_or_default();
     for message in &trajectory.messages {
-        text.push_str(&render(message, width));
+        text.push_str(&render(message, width, full));
     }
     let golden = trajectory.golden_answers.join(" | ");
     let golden = plain(&golden);
@@ -34,7 +35,7 @@ pub(crate) fn conversation(trajectory: &Trajectory, added: &str, width: usize) -
     text
 }
 
-fn render(message: &Message, width: usize) -> String {
+fn render(message: &Message, width: usize, full: bool) -> String {
     let style = match message.role.as_str() {
         "assistant" => GOOD,
         "tool" => WARN,
@@ -50,7 +51,7 @@ fn render(message: &Message, width: usize) -> String {
         writeln!(text, "{DIM}{}{DIM:#}", indent(reasoning, width, usize::MAX)).unwrap_or_default();
     }
     if !message.content.is_empty() {
-        let limit = if message.role == "tool" { TOOL_LINES } else { usize::MAX };
+        let limit = if message.role == "tool" && !full { TOOL_LINES } else { usize::MAX };
         writeln!(text, "{}", indent(&message.content, width, limit)).unwrap_or_default();
     }
     for call in &message.tool_calls {

@@ -24,4 +24,4 @@ pub(crate) use conversation::conversation;
 pub(crate) use drawing::Drawing;
 pub(crate) use reference::{effect, kind_page, reference_page};
 pub(crate) use rejects::reject;
-pub(crate) use table::{added_columns, bytes, duration, json_lines, preview, quoted};
+pub(crate) use table::{TextTable, added_columns, bytes, duration, json_lines, preview, quoted};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Ports, Repeatability};
+use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Repeatability};
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
@@ -28,9 +28,7 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
         repeatability(&bound),
         entry.version
     ));
-    if let Some(operator) = bound.first() {
-        page.ports(&operator.declaration.ports);
-    }
+    page.ports(&bound);
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
     page.heading(2, "Examples");
@@ -134,9 +132,11 @@ impl Page {
         }
     }
 
-    fn ports(&mut self, ports: &Ports) {
+    /// Lists the ports that the operator has with any of these params.
+    fn ports(&mut self, bound: &[BoundOperator]) {
+        let all = || bound.iter().map(|operator| &operator.declaration.ports);
         self.heading(2, "Inputs");
-        if let Some(accept) = &ports.named_inputs {
+        if let Some(accept) = all().find_map(|ports| ports.named_inputs.as_ref()) {
             self.item(
                 0,
                 "NAME",
@@ -144,23 +144,27 @@ impl Page {
                 "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`",
             );
         }
-        for port in &ports.inputs {
+        let mut seen = BTreeSet::new();
+        for port in all().flat_map(|ports| &ports.inputs).filter(|port| seen.insert(&port.name)) {
             let arity = match port.arity {
                 Arity::One => "",
                 Arity::Optional => ", optional",
                 Arity::Many => ", one or more",
                 Arity::AnyNumber => ", any number",
             };
-            self.item(0, &port.name, &format!("{}{arity}", port.accept), &port.about);
+            let always = all().all(|ports| ports.inputs.iter().any(|other| other.name == port.name));
+            self.item(0, &port.name, &format!("{}{arity}{}", port.accept, by_params(always)), &port.about);
         }
         self.text.push('\n');
         self.heading(2, "Outputs");
-        for port in &ports.outputs {
+        let mut seen = BTreeSet::new();
+        for port in all().flat_map(|ports| &ports.outputs).filter(|port| seen.insert(&port.name)) {
             let kind = match &port.output {
                 OutputType::Fixed(kind) => kind.to_string(),
                 OutputType::SameAs(input) => format!("as `{input}`"),
             };
-            self.item(0, &port.name, &kind, &port.about);
+            let always = all().all(|ports| ports.outputs.iter().any(|other| other.name == port.name));
+            self.item(0, &port.name, &(kind + by_params(always)), &port.about);
         }
         self.item(0, "rejects", "reject rows", "rejected rows, with the reason");
         self.text.push('\n');
@@ -174,7 +178,7 @@ impl Page {
         }
     }
 
-    /// Lists the params of an object schema, including those of its alternatives.
+    /// Lists the params of an object schema, including those of its alternatives and of the items of a list.
     fn params(&mut self, root: &Value, schema: &Value, depth: usize) {
         if depth > 5 {
             return;
@@ -212,10 +216,18 @@ impl Page {
                 }
             }
         }
+        if let Some(items) = schema.get("items") {
+            self.params(root, items, depth);
+        }
         if depth == 0 {
             self.text.push('\n');
         }
     }
+}
+
+/// What is said of a port that an operator has only with some params.
+fn by_params(always: bool) -> &'static str {
+    if always { "" } else { ", by its params" }
 }
 
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
@@ -237,7 +249,7 @@ fn kind(root: &Value, schema: &Value) -> String {
             let mut names: Vec<String> =
                 branches.map(|branch| kind(root, branch)).filter(|name| name != "null").collect();
             names.dedup();
-            names.join(" or ")
+            if names.is_empty() { "any value".to_owned() } else { names.join(" or ") }
         }
     }
 }

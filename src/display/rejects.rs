@@ -8,8 +8,10 @@ use super::style::{DIM, ERROR, STRONG};
 /// Maximum number of characters shown of the last response.
 const DETAIL: usize = 400;
 
-/// Formats one rejected row: kind, message, and the known content of the row or the last response.
-pub(crate) fn reject(row: &Reject) -> String {
+/// Formats one rejected row: kind, message, and the known content of the row or the last response, which is cut unless
+/// `full`.
+pub(crate) fn reject(row: &Reject, full: bool) -> String {
+    let limit = if full { usize::MAX } else { DETAIL };
     let attempts = if row.attempts > 1 { format!(" after {} attempts", row.attempts) } else { String::new() };
     let mut text = format!("{STRONG}{}{STRONG:#}  {ERROR}{}{ERROR:#}{attempts}", plain(&row.id), row.kind);
     for line in plain(row.message.trim()).lines() {
@@ -17,8 +19,8 @@ pub(crate) fn reject(row: &Reject) -> String {
     }
     let detail = row.detail.as_deref().unwrap_or_default().trim();
     if !detail.is_empty() && detail != row.message.trim() {
-        let more = if detail.chars().count() > DETAIL { "…" } else { "" };
-        let shown: String = detail.chars().take(DETAIL).collect();
+        let more = if detail.chars().count() > limit { "…" } else { "" };
+        let shown: String = detail.chars().take(limit).collect();
         for line in plain(&shown).lines() {
             text.push_str(&format!("\n    {DIM}{line}{DIM:#}"));
         }
@@ -40,11 +42,12 @@ mod tests {
             attempts: 3,
             detail: Some("x".repeat(1000)),
         };
-        let shown = anstream::adapter::strip_str(&reject(&row)).to_string();
+        let shown = anstream::adapter::strip_str(&reject(&row, false)).to_string();
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!((lines[0], lines[2]), ("q1@0  server_error after 3 attempts", "  second line"));
         assert!(lines[1].ends_with("a long story ") && lines[3].chars().count() == 4 + DETAIL + 1, "{shown}");
+        assert!(reject(&row, true).contains(&"x".repeat(1000)));
         let short = Reject { attempts: 1, detail: None, message: "no".to_owned(), ..row };
-        assert_eq!(anstream::adapter::strip_str(&reject(&short)).to_string(), "q1@0  server_error\n  no");
+        assert_eq!(anstream::adapter::strip_str(&reject(&short, false)).to_string(), "q1@0  server_error\n  no");
     }
 }

@@ -12,30 +12,48 @@ const CELL: usize = 60;
 
 /// Formats a table in columns; cuts the last column to `width`.
 pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
-    let length = |text: &str| text.chars().count();
-    let mut widths: Vec<usize> = header.iter().map(|name| length(name)).collect();
-    for row in rows {
-        for (cell, width) in row.iter().zip(&mut widths) {
-            *width = (*width).max(length(cell));
-        }
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().cloned()).collect();
+    TextTable::new(width).lines(&rows)
+}
+
+/// A table that is formatted block by block. A column is as wide as its widest cell so far.
+pub(crate) struct TextTable {
+    widths: Vec<usize>,
+    width: Option<usize>,
+}
+
+impl TextTable {
+    /// Starts a table whose lines are cut to `width`.
+    pub(crate) fn new(width: Option<usize>) -> Self {
+        Self { widths: Vec::new(), width }
     }
-    let line = |cells: Vec<&str>| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| {
-            let padding = " ".repeat(width.saturating_sub(length(cell)));
-            format!("{cell}{padding}")
-        });
-        let line = padded.collect::<Vec<_>>().join("  ");
-        let line = line.trim_end();
-        match width {
-            Some(width) if length(line) > width => {
-                format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>())
+
+    /// Formats the next rows.
+    pub(crate) fn lines(&mut self, rows: &[Vec<String>]) -> String {
+        let length = |text: &str| text.chars().count();
+        for row in rows {
+            self.widths.resize(self.widths.len().max(row.len()), 0);
+            for (cell, width) in row.iter().zip(&mut self.widths) {
+                *width = (*width).max(length(cell));
             }
-            _ => line.to_owned(),
         }
-    };
-    let mut lines = vec![line(header.to_vec())];
-    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
-    lines.join("\n")
+        let line = |cells: &Vec<String>| {
+            let padded = cells.iter().zip(&self.widths).map(|(cell, width)| {
+                let padding = " ".repeat(width.saturating_sub(length(cell)));
+                format!("{cell}{padding}")
+            });
+            let line = padded.collect::<Vec<_>>().join("  ");
+            let line = line.trim_end();
+            match self.width {
+                Some(width) if length(line) > width => {
+                    format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>())
+                }
+                _ => line.to_owned(),
+            }
+        };
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Formats a number of bytes.
@@ -67,12 +85,10 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// Formats rows as JSON, one object per line.
-pub(crate) fn json_lines(batches: &[RecordBatch]) -> Result<Vec<String>, String> {
+pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
     let mut text = Vec::new();
     let mut writer = LineDelimitedWriter::new(&mut text);
-    for batch in batches {
-        writer.write(batch).map_err(|error| error.to_string())?;
-    }
+    writer.write(batch).map_err(|error| error.to_string())?;
     writer.finish().map_err(|error| error.to_string())?;
     let text = String::from_utf8(text).map_err(|error| error.to_string())?;
     Ok(text.lines().map(str::to_owned).collect())
@@ -86,28 +102,22 @@ pub(crate) fn added_columns(batch: &RecordBatch, kind: RecordKind) -> Result<Vec
     if places.is_empty() {
         return Ok(Vec::new());
     }
-    json_lines(&[batch.project(&places).map_err(|error| error.to_string())?])
+    json_lines(&batch.project(&places).map_err(|error| error.to_string())?)
 }
 
-/// Returns header and cells of a preview, with long values cut.
-pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>) {
-    let header = batches
-        .first()
-        .map(|batch| batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>());
-    let options = FormatOptions::default();
-    let mut rows = Vec::new();
-    for batch in batches {
-        let columns: Vec<_> =
-            batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).ok()).collect();
-        for row in 0..batch.num_rows() {
-            let cell = |column: &Option<ArrayFormatter<'_>>| {
-                let text = column.as_ref().and_then(|column| column.value(row).try_to_string().ok());
-                cut(&text.unwrap_or_default(), CELL)
-            };
-            rows.push(columns.iter().map(cell).collect());
-        }
-    }
-    (header.unwrap_or_default(), rows)
+/// Returns the cells of a preview, one line each. Long values are cut, unless `full`.
+pub(crate) fn preview(batch: &RecordBatch, full: bool) -> impl Iterator<Item = Vec<String>> {
+    const OPTIONS: FormatOptions<'static> = FormatOptions::new();
+    let format = |column| ArrayFormatter::try_new(column, &OPTIONS).ok();
+    let columns: Vec<_> = batch.columns().iter().map(|column| format(column.as_ref())).collect();
+    let width = if full { usize::MAX } else { CELL };
+    (0..batch.num_rows()).map(move |row| {
+        let cell = |column: &Option<ArrayFormatter<'_>>| {
+            let text = column.as_ref().and_then(|column| column.value(row).try_to_string().ok());
+            cut(&text.unwrap_or_default(), width)
+        };
+        columns.iter().map(cell).collect()
+    })
 }
 
 /// Returns a text as one line of at most `width` characters.
@@ -132,5 +142,9 @@ mod tests {
         assert_eq!([quoted("out/a-1.jsonl"), quoted("a b"), quoted("")], ["out/a-1.jsonl", "\"a b\"", "\"\""]);
         let table = text_table(&["a", "long"], &[vec!["xyz".into(), "é".into()]], None);
         assert_eq!(table, "a    long\nxyz  é");
+        let mut table = TextTable::new(Some(9));
+        let cells = |cells: [&str; 2]| vec![cells.map(str::to_owned).to_vec()];
+        let blocks = [["a", "b"], ["xyz", "1"], ["x", "12345"]].map(|row| table.lines(&cells(row)));
+        assert_eq!(blocks, ["a  b", "xyz  1", "x    123…"]);
     }
 }

@@ -174,14 +174,21 @@ fn ops_tell_the_effect_as_it_is() {
         line[name.len()..].trim_start().split("  ").next().unwrap_or_default().to_owned()
     };
     assert_eq!(["rollout", "read", "sample"].map(effect), ["external (endpoint)", "pure", "seeded"]);
-    assert!(
-        mill.call(&["ops", "rollout"])
-            .exit(0)
-            .stdout
-            .contains("Effect: external (endpoint). Result: exact everywhere, or exact on one")
-    );
+    let rollout = mill.call(&["ops", "rollout"]).exit(0).stdout;
+    assert!(rollout.contains("Effect: external (endpoint). Result: exact everywhere, or exact on one"), "{rollout}");
+    assert!(!rollout.contains("Params of"), "{rollout}");
+    for line in [
+        "  questions (question rows)  ",
+        "  documents (document or chunk rows, by its params)  ",
+        "  recorded (trajectory rows, optional, by its params)  ",
+        "  tools (list of object)  ",
+        "    open (object, required)  ",
+        "      page_chars (integer, default 8000)  ",
+        "      parameters (any value, required)  ",
+    ] {
+        assert!(rollout.contains(&format!("\n{line}")), "{line}: {rollout}");
+    }
     let lines = mill.call(&["ops", "--json"]).exit(0).events();
-    assert!(!mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Params of"));
     let sample = mill.call(&["ops", "sample"]).exit(0).stdout;
     assert!(sample.contains("\nOne of `n` and `fraction` must be given.\n"), "{sample}");
     assert!(lines.len() > 20 && lines.iter().all(|line| line["effect"].is_string()));

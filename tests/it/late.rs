@@ -109,6 +109,20 @@ fn retrieve_rollout_and_server_find_the_same() {
 }
 
 #[test]
+fn candidates_that_no_index_finds_or_ranks_are_an_error_of_the_pipeline() {
+    let mill = project();
+    let wrong = PIPELINE
+        .replace("STORAGE", "fp16")
+        .replace("search: [bm25, late]}, with: {top_k: 5, candidates: 20}}", "search: bm25}, with: {candidates: 20}}")
+        .replace("search: [bm25, late]}, with: {policy", "search: late}, with: {policy");
+    mill.write("pipeline.yaml", &wrong);
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert_eq!(told.matches("`candidates` needs a `late` index and another one").count(), 2, "{told}");
+    assert!(told.contains("pipeline.yaml:8:") && told.contains("pipeline.yaml:10:"), "{told}");
+    assert!(told.contains("help: write `search: [bm25, late]`"), "{told}");
+}
+
+#[test]
 fn the_content_of_the_checkpoint_and_the_storage_are_in_the_key() {
     let mill = project();
     mill.run(&[]).exit(0);

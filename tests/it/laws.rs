@@ -3,16 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use arrow::datatypes::{FieldRef, Schema};
 use indexmap::IndexMap;
+use searchmill_engine::Session;
 use searchmill_engine::diagnostic::SourceMap;
 use searchmill_engine::execute::{Known, node_key, program_version};
 use searchmill_engine::fingerprint::{SourceDigests, hash_bytes, identity_params, row_params};
 use searchmill_engine::operator::{
-    Accept, Arity, BoundOperator, OperatorEntry, OutputType, PortType, Repeatability, processor,
+    Accept, Arity, BoundOperator, InputArtifact, OperatorEntry, OutputType, PortType, Registry, Repeatability,
+    processor,
 };
 use searchmill_engine::plan::{Input, Node};
 use searchmill_engine::spec::{NodeSpec, Overrides, arguments, read_text};
-use searchmill_engine::store::{ArtifactId, OutputRecord};
+use searchmill_engine::store::{ArtifactId, NodeRun, OutputRecord};
 use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +23,8 @@ use crate::mill::Mill;
 use crate::models;
 
 /// Params that never enter a key. Each entry promises that the param changes no bytes.
-const NOT_IN_KEYS: [&str; 61] = [
+const NOT_IN_KEYS: [&str; 75] = [
+    "exec repeatable",
     "exec timeout_seconds",
     "judge policy.endpoint.api_key",
     "judge policy.endpoint.base_url",
@@ -34,6 +38,19 @@ const NOT_IN_KEYS: [&str; 61] = [
     "judge policy.endpoint.prices.prompt",
     "judge policy.endpoint.stall_seconds",
     "judge policy.endpoint.timeout_seconds",
+    "map policy.endpoint.api_key",
+    "map policy.endpoint.base_url",
+    "map policy.endpoint.limits.concurrency",
+    "map policy.endpoint.limits.requests_per_minute",
+    "map policy.endpoint.limits.tokens_per_minute",
+    "map policy.endpoint.prices",
+    "map policy.endpoint.prices.call",
+    "map policy.endpoint.prices.completion",
+    "map policy.endpoint.prices.currency",
+    "map policy.endpoint.prices.prompt",
+    "map policy.endpoint.stall_seconds",
+    "map policy.endpoint.timeout_seconds",
+    "map timeout_seconds",
     "rollout policy.endpoint.api_key",
     "rollout policy.endpoint.base_url",
     "rollout policy.endpoint.limits.concurrency",
@@ -85,7 +102,14 @@ const NOT_IN_KEYS: [&str; 61] = [
 ];
 
 /// Params that have a single value so far (one method), or whose value must fit their neighbours (a schema).
-const SINGLE_VALUED: [&str; 21] = [
+const SINGLE_VALUED: [&str; 28] = [
+    "map explode",
+    "map output.0.reason",
+    "map output.1.score",
+    "map output.made.0.golden_answers.0",
+    "map output.made.0.question",
+    "map output.score",
+    "map remember",
     "rollout record",
     "rollout tool.parameters.properties.query.type",
     "rollout tool.parameters.type",
@@ -393,8 +417,11 @@ nodes:
   counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}
   joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: anti}}
   unique:    {op: dedup, from: rollouts, with: {by: [question_id]}}
+  similar:   {op: dedup, from: chunks, with: {near: {minhash: {ngram: 3, threshold: 0.5}}}}
+  clean:     {op: decontaminate, from: {rows: parts.train, against: parts.test}, with: {columns: [question], minhash: {ngram: 2}}}
   few:       {op: sample, from: rollouts, with: {n: 10}, seed: 3}
   balanced:  {op: rebalance, from: rollouts, with: {by: [question_type], rows: 30}, seed: 2}
+  paired:    {op: pair, from: rollouts, with: {order_by: [sample_index asc]}}
   swift:     {op: convert-to-swift, from: few}
   trl:       {op: convert-to-trl, from: few}
   openai:    {op: convert-to-openai, from: few}
@@ -416,6 +443,7 @@ nodes:
   reranked:  {op: retrieve, from: {questions: parts.test, search: [words, tokens]}, with: {top_k: 3, candidates: 20, fusion: none}}
   mixed:     {op: retrieve, from: {questions: parts.test, search: [packed, encoded]}, with: {top_k: 3}}
   asked:     {op: sample, from: parts.test, with: {n: 3}, seed: 1}
+  drafts:    {op: map, from: asked, with: {prompt: \"{{ question }}\", policy: {model: {model: models/decoder, max_tokens: 6}}, samples: 2, output: draft, repairs: 0}, on_error: drop}
   spoken:    {op: rollout, from: {questions: asked}, with: {policy: {model: {model: models/decoder, max_tokens: 6}}, max_turns: 2}}
   judged:    {op: judge, from: {trajectories: spoken}, with: {policy: {model: {model: models/decoder, max_tokens: 4}}}}
   given:     {op: read-model, with: {model: models/decoder}}
@@ -519,4 +547,27 @@ fn the_same_key_gives_the_same_bytes_as_ever() {
         kept.lines().filter(|line| line.contains(" on ") && !line.contains(&mine)).map(|line| format!("{line}\n")),
     );
     compare("golden_digests.txt", &lines.into_iter().collect::<String>());
+    columns_are_those_that_were_known(&mill, &nodes);
+}
+
+/// Columns that operators announce before a run must be those of the results: nodes are refused for others.
+fn columns_are_those_that_were_known(mill: &Mill, nodes: &[NodeRun]) {
+    let session = Session::open(mill.path(""), Registry::new(&searchmill_operators::all())).expect("a session");
+    let pipeline = session.check(mill.path("pipeline.yaml"), &Overrides::default()).expect("a plan");
+    let (known, issues) = pipeline.plan.known_columns();
+    assert!(issues.is_empty(), "{issues:?}");
+    let columns = |schema: &Schema| {
+        let column = |field: &FieldRef| format!("{} {} {}", field.name(), field.data_type(), field.is_nullable());
+        schema.fields().iter().map(column).collect::<BTreeSet<_>>()
+    };
+    let (store, mut compared) = (mill.store(), 0);
+    for (node, known) in pipeline.plan.nodes.iter().zip(known) {
+        let ran = nodes.iter().find(|ran| ran.node == node.id()).expect("it ran");
+        for (port, schema) in known {
+            let InputArtifact::Rows(rows) = store.open_input(&ran.outputs[&port].id).expect("rows") else { continue };
+            assert_eq!(columns(&rows.schema), columns(&schema), "{}.{port}", node.id());
+            compared += 1;
+        }
+    }
+    assert!(compared > 15, "only {compared} outputs have known columns");
 }

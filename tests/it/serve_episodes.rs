@@ -153,10 +153,17 @@ fn odd_requests_for_episodes_are_rejected_in_words() {
         assert!(status == 404 && detail.contains("--questions"), "{path}: {status} {detail}");
     }
     assert_eq!(bare.get("/schema").0, 404);
+    mill.write("wrong.yaml", "search:\n  topk: 3\n");
+    mill.write("none.yaml", "max_turns: 0\n");
+    mill.write("twice.yaml", "reward:\n  sum: [{f1: 1}]\n  system: research\n");
     for (args, about) in [
         (vec!["--protocol", "best"], "best"),
         (vec!["--reward", "research"], "rollouts of protocol `research`"),
         (vec!["--episodes", "nowhere.yaml"], "cannot read"),
+        (vec!["--episodes", "wrong.yaml"], "wrong.yaml:2:3"),
+        (vec!["--episodes", "wrong.yaml"], "did you mean `top_k`?"),
+        (vec!["--episodes", "none.yaml"], "none.yaml:1:12"),
+        (vec!["--episodes", "twice.yaml"], "twice.yaml:2:8"),
         (vec!["--questions", "chunks"], "chunks"),
         (vec!["--questions", "questions", "--max-episodes", "0"], "--max-episodes"),
     ] {

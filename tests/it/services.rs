@@ -1,6 +1,5 @@
 //! Tests of `services:`: servers that live while their node runs, and what keys know of them.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::mill::Mill;
@@ -84,7 +83,7 @@ fn a_program_serves_while_its_node_runs() {
     let mill = mill();
     mill.run(&[]).exit(0);
     let shown = mill.call(&["show", "rollouts", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
-    assert!(shown.contains("It is <answer>Oslo</answer>") || shown.contains("Oslo"), "{shown}");
+    assert!(shown.contains("It is <answer>Oslo</answer>"), "{shown}");
     let first = asked(&mill);
     assert_eq!(first.len(), 3);
     assert!(first.iter().all(|pid| !is_alive(pid)), "the server has ended with its node");
@@ -230,5 +229,5 @@ fn a_server_that_ends_or_never_answers_fails_its_node() {
     mill.write("pipeline.yaml", &late);
     let told = failed(&mill, 1);
     assert!(told.contains("was not ready after"), "{told}");
-    assert!(asked(&mill).is_empty() && Path::new(&mill.path("server.py")).exists());
+    assert!(asked(&mill).is_empty());
 }

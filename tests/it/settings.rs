@@ -17,9 +17,10 @@ fn what_is_not_honoured_is_refused() {
     let endpoint = "{op: rollout, from: rows, with: {policy: {endpoint: {base_url: 'http://h/v1', model: m}}}, ";
     let teacher = "{op: rollout, from: rows, with: {policy: evidence}, ";
     for (node, setting, why) in [
-        (exec, "retry: {max_attempts: 3}", "`retry` changes nothing here: `exec` makes no calls"),
+        (exec, "retry: {max_attempts: 3}", "`retry` changes nothing here: `exec` runs its program once"),
         (filter, "retry: {max_attempts: 3}", "`retry` changes nothing here"),
         (teacher, "retry: {max_attempts: 3}", "`retry` changes nothing here"),
+        (exec, "retry: {max_attempts: 3}", "add the param `repeatable: true`"),
         (exec, "on_error: drop", "`on_error` changes nothing here"),
         (filter, "on_error: fail", "`on_error` changes nothing here"),
         (exec, "resources: {concurrency: 4}", "`concurrency` changes nothing here"),
@@ -38,10 +39,12 @@ fn what_is_honoured_is_taken() {
     let teacher = "{op: rollout, from: rows, with: {policy: evidence}, ";
     let endpoint = "{op: rollout, from: rows, with: {policy: {endpoint: {base_url: 'http://h/v1', model: m}}}, ";
     let exec = "{op: exec, from: rows, with: {command: [cat]}, ";
+    let repeatable = "{op: exec, from: rows, with: {command: [cat], repeatable: true}, ";
     let filter = "{op: filter, from: rows, with: {where: 'true'}, ";
     for (node, setting) in [
         (endpoint, "retry: {max_attempts: 3}, on_error: fail, resources: {concurrency: 4, threads: 1}"),
         (teacher, "on_error: drop, resources: {gpus: 1, fallback: cpu, timeout: 3s}"),
+        (repeatable, "retry: {max_attempts: 3, backoff: 1s}"),
         (exec, "on_error: dead_letter, resources: {gpus: 1, memory: 1GiB}"),
         (filter, "resources: {threads: 2, isolate: true, timeout: 3s, gpus: 0}"),
     ] {

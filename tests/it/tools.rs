@@ -143,14 +143,16 @@ fn services_are_called_once_and_what_they_said_is_in_the_record() {
 fn a_failure_is_told_counted_and_never_kept_for_others() {
     let project = Project::new(&node("one", ENDPOINT, WEB, ""), 1, vec![two_calls(), answer("Rome")]);
     project.tools.seen().manner = Manner::Status(503);
-    project.run(&[]).exit(0);
+    let told = project.run(&[]).exit(0);
+    let warning = "warning: 2 of 2 calls of `web_search` failed, the first: it answered 503 Service Unavailable";
+    assert!(told.stdout.contains(warning) && told.stdout.contains("warning: 1 of 1 calls of `read_page` failed"));
     let rollouts = project.rollouts("one");
     let texts = shown(&rollouts[0]);
     assert!(texts[0].starts_with("Error: `web_search` failed: it answered 503 Service Unavailable"), "{}", texts[0]);
     assert!(texts[1].starts_with("Error: `read_page` failed"), "{}", texts[1]);
     assert_eq!(rollouts[0].prediction, "Rome", "the rollout goes on");
     let counted = project.call(&["show", "one", "--format", "jsonl"]);
-    assert!(counted.stdout.contains("tool_errors"), "{}", counted.stdout);
+    assert!(counted.stdout.contains("\"tool_errors\":3"), "{}", counted.stdout);
     // Another node calls again.
     let paid = project.tools.paid().len();
     project.tools.seen().manner = Manner::Fine;
@@ -167,7 +169,8 @@ fn a_refused_key_fails_the_row_and_an_answer_that_is_none_is_an_error() {
     let told = project.run(&[]).exit(3);
     let ended = told.events().into_iter().find(|event| event["event"] == "node_finished" && event["node"] == "one");
     let why = ended.expect("it ended")["rejected_for"].as_str().expect("a reason").to_owned();
-    assert!(why.contains("401"), "{why}");
+    let is_named = |tool: &str| why.contains(&format!("`{tool}` failed: it answered 401 Unauthorized"));
+    assert!(is_named("web_search") || is_named("read_page"), "the tool that answered first: {why}");
     project.tools.seen().manner = Manner::Garbage;
     project.run(&[]).exit(0);
     let rollouts = project.rollouts("one");
@@ -185,7 +188,7 @@ fn a_service_that_is_down_postpones_its_rows() {
     let project = Project::new(&node("one", "evidence", WEB, ""), 24, Vec::new());
     let mut command = project.command(&["run", "pipeline.yaml", "--json"]);
     let told = Told::new(command.env("TOOLS", "http://127.0.0.1:9").output().expect("a run")).exit(5);
-    assert!(told.stdout.contains("cannot be reached"), "{}", told.stdout);
+    assert!(told.stdout.contains("it cannot be reached: Connection refused"), "{}", told.stdout);
     project.run(&[]).exit(0);
     assert_eq!(project.rollouts("one").len(), 24);
 }
@@ -255,11 +258,18 @@ fn a_replay_from_the_record_needs_no_service_and_gives_the_same_bytes() {
     project.run(&["live"]).exit(0);
     let paid = project.tools.paid();
     assert_eq!(paid.len(), 3);
-    let mut command = project.command(&["run", "pipeline.yaml", "--json"]);
-    Told::new(command.env("TOOLS", "http://127.0.0.1:9").output().expect("a run")).exit(0);
+    let offline = |args: &[&str]| {
+        let mut command = project.command(args);
+        Told::new(command.env("TOOLS", "http://127.0.0.1:9").env_remove("KEY").output().expect("a run"))
+    };
+    offline(&["run", "pipeline.yaml", "--json"]).exit(0);
     let ids = project.mill.artifacts();
-    assert_eq!(ids["live.trajectories"], ids["again.trajectories"], "to the byte");
+    assert_eq!(ids["live.trajectories"], ids["again.trajectories"], "to the byte, without the services and their key");
     assert_eq!(project.tools.paid(), paid);
+    // The service itself cannot be called without its key.
+    project.replace("tools:\n", "max_turns: 9\n      tools:\n");
+    let told = offline(&["run", "pipeline.yaml", "live"]).exit(2);
+    assert!(told.stderr.contains("`live` needs the secret `KEY`, which is not set"), "{}", told.stderr);
 }
 
 #[test]
@@ -320,6 +330,12 @@ fn mcp_servers_that_lie_hang_or_forget_lose_nothing() {
         let told = project.run(&[]).exit(5);
         assert!(told.stdout.contains(said), "{manner:?}: {}", told.stdout);
     }
+    project.tools.seen().manner = Manner::Fine;
+    project.replace("service: fixture", &format!("service: fixture, prefix: {}", "p".repeat(60)));
+    let told = project.run(&[]).exit(1);
+    assert!(told.stdout.contains("would have a name of 66 characters; the chat API allows 64"), "{}", told.stdout);
+    assert!(told.stdout.contains("write a shorter `prefix`"), "{}", told.stdout);
+    project.replace(&format!(", prefix: {}", "p".repeat(60)), "");
     assert!(project.model.requests("what is 0").is_empty(), "nothing was paid");
     project.tools.seen().manner = Manner::Forgets;
     project.run(&[]).exit(0);
@@ -375,6 +391,9 @@ fn a_program_that_speaks_mcp_is_started_called_and_gone() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(project.run(&[]).exit(0).ran(), "");
+    project.replace("python3, server.py", "python3, missing.py");
+    let told = project.run(&[]).exit(5);
+    assert!(told.stdout.contains("the MCP server `python3 missing.py fine` cannot be used"), "{}", told.stdout);
 }
 
 #[test]

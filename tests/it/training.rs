@@ -240,6 +240,10 @@ fn an_rl_trainer_runs_as_a_node_and_its_model_is_rolled_out() {
     mill.run(&[]).exit(0);
     assert_eq!(mill.read("rewards.csv"), "steps\n30\n", "a reward of every step");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    let rolled = mill.call(&["show", "after", "--format", "jsonl", "-n", "1"]).exit(0).stdout;
+    let rolled: serde_json::Value = serde_json::from_str(&rolled).expect("a row");
+    let model = rolled["model"].as_str().expect("text");
+    assert!(model.starts_with("artifact:") && !model.contains('+'), "{model}: `blank` is not used");
     // Other rows are another training.
     mill.write("pipeline.yaml", &(before_training + &RL.replace("hotpotqa", "nq")));
     let again = mill.run(&[]).exit(0).ran();

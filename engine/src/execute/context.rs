@@ -19,6 +19,7 @@ pub(super) fn context_parts(run: &Run, node: &Node, progress: &Arc<NodeProgress>
         memory: resources.memory,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
+        processes: resources.concurrency.or(resources.threads),
         retry: node.spec.retry,
         secrets: Arc::clone(&options.secrets),
         progress: Arc::clone(progress) as Arc<dyn ProgressSink>,

@@ -41,13 +41,13 @@ impl Endpoints {
         let found =
             plan.nodes.iter().flat_map(|node| node.operator.declaration.endpoints().map(move |found| (node, found)));
         for (node, found) in found {
-            let address = address(node, found);
-            match uses.get_mut(&address) {
+            let name = name(node, found);
+            match uses.get_mut(&name) {
                 Some(before) => {
                     before.limits = before.limits.stricter(&found.limits);
                     before.stall_after = before.stall_after.min(found.stall_after);
                 }
-                None => drop(uses.insert(address, found.clone())),
+                None => drop(uses.insert(name, found.clone())),
             }
         }
         let redactor = Redactor::of_environment();
@@ -57,9 +57,9 @@ impl Endpoints {
             }
         }
         let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);
-        let limiter = |(address, found): (String, EndpointUse)| {
-            let limiter = RateLimiter::new(&address, &found.limits, found.stall_after);
-            (address, limiter)
+        let limiter = |(name, found): (String, EndpointUse)| {
+            let limiter = RateLimiter::new(&name, &found.limits, found.stall_after);
+            (name, limiter)
         };
         let limiters = uses.into_iter().map(limiter).collect();
         let (budget, rebuy) = (Budget::new(options.asked.budget), options.asked.rebuy);
@@ -69,7 +69,7 @@ impl Endpoints {
     /// Returns the endpoint session of a node.
     pub(super) fn session(&self, node: &Node) -> EndpointSession {
         let declaration = &node.operator.declaration;
-        let limiter = |found: &EndpointUse| self.limiters.get(&address(node, found)).cloned();
+        let limiter = |found: &EndpointUse| self.limiters.get(&name(node, found)).cloned();
         let observed = declaration.observed.iter().map(limiter);
         let observed = observed.map(|limiter| ObservedSession { limiter, ..ObservedSession::default() }).collect();
         let limiter = declaration.endpoint.as_ref().and_then(limiter);
@@ -100,8 +100,7 @@ impl Endpoints {
     /// Returns why a node's endpoint, or a service that it observes, takes no more calls, if one does not.
     pub(super) fn closed(&self, node: &Node) -> Option<String> {
         let session = self.session(node);
-        let observed = session.observed.iter().filter_map(|observed| observed.limiter.as_ref());
-        session.closed().or_else(|| observed.into_iter().find_map(|limiter| limiter.closed(&session.caller)))
+        session.limiters().find_map(|limiter| limiter.closed(&session.caller))
     }
 
     /// Reports silent endpoints until aborted.
@@ -115,7 +114,7 @@ impl Endpoints {
             loop {
                 tokio::time::sleep(every).await;
                 for silence in limiters.iter().filter_map(|limiter| limiter.watch(Instant::now())) {
-                    let endpoint = silence.address;
+                    let endpoint = silence.endpoint;
                     reporter.event(&match silence.silent {
                         Some(silent) => {
                             Event::EndpointSilent { endpoint, seconds: silent.as_secs_f64(), waiting: silence.waiting }
@@ -129,11 +128,7 @@ impl Endpoints {
     }
 }
 
-/// Returns the address of an endpoint. A service belongs to one node, so its address contains the node's id.
-fn address(node: &Node, found: &EndpointUse) -> String {
-    if refers_to_service(&found.address) {
-        format!("{} of `{}`", found.address, node.id())
-    } else {
-        found.address.clone()
-    }
+/// Returns the name of an endpoint. A service belongs to one node, so its name contains the node's id.
+fn name(node: &Node, found: &EndpointUse) -> String {
+    if refers_to_service(&found.name) { format!("{} of `{}`", found.name, node.id()) } else { found.name.clone() }
 }

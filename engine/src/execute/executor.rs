@@ -51,10 +51,10 @@ impl Handle {
 /// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
 /// here.
 pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
-    if job.session.limiter.is_some() || !job.observed.is_empty() {
+    let (node, workers) = (job.node(), &job.run.options.asked.workers);
+    if node.operator.declaration.pays() {
         return Ok(Box::new(Here));
     }
-    let (node, workers) = (job.node(), &job.run.options.asked.workers);
     let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
     Ok(match program {
         Some(program) => Box::new(Process { program: program.to_owned() }),

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+
 use super::job::{KernelRun, RowsRun};
 use super::map::{MapJob, run_map};
 use super::query::run_query;
 use super::rows::{RowsJob, run_rows};
 use super::watch::WatchedRows;
 use crate::fingerprint::{Digest, RowKeys, base_on};
-use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Declaration, Kernel, OperatorError};
+use crate::operator::{
+    AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OperatorError, OutputSink,
+};
 use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services. Blocking.
@@ -30,10 +34,11 @@ fn run_whole(
     run: &KernelRun,
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
+    let mut context = run.context.clone();
     if !run.observed.is_empty() {
-        run.observed.read(&run.context)?;
+        run.observed.read(&context)?;
+        context = run.observed.context(context, run.since()?);
     }
-    let context = run.observed.context(run.context.clone(), run.since()?);
     let kernel = operator.open(&run.inputs, &context)?;
     // Opening may load a model: check that its files are those named by the key.
     if let Some(what) = run.sources.differs(&declared.sources(&run.context.resolve(""))) {
@@ -65,10 +70,22 @@ fn run_whole(
             let memo = remembered(run, &base)?.since(since);
             let rows = run.inputs.rows(main)?;
             let done = run.context.block_on(run_rows(RowsJob { run, kernel, rows, keys, memo, since }, sink))?;
+            write_columns(operator, run, sink)?;
             let asked = run.calls.as_ref().map(|calls| calls.base());
             Ok(RowsRun { memo: Some(base), since, asked, observed: run.observed.bases(), ..done })
         }
     }
+}
+
+/// Writes the columns that the operator adds, also if no row is left: a later node may refer to them.
+fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<(), OperatorError> {
+    let schema = |bound: &[InputArtifact]| match bound {
+        [InputArtifact::Rows(rows)] => Some(Arc::clone(&rows.schema)),
+        _ => None,
+    };
+    let inputs = run.inputs.iter().filter_map(|(port, bound)| Some((port.to_owned(), schema(bound)?))).collect();
+    let (outputs, _) = operator.declaration.tables.apply(&inputs, false);
+    outputs.into_iter().try_for_each(|(port, schema)| sink.write(&port, &RecordBatch::new_empty(schema)))
 }
 
 /// Keeps rows and parts apart by what computes them, if the kernel depends on more than its operator declares: a model

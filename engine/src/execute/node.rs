@@ -60,7 +60,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         }
         Err(error) => return done(Err(error), false, 0),
     };
-    let asks = job.session.limiter.is_some();
+    let asks = job.node().operator.declaration.pays();
     let tenure = Tenure::new(&job.run.store, key, Arc::clone(&lease), asks);
     if asks {
         job.session.tenure = Some(tenure.clone());

@@ -67,9 +67,6 @@ impl Observed {
 
     /// Returns the context of a node before its rows.
     pub(super) fn context(&self, context: Context, since: u64) -> Context {
-        if self.is_empty() {
-            return context;
-        }
         let mut session = context.session().clone();
         self.join(&mut session, None, since);
         context.with_session(session)

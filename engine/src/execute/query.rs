@@ -8,26 +8,22 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList};
-use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::listing::{ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::error::Result as DataFusionResult;
-use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::options::ReadOptions;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use futures::StreamExt;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use url::Url;
@@ -35,7 +31,7 @@ use url::Url;
 use super::columns::column_lineage;
 use crate::operator::{
     Computed, Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, Repeatability,
-    RowsInput,
+    RowsInput, query_config, query_session,
 };
 use crate::store::ColumnLineage;
 
@@ -46,16 +42,16 @@ const QUERY_MEMORY: usize = 512 << 20;
 const SMALL_BYTES: u64 = 256 << 10;
 
 /// Runs the query and returns the column lineage of its outputs.
-pub(super) async fn run_query(
+pub(crate) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,
     outputs: &mut Outputs<'_>,
     context: &Context,
 ) -> Result<BTreeMap<String, ColumnLineage>, OperatorError> {
-    let session = session()?;
+    let session = query_session()?;
     let pool = Arc::new(Pool::new(context));
     let runtime = runtime(context, Arc::clone(&pool) as Arc<dyn MemoryPool>)?;
-    let task = Arc::new(TaskContext::default().with_session_config(config()).with_runtime(runtime));
+    let task = Arc::new(TaskContext::default().with_session_config(query_config()).with_runtime(runtime));
     let mut tables = Vec::new();
     for (port, bound) in inputs.iter() {
         if let Some(InputArtifact::Rows(rows)) = bound.first() {
@@ -162,31 +158,6 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionP
         Ok(Transformed::yes(Arc::new(merged.with_round_robin_repartition(false)) as Arc<dyn ExecutionPlan>))
     };
     Ok(whole.transform_up(merge)?.data)
-}
-
-/// One partition: rows keep the plan's order, so equal rows produce equal bytes.
-fn config() -> SessionConfig {
-    let mut config = SessionConfig::new().with_target_partitions(1).with_batch_size(8192);
-    let options = config.options_mut();
-    options.execution.parquet.schema_force_view_types = false;
-    options.execution.collect_statistics = false;
-    config
-}
-
-/// Returns a session to plan one node's query. SQL functions and rules are registered once, in a session that is then
-/// copied; each copy has a separate catalog.
-fn session() -> Result<SessionContext, OperatorError> {
-    static STATE: OnceLock<SessionState> = OnceLock::new();
-    let build = || SessionStateBuilder::new().with_config(config()).with_default_features().build();
-    let state = STATE.get_or_init(build).clone();
-    let names = state.config_options().catalog.clone();
-    let (catalogs, catalog) = (MemoryCatalogProviderList::new(), MemoryCatalogProvider::new());
-    let schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
-    catalog.register_schema(&names.default_schema, schema)?;
-    catalogs.register_catalog(names.default_catalog, Arc::new(catalog));
-    let session = SessionContext::new_with_state(state);
-    session.register_catalog_list(Arc::new(catalogs));
-    Ok(session)
 }
 
 /// Returns the memory pool and disk manager of a query.
@@ -361,7 +332,7 @@ mod tests {
                 let schema = numbers(0, 0).schema();
                 let input = RowsInput::from_parts(RecordKind::Table, schema, rows, String::new(), parts.clone());
                 context.block_on(async {
-                    let session = session()?;
+                    let session = query_session()?;
                     register(&session, "t", &input).await?;
                     Ok::<_, OperatorError>(session.table("t").await?.count().await?)
                 })
@@ -445,7 +416,7 @@ mod tests {
 
     #[test]
     fn tables_of_one_session_are_not_seen_in_another() {
-        let (one, other) = (session().unwrap(), session().unwrap());
+        let (one, other) = (query_session().unwrap(), query_session().unwrap());
         let rows = RecordBatch::new_empty(Arc::new(arrow::datatypes::Schema::empty()));
         one.register_batch("t", rows).unwrap();
         assert!(one.table_exist("t").unwrap() && !other.table_exist("t").unwrap());

@@ -295,8 +295,10 @@ impl Bench {
             let instead = if asks { " (`--rollouts` compares it with the answers that were kept)" } else { "" };
             return Err(Unchecked(format!("{why}{instead}")));
         }
-        // Neither of the other checks makes a call or starts a program.
-        if check == Check::Replay && operator.declaration.runs_programs && !self.options.allow_programs {
+        // Neither of the other checks makes a call or starts a program. They apply to operators that call services; others
+        // may start a program to find their sources.
+        let starts = check == Check::Replay || !operator.declaration.pays();
+        if starts && operator.declaration.runs_programs && !self.options.allow_programs {
             return Err(Unchecked("it runs a program: --allow-programs computes it again".to_owned()));
         }
         if check == Check::Replay && !step.preimage.services.is_null() {

@@ -185,6 +185,7 @@ impl<T: Iterator<Item = Task>> Rows<T> {
         let remembered = remember(&mut job.memo, &done);
         self.waiting.insert(done.place, done);
         remembered?;
+        job.kernel.fault().map_or(Ok(()), Err)?;
         job.run.observed.check()?;
         Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
     }
@@ -193,7 +194,7 @@ impl<T: Iterator<Item = Task>> Rows<T> {
 /// Whether a call was refused because the budget is used up, and this node may need more calls.
 fn is_broke(context: &Context) -> bool {
     let session = context.session();
-    (session.limiter.is_some() || !session.observed.is_empty()) && session.budget.refused().is_some()
+    session.limiters().next().is_some() && session.budget.refused().is_some()
 }
 
 type Task = Result<(RecordBatch, u32), OperatorError>;

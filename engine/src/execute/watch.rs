@@ -55,6 +55,10 @@ impl AsyncMapKernel for WatchedRows {
         self.kernel.summary(sums)
     }
 
+    fn fault(&self) -> Option<OperatorError> {
+        self.kernel.fault()
+    }
+
     fn run<'a>(
         &'a self,
         row: &'a RecordBatch,

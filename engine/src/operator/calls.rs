@@ -241,7 +241,7 @@ impl Context {
 
     /// Waits; returns `false` if the run was stopped meanwhile. While the run is draining, it waits at most
     /// [`PATIENCE`].
-    async fn pause(&self, wait: Duration) -> bool {
+    pub async fn pause(&self, wait: Duration) -> bool {
         let mut left = wait;
         let stops = |left: Duration| self.is_cancelled() || (self.is_draining() && left > PATIENCE);
         while !left.is_zero() && !stops(left) {

@@ -26,11 +26,14 @@ pub struct RetryPolicy {
     pub backoff: Duration,
     /// Longest wait, also for `Retry-After`.
     pub max_backoff: Duration,
+    /// Whether the pipeline states it. What may fail for good is not repeated by default.
+    #[serde(default)]
+    pub stated: bool,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { max_attempts: 3, backoff: Duration::from_secs(1), max_backoff: Duration::from_mins(1) }
+        Self { max_attempts: 3, backoff: Duration::from_secs(1), max_backoff: Duration::from_mins(1), stated: false }
     }
 }
 
@@ -146,6 +149,8 @@ pub struct ContextParts {
     pub gpus: u32,
     /// Rows in flight of an external node.
     pub concurrency: usize,
+    /// Number of processes that work for the node, if the pipeline states it (`concurrency`, else `threads`).
+    pub processes: Option<usize>,
     /// Retry policy of external calls.
     pub retry: RetryPolicy,
     /// Looks a secret up by name.
@@ -176,6 +181,7 @@ impl ContextParts {
             memory: None,
             gpus: 0,
             concurrency: 1,
+            processes: None,
             retry: RetryPolicy::default(),
             secrets: Arc::new(|_| None),
             runtime: runtime.clone(),
@@ -280,6 +286,11 @@ impl Context {
     /// Returns the number of rows in flight of an external node.
     pub fn concurrency(&self) -> usize {
         self.0.concurrency.max(1)
+    }
+
+    /// Returns the number of processes that work for this node, if the pipeline states it.
+    pub fn processes(&self) -> Option<usize> {
+        self.0.processes
     }
 
     /// Returns the retry policy of external calls.

@@ -2,20 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use searchmill_schemas::RecordKind;
 
 use super::context::Context;
 use super::deliver::Deliver;
 use super::error::OperatorError;
-use super::kernel::RowShape;
+use super::kernel::{QueryKernel, RowShape};
 use super::params::ParamIssue;
-use super::port::Ports;
+use super::port::{OutputPort, OutputType, PortType, Ports};
 use super::rate_limiter::EndpointUse;
 use super::recheck::Recheck;
 use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
 use super::sources::Source;
+use super::tables::{TableRules, Tables};
 
 type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
+type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;
 type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
@@ -42,11 +47,21 @@ pub struct Declaration {
     pub runs_programs: bool,
     /// Whether the operator, or a program it runs, computes on the node's GPUs.
     pub uses_gpus: bool,
-    /// Whether the operator retries external calls according to the node's `retry`.
+    /// Whether the operator retries according to the node's `retry`.
     pub retries: bool,
+    /// Why the node's `retry` has no effect with these params, and the remedy, if the operator knows more than the
+    /// engine.
+    pub no_retry: Option<(&'static str, &'static str)>,
     /// An influence on the output that is in no key.
     pub unseen: Option<String>,
+    /// What it says of columns.
+    pub tables: TableRules,
+    /// An input that answers the calls of a param: bound, the secrets in the param are not needed.
+    pub answered: Option<(&'static str, &'static str)>,
+    /// Which variant of its kind the output folder is (the kind of an index).
+    pub variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
+    check_variants: Option<(&'static str, VariantCheck)>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
     recheck: Option<OpenRecheck>,
@@ -93,6 +108,62 @@ impl Declaration {
     #[must_use]
     pub fn checks_inputs(self, check: impl Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         Self { check_inputs: Some(Box::new(check)), ..self }
+    }
+
+    /// Says which columns the outputs have, given those of the inputs that are known. Leave out what is not certain:
+    /// nodes behind this one are checked against it.
+    #[must_use]
+    pub fn gives(mut self, rule: impl Fn(&Tables) -> Tables + Send + Sync + 'static) -> Self {
+        self.tables.gives = Some(Box::new(rule));
+        self
+    }
+
+    /// Says that each output of a fixed record kind has the columns of that kind alone, and each other output those of its
+    /// input.
+    #[must_use]
+    pub fn gives_plain_columns(self) -> Self {
+        let outputs = self.ports.outputs.clone();
+        self.gives(move |inputs| {
+            let given = |port: &OutputPort| match &port.output {
+                OutputType::Fixed(PortType::Rows(RecordKind::Table) | PortType::Tree(_)) => None,
+                OutputType::Fixed(PortType::Rows(kind)) => Some((port.name.clone(), kind.schema())),
+                OutputType::SameAs(input) => Some((port.name.clone(), Arc::clone(inputs.get(input)?))),
+            };
+            outputs.iter().filter_map(given).collect()
+        })
+    }
+
+    /// Adds a check of the params against the known columns of the inputs. Reported like [`Declaration::issues`], by
+    /// `validate`, and by a run before it pays for anything.
+    #[must_use]
+    pub fn checks_columns(mut self, check: impl Fn(&Tables) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
+        self.tables.check = Some(Box::new(check));
+        self
+    }
+
+    /// Checks a query against the known columns of its inputs, and derives those of its outputs. Only for a query that is
+    /// planned without rows.
+    #[must_use]
+    pub fn query(mut self, kernel: impl QueryKernel + 'static) -> Self {
+        self.tables.query = Some(Arc::new(kernel));
+        self
+    }
+
+    /// Names the variant of the output folder, for the checks of the nodes that read it.
+    #[must_use]
+    pub fn variant(self, variant: &'static str) -> Self {
+        Self { variant: Some(variant), ..self }
+    }
+
+    /// Adds a check of the params against the variants of the folders bound to `port`, in their order (`None`: unknown
+    /// until the folder is there). Reported like [`Declaration::issues`].
+    #[must_use]
+    pub fn checks_variants(
+        self,
+        port: &'static str,
+        check: impl Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync + 'static,
+    ) -> Self {
+        Self { check_variants: Some((port, Box::new(check))), ..self }
     }
 
     /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
@@ -156,11 +227,24 @@ impl Declaration {
         self
     }
 
+    /// Declares that the operator retries if `on`; otherwise `retry` is rejected with this reason and this remedy.
+    #[must_use]
+    pub fn retries_if(self, on: bool, why_not: &'static str, remedy: &'static str) -> Self {
+        Self { no_retry: Some((why_not, remedy)), ..self.retries(on) }
+    }
+
     /// Sets an influence on the output that is in no key, reported by `validate`: what a program reads beyond its
     /// command.
     #[must_use]
     pub fn unseen(self, unseen: Option<String>) -> Self {
         Self { unseen, ..self }
+    }
+
+    /// Declares that nothing of the param is called if the input is bound, as that answers all its calls. The node then
+    /// runs without the secrets in the param.
+    #[must_use]
+    pub fn answered_by(self, input: &'static str, param: &'static str) -> Self {
+        Self { answered: Some((input, param)), ..self }
     }
 
     /// Lists external files and URLs the operator reads: their content is part of the node's key. Relative paths start
@@ -209,6 +293,11 @@ impl Declaration {
     /// Returns the problems of the params, given the names of the bound inputs.
     pub fn input_issues(&self, inputs: &[&str]) -> Vec<ParamIssue> {
         self.check_inputs.as_ref().map(|check| check(inputs)).unwrap_or_default()
+    }
+
+    /// Returns the problems of the params, given the variants of what is bound to each port.
+    pub fn variant_issues<'v>(&self, variants: impl Fn(&str) -> Vec<Option<&'v str>>) -> Vec<ParamIssue> {
+        self.check_variants.as_ref().map(|(port, check)| check(&variants(port))).unwrap_or_default()
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.

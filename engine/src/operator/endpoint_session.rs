@@ -90,6 +90,11 @@ pub(crate) struct EndpointSession {
 }
 
 impl EndpointSession {
+    /// Returns the rate limiters of the node's endpoint and of the services that it observes.
+    pub(crate) fn limiters(&self) -> impl Iterator<Item = &Arc<RateLimiter>> {
+        self.limiter.iter().chain(self.observed.iter().filter_map(|observed| observed.limiter.as_ref()))
+    }
+
     /// Returns why the node makes no more calls, if it does not.
     pub(crate) fn closed(&self) -> Option<String> {
         self.limiter.as_ref()?.closed(&self.caller)

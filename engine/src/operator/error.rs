@@ -126,6 +126,15 @@ impl From<datafusion::error::DataFusionError> for OperatorError {
     }
 }
 
+/// Returns the innermost cause of an error; the outer ones often repeat the address.
+pub fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
 /// Returns the message for missing credentials. Without credentials, cloud clients query the metadata service of a
 /// virtual machine. Elsewhere that fails with an address that explains nothing.
 pub fn missing_credentials(told: &str) -> Option<&'static str> {

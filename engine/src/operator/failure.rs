@@ -22,6 +22,8 @@ named! {
         BadResponse = "bad_response",
         /// The row itself is unusable.
         Data = "data",
+        /// The user's function raised an exception, or ended its process.
+        Exception = "exception",
         /// The run was stopped; the row is neither done nor failed.
         Cancelled = "cancelled",
         /// The budget of the run is used up; the row is neither done nor failed.

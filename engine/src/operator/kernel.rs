@@ -111,6 +111,11 @@ pub trait AsyncMapKernel: Send + Sync {
         String::new()
     }
 
+    /// Returns an error that fails the node: no further rows are started, and those in flight are remembered.
+    fn fault(&self) -> Option<OperatorError> {
+        None
+    }
+
     /// Runs one row (a batch of one). [`Context::call`] limits, remembers and retries its calls.
     fn run<'a>(
         &'a self,

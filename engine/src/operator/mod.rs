@@ -74,6 +74,7 @@ mod rows;
 mod service_address;
 mod shorthand;
 mod sources;
+mod tables;
 pub mod testing;
 mod user_info;
 
@@ -86,7 +87,7 @@ pub use declaration::Declaration;
 pub use deliver::{Deliver, MANIFEST_ENDING};
 pub use endpoint_session::KeptCall;
 pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
-pub use error::{Blame, OperatorError, missing_credentials};
+pub use error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use failure::{FailureKind, RowFailure};
 pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
@@ -96,7 +97,7 @@ pub use listing::FileStat;
 pub(crate) use money::Budget;
 pub use money::{BudgetLimits, Prices, Usage};
 pub use observe::Observed;
-pub use params::{ParamIssue, Params, Secret};
+pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub(crate) use rate_limiter::RateLimiter;
 pub use rate_limiter::{EndpointUse, Limits};
@@ -109,4 +110,6 @@ pub use service_address::is_web_address;
 pub(crate) use service_address::{refers_to_service, services_in, with_addresses};
 pub use shorthand::{allow_names, named_or_tagged};
 pub use sources::{Source, SourceFiles, SourceProblem};
+pub use tables::{TableRules, Tables};
+pub(crate) use tables::{query_config, query_session};
 pub use user_info::{has_user_info, without_user_info};

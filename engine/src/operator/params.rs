@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Requirements for a params type.
 ///
@@ -35,6 +36,15 @@ impl ParamIssue {
         self.help = Some(help.into());
         self
     }
+}
+
+/// Reads params.
+///
+/// # Errors
+/// Returns the path of the value that does not fit.
+pub fn read_params<T: DeserializeOwned>(value: Value) -> Result<T, ParamIssue> {
+    serde_path_to_error::deserialize(value)
+        .map_err(|error| ParamIssue::new(error.path().to_string().replace(['[', ']'], "."), error.inner().to_string()))
 }
 
 /// A secret reference (`${secret:NAME}`), resolved where the node runs; its value is never stored, shown or hashed.

@@ -51,7 +51,9 @@ impl Limits {
 /// The endpoint that an operator calls, from its params.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointUse {
-    /// Address; nodes with the same address share its limits.
+    /// Name in messages, such as its address; nodes with the same name share its limits.
+    pub name: String,
+    /// Address, which may be that of a service of the node.
     pub address: String,
     /// Name of the model: costs are estimated from earlier calls of the same model.
     pub model: String,
@@ -142,8 +144,8 @@ impl Streak {
 /// A report about a silent endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Silence {
-    /// Address of the endpoint.
-    pub(crate) address: String,
+    /// Name of the endpoint.
+    pub(crate) endpoint: String,
     /// Time since the endpoint was last heard; `None` once it responds again.
     pub(crate) silent: Option<Duration>,
     /// Calls waiting for it.
@@ -153,7 +155,7 @@ pub(crate) struct Silence {
 /// The rate limiter of one endpoint.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    address: String,
+    name: String,
     stall_after: Duration,
     slots: Option<Arc<Semaphore>>,
     state: Mutex<State>,
@@ -161,7 +163,7 @@ pub(crate) struct RateLimiter {
 
 impl RateLimiter {
     /// Creates a limiter with those limits.
-    pub(crate) fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
+    pub(crate) fn new(name: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
         let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
         let state = State {
             requests: bucket(limits.requests_per_minute),
@@ -169,7 +171,7 @@ impl RateLimiter {
             ..State::default()
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
-        Arc::new(Self { address: address.to_owned(), stall_after, slots, state: Mutex::new(state) })
+        Arc::new(Self { name: name.to_owned(), stall_after, slots, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -220,14 +222,14 @@ impl RateLimiter {
 
     /// Records a call that was given up because the endpoint could not be reached.
     pub(super) fn unreached(&self, why: &str) {
-        let address = &self.address;
-        let reason = || format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}");
+        let name = &self.name;
+        let reason = || format!("{name} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}");
         self.state().unreached.grow(reason);
     }
 
     /// Whether the endpoint is a service of one node.
     pub(crate) fn is_of_service(&self) -> bool {
-        refers_to_service(&self.address)
+        refers_to_service(&self.name)
     }
 
     /// Takes no more calls.
@@ -237,7 +239,7 @@ impl RateLimiter {
 
     /// Records a call that was refused for a reason shared by all calls of `caller`.
     pub(super) fn turned_away(&self, caller: &str, why: &str) {
-        let reason = || format!("{} refused {CLOSED_AFTER} calls in a row: {why}", self.address);
+        let reason = || format!("{} refused {CLOSED_AFTER} calls in a row: {why}", self.name);
         self.state().turned_away.entry(caller.to_owned()).or_default().grow(reason);
     }
 
@@ -278,7 +280,7 @@ impl RateLimiter {
     pub(crate) fn watch(&self, now: Instant) -> Option<Silence> {
         let mut state = self.state();
         let waiting = state.under_way.len();
-        let told = |silent| Some(Silence { address: self.address.clone(), silent, waiting });
+        let told = |silent| Some(Silence { endpoint: self.name.clone(), silent, waiting });
         if std::mem::take(&mut state.spoke) {
             state.told = None;
             return told(None);

@@ -10,7 +10,7 @@ use super::contract::{Example, Operator};
 use super::declaration::Declaration;
 use super::error::OperatorError;
 use super::kernel::Kernel;
-use super::params::ParamIssue;
+use super::params::{ParamIssue, read_params};
 use super::rows::Inputs;
 use super::sources::Source;
 
@@ -65,9 +65,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
 }
 
 fn bind<O: Operator>(value: Value) -> Result<BoundOperator, ParamIssue> {
-    let params: O::Params = serde_path_to_error::deserialize(value).map_err(|error| {
-        ParamIssue::new(error.path().to_string().replace(['[', ']'], "."), error.inner().to_string())
-    })?;
+    let params: O::Params = read_params(value)?;
     let value = serde_json::to_value(&params).map_err(|error| ParamIssue::new("", error.to_string()))?;
     let declaration = O::declare(&params);
     let open = Box::new(move |inputs: &Inputs, context: &Context| O::open(&params, inputs, context));

@@ -145,7 +145,7 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     found.into_iter().map(error).collect()
 }
 
-fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
+pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
     let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
     Diagnostic { help: issue.help, ..error }
 }
@@ -277,7 +277,7 @@ fn wire(
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
         if let Some(bound) = &all[place] {
-            let node = wire_node(&nodes[place], bound, by_id, &wired, errors);
+            let node = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
             wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
         }
     }
@@ -287,12 +287,13 @@ fn wire(
 /// Wires one node. `None` if a node it reads is broken: that error is reported already.
 fn wire_node(
     node: &NodeSpec,
-    bound: &Bound,
+    (bound, all): (&Bound, &[Option<Bound>]),
     by_id: &BTreeMap<String, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
-    let ports = &bound.operator.declaration.ports;
+    let declaration = &bound.operator.declaration;
+    let ports = &declaration.ports;
     let mut complete = true;
     let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
     for binding in &node.from {
@@ -318,10 +319,15 @@ fn wire_node(
     let names: Vec<String> = by_port.keys().cloned().collect();
     check_missing(node, ports, &names, errors);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    errors.extend(bound.operator.declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
+    errors.extend(declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
     if !complete {
         return None;
     }
+    let variants = |port: &str| {
+        let makers = by_port.get(port).into_iter().flatten().map(|input| all[input.node].as_ref());
+        makers.map(|maker| maker?.operator.declaration.variant).collect::<Vec<_>>()
+    };
+    errors.extend(declaration.variant_issues(variants).into_iter().map(|issue| bad_param(issue, node)));
     let mut inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     inputs.extend(of_services);

@@ -55,22 +55,35 @@ impl Node {
 
     /// Returns the names of the secrets its params refer to.
     pub fn secrets(&self) -> BTreeSet<String> {
-        let (mut names, mut pending) = (BTreeSet::new(), vec![&self.operator.params]);
-        while let Some(value) = pending.pop() {
-            match value {
-                Value::String(text) => names.extend(secret_names(text).map(str::to_owned)),
-                Value::Array(items) => pending.extend(items),
-                Value::Object(fields) => pending.extend(fields.values()),
-                _ => {}
-            }
-        }
-        names
+        secrets_in(vec![&self.operator.params])
+    }
+
+    /// Returns the names of the secrets without which it cannot run.
+    pub fn needed_secrets(&self) -> BTreeSet<String> {
+        let is_bound = |port: &str| self.inputs.iter().any(|input| input.port == port);
+        let answered = self.operator.declaration.answered.filter(|(input, _)| is_bound(input));
+        let params = self.operator.params.as_object().into_iter().flatten();
+        let called = params.filter(|(name, _)| answered.is_none_or(|(_, param)| param != name.as_str()));
+        secrets_in(called.map(|(_, value)| value).collect())
     }
 
     /// Returns the default output port, if any.
     pub fn default_output(&self) -> Option<&str> {
         self.outputs.keys().next().map(String::as_str)
     }
+}
+
+fn secrets_in(mut pending: Vec<&Value>) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    while let Some(value) = pending.pop() {
+        match value {
+            Value::String(text) => names.extend(secret_names(text).map(str::to_owned)),
+            Value::Array(items) => pending.extend(items),
+            Value::Object(fields) => pending.extend(fields.values()),
+            _ => {}
+        }
+    }
+    names
 }
 
 /// Returns the names of the `${secret:NAME}` references in a text.

@@ -20,7 +20,8 @@ fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'
     let gpus = resources.gpus > 0;
     match name {
         "retry" if !declaration.retries => {
-            Some(("makes no calls that could be retried", "remove it; `searchmill run` resumes after a failure"))
+            let none = ("makes no calls that could be retried", "remove it; `searchmill run` resumes after a failure");
+            Some(declaration.no_retry.unwrap_or(none))
         }
         "on_error" if !has_rows && node.on_error != OnError::DeadLetter => {
             Some(("makes no calls per row: unusable rows go to `rejects`", "remove it"))

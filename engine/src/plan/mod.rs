@@ -9,6 +9,8 @@
 //! pipeline reads, its own files, another destination, or the store. Paths start at the working directory, not at the
 //! folder of the pipeline; `-C` changes it.
 //!
+//! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
+//!
 //! An input can take the rejects behind another input. If it is left open, `bind` connects it to the rejects of the
 //! external nodes behind that input. They are then part of the node's key.
 //!
@@ -17,6 +19,7 @@
 
 mod bind;
 mod check;
+mod columns;
 mod graph;
 mod honoured;
 mod places;

@@ -8,15 +8,17 @@
 //! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
 //! store.
 //!
-//! `pipeline` reads and binds a file. `options` applies the options of a run to a plan. `preflight` reports what a run
-//! lacks before anything is paid for. `run` runs. `ask` answers `plan`, `why` and `status`. `find` interprets a word of
-//! the command line; `show`, `history`, `trace` and `audit` answer questions about results. `keep` pins, collects,
-//! exports and imports.
+//! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
+//! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `ask`
+//! answers `plan`, `why` and `status`. `find` interprets a word of the command line; `show`, `history`, `trace` and
+//! `audit` answer questions about results. `outside` uses operators without a run. `keep` pins, collects, exports and
+//! imports.
 
 mod failure;
 mod place;
 mod open;
 mod pipeline;
+mod settings;
 mod options;
 mod preflight;
 mod run;
@@ -24,6 +26,7 @@ mod ask;
 mod find;
 mod show;
 mod history;
+mod outside;
 mod keep;
 mod trace;
 mod audit;
@@ -35,9 +38,11 @@ pub use audit::{Audit, AuditOptions};
 pub use failure::Failure;
 pub use history::PastRun;
 pub use open::Session;
+pub use outside::Receiver;
 pub use pipeline::Pipeline;
 pub use place::StorePlace;
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
-pub use show::Shown;
+pub use settings::Settings;
+pub use show::{Located, Shown};
 pub use trace::{Direction, Trace};

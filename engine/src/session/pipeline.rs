@@ -44,6 +44,15 @@ impl Session {
         Err(Failure::Pipeline(problems, Box::new(sources)))
     }
 
+    /// Rejects params that do not fit the columns that are known before anything runs (queries, predicates, prompts).
+    /// [`Session::run`] makes the same check before it pays for anything.
+    ///
+    /// # Errors
+    /// Fails with every such param.
+    pub fn check_columns(&self, pipeline: &Pipeline) -> Result<(), Failure> {
+        pipeline.refuse(pipeline.plan.column_issues().into_iter().map(|(_, issue)| issue).collect())
+    }
+
     /// Rejects a pipeline that writes into the store. Needs no store; [`Session::run`] makes the same check.
     ///
     /// # Errors

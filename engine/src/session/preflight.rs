@@ -1,5 +1,6 @@
-//! Checks nodes that would run without the GPUs, programs or secrets they need, before a run costs money.
+//! Checks nodes that would run without the GPUs, programs, secrets or columns they need, before a run costs money.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -54,9 +55,10 @@ impl fmt::Display for UnsetSecrets {
 }
 
 impl Session {
-    /// Returns the unset secrets that a node refers to, if any.
+    /// Returns the unset secrets that a node needs, if any.
     pub fn unset_secrets(&self, node: &Node) -> Option<UnsetSecrets> {
-        let names: Vec<String> = node.secrets().into_iter().filter(|name| (self.secrets)(name).is_none()).collect();
+        let needed = node.needed_secrets().into_iter();
+        let names: Vec<String> = needed.filter(|name| (self.secrets)(name).is_none()).collect();
         (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })
     }
 
@@ -75,6 +77,11 @@ impl Session {
             let lacking = chosen.selected.iter().copied().filter(|place| of(place).is_some()).collect();
             Ok(not_known(plan, store, request, lacking)?.iter().filter_map(of).collect())
         };
+        if chosen.selected.iter().any(|place| plan.nodes[*place].operator.declaration.pays()) {
+            let issues: BTreeMap<usize, Diagnostic> = plan.column_issues().into_iter().rev().collect();
+            let of = |node: &Node| issues.get(&plan.node(node.id())?.0).cloned();
+            pipeline.refuse(findings(&of)?)?;
+        }
         pipeline.refuse(findings(&|node| gpu_finding(node, workers))?)?;
         pipeline.refuse(findings(&|node| Some(secret_finding(node, &self.unset_secrets(node)?)))?)
     }

@@ -1,6 +1,6 @@
 //! Reads artifacts by node or id.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 use super::find::{Origin, find};
@@ -19,7 +19,45 @@ pub struct Shown {
     pub older: Option<(String, String)>,
 }
 
+/// The files of an artifact, for other programs. They are read-only.
+#[derive(Clone, Debug)]
+pub struct Located {
+    /// Folder of the files. That of a table contains nothing else; in other folders, `artifact.json` is the store's.
+    pub folder: PathBuf,
+    /// The files, in order, relative to the folder.
+    pub files: Vec<String>,
+    /// Record kind of a table, or kind of a folder.
+    pub kind: String,
+    /// Number of rows; `None` for a folder.
+    pub rows: Option<u64>,
+}
+
 impl Session {
+    /// Returns the files of an artifact, resolved as by [`Session::shown`]. They are fetched from a shared store.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if its files are gone or damaged.
+    pub fn located(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
+        let id = find(self.existing()?, what, run, false)?.artifact;
+        let opened = self.artifact(&id)?;
+        let store = self.existing()?;
+        let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
+        let folder = store.artifact_folder(&id);
+        let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
+        let (folder, kind, rows) = match opened {
+            InputArtifact::Tree(tree) => (folder, tree.kind.name(), None),
+            InputArtifact::Rows(rows) => {
+                let viewed = self.store().and_then(|store| Ok(store.view(&id, &artifact)?));
+                let folder = viewed.unwrap_or_else(|error| {
+                    tracing::warn!("{error}; `artifact.json` is beside the parts, which some readers refuse");
+                    folder
+                });
+                (folder, rows.kind.name(), Some(rows.rows))
+            }
+        };
+        Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows })
+    }
+
     /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run that has it, an artifact's id, or a pin.
     ///
     /// # Errors

@@ -177,6 +177,7 @@ fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {
         max_attempts: attempts.map_or(default.max_attempts, |number| u32::try_from(number).unwrap_or(u32::MAX)),
         backoff: duration("backoff", problems).unwrap_or(default.backoff),
         max_backoff: duration("max_backoff", problems).unwrap_or(default.max_backoff),
+        stated: true,
     }
 }
 

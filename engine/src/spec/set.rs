@@ -1,11 +1,9 @@
 //! `--set` and `--params`: overrides of params.
 
-use std::path::Path;
-
 use super::pipeline::Overrides;
 use super::scalar;
 use super::scope::{Shared, param_advice};
-use super::source;
+use super::settings::read_map;
 use super::suggest;
 use super::syntax;
 use super::value::{Key, Spanned, Value};
@@ -14,24 +12,13 @@ use crate::diagnostic::{Diagnostic, FileId, Span};
 /// Applies overrides to the declared params: files in order, then `--set`.
 pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Shared<'_>) {
     for path in &overrides.params_files {
-        if let Some(over) = read_file(path, shared) {
+        if let Some(over) = read_map(path, "a file of params", shared.sources, &mut shared.problems) {
             lay(params, over, &mut Vec::new(), shared);
         }
     }
     for text in &overrides.set {
         set(params, text, shared);
     }
-}
-
-fn read_file(path: &Path, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let file = source::read(path, None, shared.sources).map_err(|fault| shared.report(fault)).ok()?;
-    let text = shared.sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
-    let value = syntax::parse(file, &text, &mut shared.problems)?;
-    if matches!(value.value, Value::Map(_)) {
-        return Some(value);
-    }
-    shared.report(super::field::wrong_type(&value, "a file of params", "a map"));
-    None
 }
 
 /// Applies one map to another: maps merge, anything else replaces. An undeclared param is an error. Of two different

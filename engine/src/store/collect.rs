@@ -219,7 +219,7 @@ impl Store {
 
     /// Moves files to `tmp/`, where they are removed, by the next process if this one dies.
     pub(super) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
-        let artifacts = garbage.artifacts.iter().map(|(id, _)| self.artifact_folder(id));
+        let artifacts = garbage.artifacts.iter().flat_map(|(id, _)| [self.artifact_folder(id), self.view_folder(id)]);
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
         let mut removed = Vec::new();

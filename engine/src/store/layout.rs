@@ -14,6 +14,7 @@
 //!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store
 //!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
 //!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
+//!   views/ab/<id>/                links to the parts of a table, and nothing else, for other programs
 //!   tmp/                          unfinished work, named by its owner; <owner>.<machine>.lock is locked while it lives
 //!   sources.json                  digests of external files by (size, mtime, ctime, inode, device)
 //! ```

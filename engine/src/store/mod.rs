@@ -20,7 +20,7 @@
 //! report contains only described, regular files; any other entry counts as damage. A damaged file is marked by its
 //! time, and its maker runs again without taking over stored parts.
 //!
-//! **Ids.** Documents, chunks, questions, trajectories and examples have unique ids per table. `unique` checks the
+//! **Ids.** Documents, chunks, questions, trajectories, pairs and examples have unique ids per table. `unique` checks the
 //! finished parts before a commit, with 8-byte hashes of at most 8 M ids at a time, and exactly where hashes collide. A
 //! repeated id fails the node and reports both rows.
 //!
@@ -95,6 +95,7 @@ mod seal;
 mod segment;
 mod table;
 mod unique;
+mod view;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};

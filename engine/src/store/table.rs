@@ -214,11 +214,11 @@ impl TableWriter {
 
     /// Returns the finished parts.
     pub(super) fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
-        let open_table = self.kind == RecordKind::Table && !self.schema.fields().is_empty();
+        let has_more = self.schema.fields().len() > self.kind.schema().fields().len();
         // If nothing else is being encoded, no other thread is needed.
         let last = self.part_rows > 0 && self.encoding.is_empty();
-        // A table of kind `table` without rows still has columns.
-        if last || (self.part_count() == 0 && open_table) {
+        // A table without rows still has the columns that its kind does not have.
+        if last || (self.part_count() == 0 && has_more) {
             self.write_here()?;
         }
         self.cut()?;

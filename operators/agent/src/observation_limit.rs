@@ -36,6 +36,10 @@ impl ObservationLimit {
     ) -> Result<(Vec<Message>, Vec<CutObservation>), String> {
         let mut messages = protocol.render(answered.clone());
         let mut cuts = Vec::new();
+        // A remark on a message that asked for nothing is no result.
+        if !answered.iter().any(|(action, _)| action.is_call()) {
+            return Ok((messages, cuts));
+        }
         for (number, message) in messages.iter_mut().enumerate() {
             let (open, inner, close) = parts(protocol, &message.content);
             let Some(Cut { kept, tokens }) = self.cut(open, inner, close)? else { continue };
@@ -187,6 +191,27 @@ mod tests {
         assert_eq!(texts, ["[1] A long p", "[1] Short."]);
         assert_eq!(messages[0].observations.len(), 1);
         assert_eq!(cuts.iter().map(|cut| cut.message).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn a_remark_is_no_observation() {
+        for params in [ProtocolParams::SearchR1, ProtocolParams::Research] {
+            let settings =
+                ProtocolSettings { tool: Some("search"), tells_invalid: true, ..ProtocolSettings::default() };
+            let protocol = params.open(&settings);
+            let actions = protocol.parse(&Message::text(searchmill_schemas::Role::Assistant, "Let me see."));
+            let answered: Vec<_> = actions
+                .into_iter()
+                .map(|action| {
+                    let told = action.arguments.clone().expect_err("a remark");
+                    (action, Err(told))
+                })
+                .collect();
+            let whole = protocol.render(answered.clone());
+            assert!(whole.len() == 1 && whole[0].content.len() > 40, "{whole:?}");
+            let shown = limit(3).render(protocol.as_ref(), answered, 0).expect("counted");
+            assert_eq!(shown, (whole, Vec::new()));
+        }
     }
 
     #[test]

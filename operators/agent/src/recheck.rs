@@ -17,7 +17,7 @@ use super::episode::Rules;
 use super::outside::Opener;
 use super::protocol::OfferedCall;
 use super::tokens::contradiction;
-use super::tool::{ToolResult, query};
+use super::tool::{ToolResult, nothing_to_search, query};
 
 /// Relative tolerance of scores: those of dense indexes may differ in the last bits between CPUs.
 const SCORE_TOLERANCE: f64 = 1e-5;
@@ -50,14 +50,14 @@ impl Recheck for RolloutRecheck {
             let parts = contradiction(&recorded.tokens, &rollout.messages);
             found.differences.extend(parts.map(|parts| difference(rollout, parts)));
         }
-        let cuts = CutObservations::from_batch(rows)?;
-        for (number, rollouts) in rollouts.chunks(AT_ONCE).enumerate() {
+        let mut cuts = CutObservations::from_batch(rows)?.map(Vec::into_iter);
+        for rollouts in rollouts.chunks(AT_ONCE) {
             let mut replays: Vec<_> =
-                rollouts.iter().map(|rollout| Replay::new(&(self.rules)(&rollout.tools), rollout)).collect();
+                rollouts.iter().map(|rollout| Replay::new((self.rules)(&rollout.tools), rollout)).collect();
             self.play(&mut replays)?;
-            for (place, replay) in replays.into_iter().enumerate() {
-                let recorded = cuts.as_ref().map(|cuts| &cuts[number * AT_ONCE + place]);
-                found.differences.extend(cut_difference(&replay, recorded));
+            for replay in replays {
+                let recorded = cuts.as_mut().and_then(Iterator::next);
+                found.differences.extend(cut_difference(&replay, recorded.as_ref()));
                 self.compare(replay, &mut found);
             }
         }
@@ -77,7 +77,7 @@ impl RolloutRecheck {
             let queries: Vec<&str> = searches.map(query).collect();
             let mut lists =
                 self.search.as_ref().map_or(Ok(Vec::new()), |search| search.search_batch(&queries))?.into_iter();
-            let mut result = || lists.next().ok_or_else(|| "there is nothing to search".to_owned());
+            let mut result = || lists.next().map_or_else(nothing_to_search, Ok);
             for (replay, calls) in replays.iter_mut().zip(&calls).filter(|(_, calls)| !calls.is_empty()) {
                 let results = calls.iter().map(|call| match OfferedCall::of(call) {
                     None => Ok(result()),
@@ -106,8 +106,7 @@ impl RolloutRecheck {
 
     fn compare(&self, replay: Replay<'_>, found: &mut Rechecked) {
         let rollout = replay.rollout;
-        let rules = (self.rules)(&rollout.tools);
-        for pair in replay.pairs(rules.protocol.as_ref()) {
+        for pair in replay.pairs() {
             if self.is_taken(&pair) {
                 found.taken += 1;
                 continue;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::episode::{Command, Episode, Event, Rules};
 use super::policy::{Actor, Policy};
 use super::tokens::TokenLog;
-use super::tool::{Moment, Tool, ToolResult};
+use super::tool::{Moment, Tool, ToolResult, nothing_to_search};
 
 /// A policy with its rules and its tool.
 pub struct Agent {
@@ -119,7 +119,7 @@ impl Agent {
         spent: &mut Spent,
     ) -> Result<Vec<ToolResult>, RowFailure> {
         let Some(tool) = &self.tool else {
-            return Ok(calls.iter().map(|_| Err("there is nothing to search".to_owned())).collect());
+            return Ok(calls.iter().map(|_| nothing_to_search()).collect());
         };
         let called = try_join_all(calls.into_iter().map(|arguments| tool.call(arguments, moment))).await?;
         for call in &called {

@@ -15,6 +15,25 @@ use tokio::sync::Semaphore;
 /// What the model sees of a tool: passages, best first, or the text of an error that it made itself.
 pub type ToolResult = Result<Vec<Found>, String>;
 
+/// The error of a call that a tool outside failed to answer: what the model reads, and a record is recognised by.
+pub(crate) fn failure_of(tool: &str, error: &str) -> String {
+    format!("`{tool}` failed: {error}")
+}
+
+/// The result of a search without an index.
+pub(crate) fn nothing_to_search() -> ToolResult {
+    Err("there is nothing to search".to_owned())
+}
+
+/// A JSON value as text.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
 /// What a call gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Called {

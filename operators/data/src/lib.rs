@@ -1,4 +1,5 @@
-//! External data: sources and their layouts, file formats, destinations, external programs, the Hugging Face Hub.
+//! External data: sources and their layouts, file formats, destinations, external programs and Python functions, the
+//! Hugging Face Hub.
 //!
 //! Operators call this crate; it defines no operator. Credentials and endpoints come from the environment only, never
 //! from params.
@@ -25,6 +26,8 @@
 //!
 //! `validate` reports what no key contains.
 //!
+//! `python` calls functions of the user in such programs, many calls a process.
+//!
 //! # The Hub
 //!
 //! The cache has the layout of the Hub's own tools. A repository is identified by a commit, from `refs/` of the cache
@@ -34,5 +37,6 @@
 pub mod destination;
 pub mod hub;
 pub mod program;
+pub mod python;
 pub mod row_kind;
 pub mod source;

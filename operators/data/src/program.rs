@@ -6,30 +6,24 @@ mod sources;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use searchmill_engine::Guard;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
+use searchmill_engine::{Guard, Tail};
 
+pub(crate) use sources::located;
 pub use sources::{Command, command_sources, named, unseen};
+pub(crate) use words::plain;
 
-/// Lines of the program's log in an error message.
-const TAIL: usize = 20;
-/// Longest stored line in bytes.
-const LINE: usize = 8192;
 /// How often cancellation and the time limit are checked.
 const WATCH: Duration = Duration::from_millis(50);
 /// Environment variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
-/// The locale of programs. It decides how they sort and print, and no cache key contains it.
-const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
-
 /// A program to run.
 pub struct Program<'a> {
     /// Program and arguments.
@@ -58,21 +52,9 @@ impl Program<'_> {
     pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
         let name = self.command.first().cloned().unwrap_or_default();
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
-        let passed = passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value)));
-        let spawned = std::process::Command::new(&name)
-            .args(self.command.iter().skip(1))
-            .env_clear()
-            .env(LANGUAGE.0, LANGUAGE.1)
-            .envs(passed)
-            // Module folders are sources: the program must not write into them.
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .envs(&self.given)
-            .current_dir(context.resolve("."))
-            .process_group(0)
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
+        let command = searchmill_engine::program(self.command, passed, &context.resolve("."));
+        let mut command = command.ok_or_else(|| OperatorError::engine("a command has no program"))?;
+        let spawned = command.envs(&self.given).stdin(stdin).spawn();
         let process = spawned.map_err(|error| cannot_start(&name, &error))?;
         let guard = Guard::of(process.id());
         Ok(Running { process, name, seconds: self.seconds, guard })
@@ -80,6 +62,16 @@ impl Program<'_> {
 }
 
 impl Running {
+    /// Ends the program with all its descendants, if it has not ended, and returns how it ended.
+    ///
+    /// # Errors
+    /// Fails if its end cannot be awaited.
+    pub fn end(mut self) -> std::io::Result<ExitStatus> {
+        searchmill_engine::end_group(self.process.id(), "KILL")?;
+        self.guard.relieve();
+        self.process.wait()
+    }
+
     /// Supervises the program while `talk` communicates with it; `talk` must wait for its end.
     ///
     /// # Errors
@@ -103,12 +95,12 @@ impl Running {
         watch.in_time(&self.name)?;
         let (ended, told) = talked?;
         self.guard.relieve();
-        succeeded(&self.name, ended, &log.tail())?;
+        succeeded(&self.name, ended, &log.tail)?;
         Ok(told)
     }
 }
 
-fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError {
+pub(crate) fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError {
     let failure = OperatorError::machine(format!("cannot start `{name}`: {error}"));
     match error.kind() {
         ErrorKind::NotFound => failure.with_help(format!("install `{name}` or write its full path")),
@@ -137,77 +129,21 @@ pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<It
 /// The program's output: every line goes to the node's log, the last lines are stored.
 pub struct Log<'a> {
     context: &'a Context,
-    tail: Mutex<VecDeque<String>>,
+    tail: Tail,
 }
 
 impl<'a> Log<'a> {
     pub fn new(context: &'a Context) -> Self {
-        Self { context, tail: Mutex::default() }
+        Self { context, tail: Tail::default() }
     }
 
-    /// Reads all lines to the end of the pipe. Skips lines that a terminal would overwrite (progress bars).
+    /// Reads all lines to the end of the pipe.
     pub fn listen(&self, pipe: impl Read) {
-        let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
-        while let Ok(Some(ended)) = next_line(&mut pipe, &mut line) {
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-            if ended == LineEnd::WrittenOver || text.is_empty() {
-                continue;
-            }
-            self.context.progress().log(&text);
-            let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-            tail.push_back(text);
-            if tail.len() > TAIL {
-                tail.pop_front();
-            }
-        }
-    }
-
-    /// Returns the last lines.
-    fn tail(&self) -> VecDeque<String> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tail.listen(pipe, |line| self.context.progress().log(line));
     }
 }
 
-/// How a line ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LineEnd {
-    Another,
-    /// A carriage return alone: the next text overwrites the line.
-    WrittenOver,
-}
-
-/// Reads the next line without its end. `None` at the end of the pipe.
-fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<LineEnd>> {
-    line.clear();
-    loop {
-        let buffer = pipe.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok((!line.is_empty()).then_some(LineEnd::Another));
-        }
-        let window = &buffer[..buffer.len().min(LINE - line.len())];
-        let end = window.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-        line.extend_from_slice(&window[..end.unwrap_or(window.len())]);
-        let (taken, over) = (end.map_or(window.len(), |end| end + 1), end.is_some_and(|end| window[end] == b'\r'));
-        pipe.consume(taken);
-        if over {
-            return after_return(pipe).map(Some);
-        }
-        if end.is_some() || line.len() >= LINE {
-            return Ok(Some(LineEnd::Another));
-        }
-    }
-}
-
-/// A carriage return followed by a line feed is an ordinary line end.
-fn after_return(pipe: &mut impl BufRead) -> std::io::Result<LineEnd> {
-    if pipe.fill_buf()?.first() != Some(&b'\n') {
-        return Ok(LineEnd::WrittenOver);
-    }
-    pipe.consume(1);
-    Ok(LineEnd::Another)
-}
-
-fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(), OperatorError> {
+pub(crate) fn succeeded(name: &str, ended: ExitStatus, tail: &Tail) -> Result<(), OperatorError> {
     if ended.success() {
         return Ok(());
     }
@@ -216,9 +152,9 @@ fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(
         (None, Some(signal)) => (format!("was killed by signal {signal}"), Some(signal)),
         (None, None) => ("ended abnormally".to_owned(), None),
     };
-    let said = if tail.is_empty() { " and wrote no output".to_owned() } else { format!(":\n{}", indented(tail)) };
+    let said = tail.said();
     let message = format!("`{name}` {how}{said}");
-    if let Some(help) = out_of_memory(signal, tail) {
+    if let Some(help) = out_of_memory(signal, &tail.lines()) {
         let passed_on = signal.filter(|_| ended.code().is_some());
         let by = passed_on
             .map_or_else(String::new, |signal| format!(" (a program that it started was killed by signal {signal})"));
@@ -255,10 +191,6 @@ fn out_of_memory(signal: Option<i32>, tail: &VecDeque<String>) -> Option<&'stati
         "signal 9 usually means that the machine had no memory left. Give the program less work at a time, or the \
          machine more memory",
     )
-}
-
-fn indented(lines: &VecDeque<String>) -> String {
-    lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
 /// Kills the program when the run is cancelled or its time is up.
@@ -312,24 +244,6 @@ impl<'a> Watch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pieces(text: &str) -> Vec<(String, bool)> {
-        let (mut pipe, mut line, mut found) = (BufReader::with_capacity(3, text.as_bytes()), Vec::new(), Vec::new());
-        while let Some(end) = next_line(&mut pipe, &mut line).unwrap() {
-            found.push((String::from_utf8(line.clone()).unwrap(), end == LineEnd::WrittenOver));
-        }
-        found
-    }
-
-    #[test]
-    fn progress_bars_are_told_from_lines() {
-        let found = pieces("one\r\nTrain: 1%\rTrain: 2%\rdone\n\nend");
-        let wanted =
-            [("one", false), ("Train: 1%", true), ("Train: 2%", true), ("done", false), ("", false), ("end", false)];
-        assert_eq!(found, wanted.map(|(text, over)| (text.to_owned(), over)));
-        let long = pieces(&"x".repeat(2 * LINE + 5));
-        assert_eq!(long.iter().map(|(text, _)| text.len()).collect::<Vec<_>>(), [LINE, LINE, 5]);
-    }
 
     #[test]
     fn signals_are_found_behind_exit_codes() {

@@ -20,6 +20,8 @@ pub enum RowKind {
     Trajectory,
     /// Answer metrics of a trajectory.
     Score,
+    /// Two rollouts of a question, one better than the other.
+    Pair,
     /// A training example.
     Example,
     /// An aggregated metric.
@@ -40,6 +42,7 @@ impl From<RowKind> for RecordKind {
             RowKind::Hit => Self::Hit,
             RowKind::Trajectory => Self::Trajectory,
             RowKind::Score => Self::Score,
+            RowKind::Pair => Self::Pair,
             RowKind::Example => Self::Example,
             RowKind::Metric => Self::Metric,
             RowKind::Reject => Self::Reject,

@@ -7,11 +7,11 @@ use searchmill_engine::operator::{Computed, Context, OperatorError, ParamIssue, 
 use searchmill_models::EncoderParams;
 use serde::{Deserialize, Serialize};
 
-use super::Retriever;
 use super::bm25::{self, Bm25Index, Bm25Params};
 use super::chunk_store::{ChunkWriter, no_index};
 use super::dense::{self, DenseIndex, DenseParams};
 use super::late::{self, LateIndex, LateParams};
+use super::{LATE, Retriever};
 
 const FILE: &str = "index.json";
 /// Version of the folder's layout; increased with each change.
@@ -90,7 +90,7 @@ impl IndexKind {
         match self {
             Self::Bm25(_) => "bm25",
             Self::Dense(_) => "dense",
-            Self::Late(_) => "late",
+            Self::Late(_) => LATE,
         }
     }
 }

@@ -49,6 +49,9 @@ pub use memory::memory_need;
 pub use search::{Numbered, Search};
 pub use token_store::Storage;
 
+/// Name of the kind of index that ranks candidates.
+const LATE: &str = "late";
+
 /// How indexes are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -103,6 +106,40 @@ impl SearchSettings {
             issues.push(ParamIssue::new(at, "a weight must be a number >= 0"));
         }
         issues
+    }
+
+    /// Validates the settings for indexes of these kinds (`None`: unknown); `path` as in [`SearchSettings::check`].
+    pub fn check_kinds(&self, path: &str, kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+        if kinds.is_empty() || kinds.contains(&None) {
+            return Vec::new();
+        }
+        let rank = kinds.iter().filter(|kind| **kind == Some(LATE)).count();
+        let issue = self.fusion_issue(kinds.len(), rank);
+        issue.map(|issue| ParamIssue { path: format!("{path}{}", issue.path), ..issue }).into_iter().collect()
+    }
+
+    /// Returns what does not fit a search of `indexes`, of which `rank` rank candidates.
+    fn fusion_issue(&self, indexes: usize, rank: usize) -> Option<ParamIssue> {
+        if self.candidates > 0 && (rank == 0 || rank == indexes) {
+            let message = "`candidates` needs a `late` index and another one that finds candidates";
+            let help = "write `search: [bm25, late]`, or leave `candidates` out";
+            return Some(ParamIssue::new("candidates", message).with_help(help));
+        }
+        match &self.fusion {
+            Fusion::None if self.candidates > 0 && rank == 1 => None,
+            Fusion::None if indexes > 1 => {
+                let message = format!("`fusion: none` takes one index, found {indexes}");
+                let help =
+                    "write `fusion: rrf`, search one index, or let one `late` index rank `candidates` of the others";
+                Some(ParamIssue::new("fusion", message).with_help(help))
+            }
+            Fusion::Weighted { weights } if !weights.is_empty() && weights.len() != indexes => {
+                let message = format!("found {} fusion weights for {indexes} indexes", weights.len());
+                let help = "write one weight per index, in their order";
+                Some(ParamIssue::new("fusion.weighted.weights", message).with_help(help))
+            }
+            _ => None,
+        }
     }
 }
 

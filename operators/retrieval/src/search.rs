@@ -59,7 +59,11 @@ impl Search {
             })
         });
         let indexes = indexes.collect::<Result<Vec<_>, OperatorError>>()?;
-        check_fusion(settings, &indexes)?;
+        let rank = indexes.iter().filter(|index| index.ranks).count();
+        if let Some(issue) = settings.fusion_issue(indexes.len(), rank) {
+            let error = OperatorError::pipeline(issue.message);
+            return Err(issue.help.into_iter().fold(error, OperatorError::with_help));
+        }
         let shared = same_chunks(&indexes)?;
         if settings.candidates > 0 && !shared {
             return Err(OperatorError::pipeline("`candidates` needs indexes of the same chunks").with_help(
@@ -186,27 +190,6 @@ fn by_row(found: &Row) -> Ranked<u32> {
 
 fn by_record(chunks: &ChunkStore, list: &[Row]) -> Result<Vec<Ranked<Vec<u8>>>, OperatorError> {
     list.iter().map(|found| Ok(Ranked { key: chunks.record(found.row)?, score: found.score })).collect()
-}
-
-fn check_fusion(settings: &SearchSettings, indexes: &[OpenIndex]) -> Result<(), OperatorError> {
-    let (indexes, rank) = (indexes.len(), indexes.iter().filter(|index| index.ranks).count());
-    if settings.candidates > 0 && (rank == 0 || rank == indexes) {
-        return Err(OperatorError::pipeline("`candidates` needs a `late` index and another one that finds candidates")
-            .with_help("write `search: [bm25, late]`, or leave `candidates` out"));
-    }
-    match &settings.fusion {
-        Fusion::None if settings.candidates > 0 && rank == 1 => Ok(()),
-        Fusion::None if indexes > 1 => {
-            let message = format!("`fusion: none` takes one index, found {indexes}");
-            let help = "write `fusion: rrf`, search one index, or let one `late` index rank `candidates` of the others";
-            Err(OperatorError::pipeline(message).with_help(help))
-        }
-        Fusion::Weighted { weights } if !weights.is_empty() && weights.len() != indexes => {
-            let message = format!("found {} fusion weights for {indexes} indexes", weights.len());
-            Err(OperatorError::pipeline(message).with_help("write one weight per index, in their order"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn same_chunks(indexes: &[OpenIndex]) -> Result<bool, OperatorError> {

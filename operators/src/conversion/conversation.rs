@@ -16,6 +16,7 @@ pub(crate) struct Conversation {
 }
 
 /// One message.
+#[derive(PartialEq)]
 pub(crate) enum Message {
     System(String),
     User(String),
@@ -24,6 +25,7 @@ pub(crate) enum Message {
 }
 
 /// Output of the model in one turn.
+#[derive(PartialEq)]
 pub(crate) struct Spoken {
     pub(crate) content: String,
     pub(crate) reasoning: Option<String>,
@@ -31,6 +33,7 @@ pub(crate) struct Spoken {
 }
 
 /// A tool call with its arguments parsed.
+#[derive(PartialEq)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -39,6 +42,7 @@ pub(crate) struct Call {
 }
 
 /// Result of a tool call.
+#[derive(PartialEq)]
 pub(crate) struct Told {
     pub(crate) content: String,
     pub(crate) call_id: Option<String>,
@@ -146,17 +150,16 @@ fn told(message: &Recorded, before: &[Message]) -> Result<Told, Unfit> {
     })
 }
 
-/// Parses a call; its arguments must be an object. Empty text means no arguments: some servers send it.
+/// Parses a call; its arguments must be an object.
 fn call(call: &ToolCall) -> Result<Call, Unfit> {
     if call.name.trim().is_empty() {
         return Err(Unfit { message: "a call has no name".to_owned(), detail: Some(call.arguments.clone()) });
     }
-    let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     let unfit = |reason: String| Unfit {
         message: format!("the arguments of the call to `{}` are not a JSON object: {reason}", call.name),
         detail: Some(call.arguments.clone()),
     };
-    match Json::parse(text) {
+    match Json::parse(call.written()) {
         Ok(arguments @ Json::Object(_)) => Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments }),
         Ok(_) => Err(unfit("something else was found".to_owned())),
         Err(error) => Err(unfit(error)),

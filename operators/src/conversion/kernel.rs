@@ -14,13 +14,19 @@ use super::conversation::Conversation;
 use super::hermes::Rendered;
 use crate::unfit::Unfit;
 
+/// Input port of the rollouts.
+pub(crate) const PORT: &str = "trajectories";
 /// Output port of the examples.
-const EXAMPLES: &str = "examples";
+pub(crate) const EXAMPLES: &str = "examples";
 
-/// An operator that converts rollouts to rows of a chat format, with the param `thinking`. `convert?` may fail.
+/// An operator that converts rollouts to rows of a chat format, with the param `thinking`, and `unpaired` if it is named.
+/// `kernel` opens it.
 macro_rules! chat_converter {
-    ($(#[$doc:meta])+ $operator:ident, $params:ident, $format:literal, $about:literal, $convert:ident $($try:tt)?) => {
-        $(#[$doc])+
+    (
+        $(#[doc = $doc:literal])+ $operator:ident, $params:ident, $format:literal, $about:literal,
+        $ports:ident, $kernel:ident $(, $unpaired:ident)?
+    ) => {
+        $(#[doc = $doc])+
         pub(crate) struct $operator;
 
         #[doc = concat!("Parameters of `convert-to-", $format, "`.")]
@@ -30,6 +36,11 @@ macro_rules! chat_converter {
             /// Keep the model's reasoning (default: drop it).
             #[serde(default)]
             pub(crate) thinking: bool,
+            $(
+                /// For pairs: write a row with a label for each rollout, for KTO (default: a row for each pair).
+                #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+                pub(crate) $unpaired: bool,
+            )?
         }
 
         impl Operator for $operator {
@@ -46,15 +57,20 @@ macro_rules! chat_converter {
                     title: "With reasoning",
                     yaml: concat!($format, ": {op: convert-to-", $format, ", from: balanced, with: {thinking: true}}"),
                 },
+                $(Example {
+                    title: "Pairs as single rows with labels, for KTO",
+                    yaml: concat!(
+                        "labelled: {op: convert-to-", $format, ", from: pairs, with: {", stringify!($unpaired), ": true}}"
+                    ),
+                },)?
             ];
 
             fn declare(_params: &$params) -> Declaration {
-                Declaration::pure(ports())
+                Declaration::pure($ports())
             }
 
-            fn open(params: &$params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-                let thinking = params.thinking;
-                Ok(converter($format, Box::new(move |conversation| Ok(($convert(conversation, thinking)$($try)?, None)))))
+            fn open(params: &$params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+                $kernel(params, inputs)
             }
         }
     };
@@ -63,7 +79,12 @@ pub(crate) use chat_converter;
 
 /// Ports of a converter.
 pub(crate) fn ports() -> Ports {
-    Ports::new().rows_in("trajectories", &[RecordKind::Trajectory], "rollouts to convert").rows_out(
+    examples_out(Ports::new().rows_in(PORT, &[RecordKind::Trajectory], "rollouts to convert"))
+}
+
+/// Adds the output of a converter.
+pub(crate) fn examples_out(ports: Ports) -> Ports {
+    ports.rows_out(
         EXAMPLES,
         RecordKind::Example,
         "One training example per rollout, then one per aside (`searchlm`'s rankings: `ID/1`, `ID/2`, …).",
@@ -71,14 +92,17 @@ pub(crate) fn ports() -> Ports {
 }
 
 /// Converts one rollout to a training row, and its rendered text if the format defines it.
-pub(crate) type Convert = Box<dyn Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync>;
+type Convert = Box<dyn Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync>;
 
 /// A training row, and its rendered text if the format defines it.
 type Row = (Json, Option<Rendered>);
 
 /// Returns a kernel that converts rollouts to examples in this format.
-pub(crate) fn converter(format: &'static str, convert: Convert) -> Kernel {
-    Kernel::Map(Arc::new(Converter { format, convert }))
+pub(crate) fn converter(
+    format: &'static str,
+    convert: impl Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync + 'static,
+) -> Kernel {
+    Kernel::Map(Arc::new(Converter { format, convert: Box::new(convert) }))
 }
 
 struct Converter {
@@ -89,14 +113,20 @@ struct Converter {
 /// The format that can leave a part of the model's turn out of the loss.
 const WITH_PARTS: &str = "swift";
 
+/// Fails if the format has no place for search results in the model's turn.
+pub(crate) fn require_turns(format: &str, conversation: &Conversation) -> Result<(), Unfit> {
+    if conversation.is_one_text && format != WITH_PARTS {
+        return Err(Unfit::new(
+            "the rollout is one text, and this format has no place for search results in the model's turn: a trainer \
+             would learn to write them; use `convert-to-swift`",
+        ));
+    }
+    Ok(())
+}
+
 impl Converter {
     fn converted(&self, conversation: &Conversation) -> Result<Row, Unfit> {
-        if conversation.is_one_text && self.format != WITH_PARTS {
-            return Err(Unfit::new(
-                "the rollout is one text, and this format has no place for search results in the model's turn: a trainer \
-                 would learn to write them; use `convert-to-swift`",
-            ));
-        }
+        require_turns(self.format, conversation)?;
         (self.convert)(conversation)
     }
 

@@ -3,5 +3,8 @@
 pub(crate) mod conversation;
 pub(crate) mod hermes;
 pub(crate) mod kernel;
+pub(crate) mod pairs;
+#[cfg(test)]
+mod pair_tests;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,7 +11,7 @@ use super::parts::{answered, arguments, details, filled, is_exact, rest, tools};
 pub(super) fn document(trajectory: &Trajectory) -> Value {
     let steps = steps(&trajectory.messages);
     let definitions = tools(trajectory);
-    let extra = rest(trajectory, definitions.as_ref().map(|tools| json!(tools)));
+    let extra = rest(trajectory, definitions.clone());
     filled([
         ("schema_version", json!("ATIF-v1.7")),
         ("trajectory_id", json!(trajectory.id)),

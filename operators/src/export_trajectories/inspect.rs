@@ -2,6 +2,7 @@
 //!
 //! The log has no clock: `created` is the epoch. A sample has no field for tool definitions; they are in its metadata.
 
+use searchmill_data::source::layout::definitions_of_chat;
 use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 use serde_json::{Value, json};
@@ -67,9 +68,9 @@ pub(super) fn sample(trajectory: &Trajectory) -> Value {
     let score = |value: f64| json!({"value": value, "answer": trajectory.prediction});
     let scores = scores(trajectory).map(|scores| json!({"em": score(scores.em), "f1": score(scores.f1)}));
     let model = trajectory.model.as_deref().unwrap_or("unknown");
-    let definitions = json!(tools(trajectory));
-    let mut metadata = rest(trajectory, Some(definitions.clone()));
-    metadata.insert("tools".to_owned(), definitions);
+    let definitions = tools(trajectory);
+    let mut metadata = rest(trajectory, definitions.clone().map(definitions_of_chat));
+    metadata.insert("tools".to_owned(), json!(definitions));
     filled([
         ("id", json!(trajectory.question_id)),
         ("epoch", json!(trajectory.sample_index + 1)),

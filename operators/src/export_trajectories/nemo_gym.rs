@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 
-use searchmill_schemas::{Message, Role, Trajectory};
-use serde_json::{Map, Value, json};
+use searchmill_data::source::layout::definitions_of_chat;
+use searchmill_schemas::{Message, Trajectory};
+use serde_json::{Value, json};
 
-use super::parts::{answered, details, function, rest, tools};
-use super::rewards::Rewards;
+use super::parts::{answered, answers_nothing, kept, rest, tool, tools};
+use crate::reward::Rewarded;
 
 /// Numbers questions in the order of their first rollout, and the rollouts of each.
 #[derive(Default)]
@@ -32,15 +33,15 @@ impl Places {
 /// Builds the lines of both files: the materialized input, and the rollout.
 pub(super) fn lines(
     trajectory: &Trajectory,
-    rewards: &Rewards,
+    rewards: &Rewarded,
     agent: &str,
     (task, rollout): (usize, usize),
 ) -> [Value; 2] {
     let messages = &trajectory.messages;
     let opening = messages.iter().take_while(|message| message.is_opening()).count();
     let input: Vec<Value> = messages[..opening].iter().map(easy).collect();
-    let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(tool).collect());
-    let mut own = rest(trajectory, definitions.as_ref().map(|tools| definitions_of_chat(tools)));
+    let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(strict).collect());
+    let mut own = rest(trajectory, definitions.clone().map(definitions_of_chat));
     let definitions = definitions.unwrap_or_default();
     let asked = json!({
         "responses_create_params": {"input": input, "tools": definitions},
@@ -55,7 +56,7 @@ pub(super) fn lines(
     done["response"] = response(trajectory, output, definitions);
     done["reward"] = json!(rewards.value);
     done["reward_parts"] = rewards.parts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    own.insert("messages".to_owned(), messages.iter().enumerate().map(|(at, _)| kept(at, opening, messages)).collect());
+    own.insert("messages".to_owned(), kept(messages));
     done["trajectory"] = Value::Object(own);
     [asked, done]
 }
@@ -85,25 +86,13 @@ fn easy(message: &Message) -> Value {
     json!({"type": "message", "role": message.role, "content": message.content})
 }
 
-/// Tools of the Responses API have the fields of the function beside their type; `strict` is required.
-fn tool(definition: &Map<String, Value>) -> Value {
-    let mut tool = function(definition);
-    tool.insert("type".to_owned(), json!("function"));
-    tool.entry("strict").or_insert(Value::Null);
-    tool.into()
-}
-
-/// Returns the definitions of a chat API that a reader makes of the tools.
-fn definitions_of_chat(tools: &[Value]) -> Value {
-    let definition = |tool: &Value| {
-        let mut function = tool.clone();
-        if let Some(fields) = function.as_object_mut() {
-            fields.remove("type");
-            fields.retain(|name, value| !(name == "strict" && value.is_null()));
-        }
-        json!({"type": "function", "function": function})
-    };
-    tools.iter().map(definition).collect()
+/// A tool of the Responses API; `strict` is required.
+fn strict(definition: &Value) -> Value {
+    let mut tool = tool(definition);
+    if tool.get("strict").is_none() {
+        tool["strict"] = Value::Null;
+    }
+    tool
 }
 
 fn items(place: usize, messages: &[Message]) -> Vec<Value> {
@@ -111,8 +100,7 @@ fn items(place: usize, messages: &[Message]) -> Vec<Value> {
     if !said.is_model() {
         return match answered(said, &messages[..place]) {
             Some(call) => vec![json!({"type": "function_call_output", "call_id": call.id, "output": said.content})],
-            // The text of a protocol without calls is what the model is told next.
-            None if said.role == Role::Tool.name() => {
+            None if answers_nothing(place, messages) => {
                 vec![json!({"type": "message", "role": "user", "content": said.content})]
             }
             None => vec![easy(said)],
@@ -134,15 +122,4 @@ fn items(place: usize, messages: &[Message]) -> Vec<Value> {
         |call| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}),
     );
     thought.chain([text]).chain(calls).collect()
-}
-
-/// Returns the fields of a message that its items lack.
-fn kept(place: usize, opening: usize, messages: &[Message]) -> Value {
-    let message = &messages[place];
-    let mut held = vec!["content", "reasoning", "tool_calls"];
-    let is_told = message.role == Role::Tool.name() && answered(message, &messages[..place]).is_none();
-    if place < opening || !is_told {
-        held.extend(["role", "tool_call_id"]);
-    }
-    Value::Object(details(message, &held))
 }

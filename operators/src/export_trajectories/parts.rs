@@ -3,7 +3,7 @@
 //! `searchmill_data::source::layout` reads the files back: what [`rest`] and [`details`] hold overrides what it finds
 //! in the fields of the format.
 
-use searchmill_schemas::{Message, ToolCall, Trajectory};
+use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 
 /// Returns an object without the entries that are null or an empty object; lists and `arguments` stay.
@@ -15,13 +15,16 @@ pub(super) fn filled<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) ->
 }
 
 /// Returns the tool definitions; none if the text is not a list of objects.
-pub(super) fn tools(trajectory: &Trajectory) -> Option<Vec<Map<String, Value>>> {
-    serde_json::from_str(&trajectory.tools).ok()
+pub(super) fn tools(trajectory: &Trajectory) -> Option<Vec<Value>> {
+    let tools: Vec<Map<String, Value>> = serde_json::from_str(&trajectory.tools).ok()?;
+    Some(tools.into_iter().map(Value::Object).collect())
 }
 
-/// Returns the function of a tool definition: its inner object, or the definition itself.
-pub(super) fn function(tool: &Map<String, Value>) -> Map<String, Value> {
-    tool.get("function").and_then(Value::as_object).unwrap_or(tool).clone()
+/// Returns a tool whose type stands beside its function: the inner object of a definition, or the definition itself.
+pub(super) fn tool(definition: &Value) -> Value {
+    let mut tool = definition.get("function").filter(|inner| inner.is_object()).unwrap_or(definition).clone();
+    tool["type"] = json!("function");
+    tool
 }
 
 /// Returns the arguments of a call as an object; none if they are something else.
@@ -40,11 +43,28 @@ fn gives_back(parsed: &Value, text: &str) -> bool {
     written == text
 }
 
-/// Returns the call among those of the model's last message before the tool message that it answers.
+/// Returns the call that a tool message answers, among those of the model's last message before it.
 pub(super) fn answered<'a>(told: &Message, before: &'a [Message]) -> Option<&'a ToolCall> {
-    let id = told.tool_call_id.as_ref()?;
+    let id = told.tool_call_id.as_ref().filter(|_| told.role == Role::Tool.name())?;
     let said = before.iter().rev().find(|message| message.is_model())?;
     said.tool_calls.iter().find(|call| call.id == *id)
+}
+
+/// Whether a message of a tool answers no call. The text of a protocol without calls is what the model is told next; a
+/// format that knows only results of calls has it as a message of the user.
+pub(super) fn answers_nothing(place: usize, messages: &[Message]) -> bool {
+    messages[place].role == Role::Tool.name() && answered(&messages[place], &messages[..place]).is_none()
+}
+
+/// Returns of every message the fields that a format lacks that knows only results of calls.
+pub(super) fn kept(messages: &[Message]) -> Value {
+    let one = |(place, message): (usize, &Message)| {
+        let mut held = vec!["content", "reasoning", "tool_calls"];
+        held.extend((!answers_nothing(place, messages)).then_some("role"));
+        held.extend(answered(message, &messages[..place]).map(|_| "tool_call_id"));
+        Value::Object(details(message, &held))
+    };
+    messages.iter().enumerate().map(one).collect()
 }
 
 /// Returns the filled fields of a message, except those that the format holds.
@@ -60,11 +80,11 @@ fn is_empty(value: &Value) -> bool {
 
 /// Returns all fields of a trajectory but its messages and tools, with the metadata as an object. `tools_text` and
 /// `metadata_text` are the texts where parsed JSON does not give them back; `tools` is what a reader makes of the format.
-pub(super) fn rest(trajectory: &Trajectory, tools: Option<Value>) -> Map<String, Value> {
+pub(super) fn rest(trajectory: &Trajectory, tools: Option<Vec<Value>>) -> Map<String, Value> {
     let mut fields = fields(json!(trajectory));
     fields.remove("messages");
     fields.remove("tools");
-    if tools.is_none_or(|tools| !gives_back(&tools, &trajectory.tools)) {
+    if tools.is_none_or(|tools| !gives_back(&Value::Array(tools), &trajectory.tools)) {
         fields.insert("tools_text".to_owned(), json!(trajectory.tools));
     }
     if let Some(text) = &trajectory.metadata {

@@ -5,16 +5,10 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use searchmill_engine::operator::OperatorError;
 
-/// The reward of one row.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rewards {
-    pub(super) value: f64,
-    /// Named parts whose sum it is.
-    pub(super) parts: Vec<(String, f64)>,
-}
+use crate::reward::Rewarded;
 
 /// Returns the rewards of the rows; `None` without a column `reward`, and for null.
-pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewards>>, OperatorError> {
+pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewarded>>, OperatorError> {
     let Some(column) = batch.column_by_name("reward") else { return Ok(vec![None; batch.num_rows()]) };
     let kind = column.data_type();
     if !kind.is_numeric() {
@@ -26,7 +20,7 @@ pub(super) fn of_rows(batch: &RecordBatch) -> Result<Vec<Option<Rewards>>, Opera
     let row = |row: usize| {
         let value = (values.is_valid(row) && values.value(row).is_finite()).then(|| values.value(row))?;
         let parts = parts(batch, row).unwrap_or_else(|| vec![("reward".to_owned(), value)]);
-        Some(Rewards { value, parts })
+        Some(Rewarded { value, parts })
     };
     Ok((0..batch.num_rows()).map(row).collect())
 }

@@ -85,6 +85,26 @@ fn hard() -> Vec<Trajectory> {
     rows
 }
 
+/// Rollouts that a reader of the formats alone would change: definitions in other forms, and a request about results
+/// with the model's reply.
+fn odd() -> Vec<Trajectory> {
+    let tools = [
+        r#"[{"function":{"name":"search","strict":null},"type":"function"}]"#,
+        r#"[{"name":"search"}]"#,
+        r#"[{"function":"search","name":"search"}]"#,
+        "[]",
+        "null",
+    ];
+    let mut rows = trajectories(tools.len());
+    for (row, tools) in rows.iter_mut().zip(tools) {
+        row.id = format!("odd-{}", row.id);
+        row.tools = tools.to_owned();
+    }
+    let named = |role| Message { tool_call_id: Some("call_0".to_owned()), ..Message::text(role, "[1]") };
+    rows[0].messages.splice(4..4, [named(Role::User), named(Role::Assistant)]);
+    rows
+}
+
 /// Reads the files of a format back with the layout of the same name.
 fn read_back(format: &str, files: &BTreeMap<String, String>) -> Vec<Trajectory> {
     let name = if format == "nemo-gym" { "rollouts.jsonl" } else { files.keys().next().unwrap() };
@@ -98,7 +118,7 @@ const FORMATS: [&str; 4] = ["atif", "inspect", "verifiers", "nemo-gym"];
 #[test]
 fn every_format_gives_every_column_back() {
     let mut rows = hard();
-    rows.extend(text_protocol());
+    rows.extend(text_protocol().into_iter().chain(odd()));
     for format in FORMATS {
         let back = read_back(format, &export_rewarded(&rows, 8192, json!({"format": format})));
         assert_eq!(back.len(), rows.len(), "{format}");
@@ -106,6 +126,20 @@ fn every_format_gives_every_column_back() {
             assert_eq!(back, row, "{format}");
         }
     }
+}
+
+#[test]
+fn formats_without_rewards_take_any_column_of_that_name() {
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["high"; 2]));
+    let column = (Field::new("reward", DataType::Utf8, false), texts);
+    let batch = with_columns(&to_batch(&trajectories(2)).unwrap(), vec![column]).unwrap();
+    let bound = inputs([("trajectories", batch_input(RecordKind::Trajectory, batch))]);
+    let export = |format: &str| Harness::new().run(&entry::<ExportTrajectories>(), json!({"format": format}), &bound);
+    for format in ["atif", "inspect"] {
+        assert!(export(format).is_ok(), "{format}");
+    }
+    let error = export("verifiers").unwrap_err();
+    assert!(error.message.contains("the column `reward` is Utf8, not numbers"), "{error}");
 }
 
 #[test]

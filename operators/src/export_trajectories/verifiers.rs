@@ -4,20 +4,21 @@
 //! A node of the trace is a message, each the child of the one before. The file has no clock: times are 0. What a trace
 //! has no field for is in `info.trajectory`.
 
+use searchmill_data::source::layout::definitions_of_chat;
 use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 
-use super::parts::{answered, details, filled, function, rest, tools};
-use super::rewards::Rewards;
+use super::parts::{answered, answers_nothing, filled, kept, rest, tool, tools};
+use crate::reward::Rewarded;
 
 /// Builds the episode.
-pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewards>, env: &str) -> Value {
+pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewarded>, env: &str) -> Value {
     let messages = &trajectory.messages;
     let nodes: Vec<Value> = (0..messages.len()).map(|place| node(place, messages)).collect();
     let calls: Vec<Value> = (0..messages.len()).filter_map(|place| call(place, trajectory)).collect();
     let definitions: Option<Vec<_>> = tools(trajectory).map(|tools| tools.iter().map(tool).collect());
-    let mut info = rest(trajectory, definitions.as_ref().map(|tools| definitions_of_chat(tools)));
-    info.insert("messages".to_owned(), messages.iter().enumerate().map(|(at, _)| kept(at, messages)).collect());
+    let mut info = rest(trajectory, definitions.clone().map(definitions_of_chat));
+    info.insert("messages".to_owned(), kept(messages));
     let task = json!({"type": "Task", "data": task(trajectory), "key": trajectory.question_id});
     let trace = json!({
         "version": 1,
@@ -45,7 +46,7 @@ pub(super) fn episode(trajectory: &Trajectory, rewards: Option<&Rewards>, env: &
     })
 }
 
-fn rewards_of(rewards: &Rewards) -> Map<String, Value> {
+fn rewards_of(rewards: &Rewarded) -> Map<String, Value> {
     let part = |(name, value): &(String, f64)| (name.clone(), json!({"score": value, "weight": 1.0}));
     rewards.parts.iter().map(part).collect()
 }
@@ -61,33 +62,10 @@ fn task(trajectory: &Trajectory) -> Value {
     ])
 }
 
-fn tool(definition: &Map<String, Value>) -> Value {
-    let mut tool = function(definition);
-    tool.insert("type".to_owned(), json!("function"));
-    tool.into()
-}
-
-/// Returns the definitions of a chat API that a reader makes of the tools.
-fn definitions_of_chat(tools: &[Value]) -> Value {
-    let definition = |tool: &Value| {
-        let mut function = tool.clone();
-        function.as_object_mut().map(|fields| fields.remove("type"));
-        json!({"type": "function", "function": function})
-    };
-    tools.iter().map(definition).collect()
-}
-
-/// Whether verifiers knows the message as a tool's: one that answers a call.
-fn role(place: usize, messages: &[Message]) -> &str {
-    let message = &messages[place];
-    let is_tool = message.role == Role::Tool.name();
-    // The text of a protocol without calls is what the model is told next.
-    if is_tool && answered(message, &messages[..place]).is_none() { Role::User.name() } else { &message.role }
-}
-
 fn node(place: usize, messages: &[Message]) -> Value {
     let said = &messages[place];
-    let call = answered(said, &messages[..place]).filter(|_| role(place, messages) == Role::Tool.name());
+    let call = answered(said, &messages[..place]);
+    let role = if answers_nothing(place, messages) { Role::User.name() } else { &said.role };
     let calls: Vec<Value> = said.tool_calls.iter().map(tool_call).collect();
     let calls = if calls.is_empty() { Value::Null } else { Value::Array(calls) };
     filled([
@@ -95,7 +73,7 @@ fn node(place: usize, messages: &[Message]) -> Value {
         (
             "message",
             filled([
-                ("role", json!(role(place, messages))),
+                ("role", json!(role)),
                 ("content", json!(said.content)),
                 ("reasoning_content", json!(said.reasoning)),
                 ("tool_calls", calls),
@@ -110,15 +88,6 @@ fn node(place: usize, messages: &[Message]) -> Value {
 
 fn tool_call(call: &ToolCall) -> Value {
     json!({"id": call.id, "name": call.name, "arguments": call.arguments})
-}
-
-/// Returns the fields of a message that its node lacks.
-fn kept(place: usize, messages: &[Message]) -> Value {
-    let mut held = vec!["content", "reasoning", "tool_calls"];
-    if role(place, messages) == messages[place].role {
-        held.extend(["role", "tool_call_id"]);
-    }
-    Value::Object(details(&messages[place], &held))
 }
 
 /// Returns the model call behind a message of the model.

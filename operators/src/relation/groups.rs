@@ -14,9 +14,30 @@ use searchmill_engine::operator::OperatorError;
 
 use super::expression::key;
 
+/// Columns or SQL expressions, bound to the schema of the batches.
+pub(crate) struct Keys(Vec<Arc<dyn PhysicalExpr>>);
+
+impl Keys {
+    /// Binds columns or expressions, which the user wrote in `param`.
+    pub(crate) fn new<S: AsRef<str>>(schema: &SchemaRef, param: &str, by: &[S]) -> Result<Self, OperatorError> {
+        let session = SessionContext::new();
+        let schema = DFSchema::try_from(Arc::clone(schema))?;
+        let bound = by.iter().map(|text| {
+            let expression = key(&session, &schema, param, text.as_ref())?;
+            Ok(session.create_physical_expr(expression, &schema)?)
+        });
+        Ok(Self(bound.collect::<Result<_, OperatorError>>()?))
+    }
+
+    /// Returns the values of a batch, a column for each key.
+    pub(crate) fn values(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
+        self.0.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?)).collect()
+    }
+}
+
 /// Group keys, bound to the schema of the batches.
 pub(crate) struct Grouping {
-    keys: Vec<Arc<dyn PhysicalExpr>>,
+    keys: Keys,
     converter: Option<RowConverter>,
     /// Labels by key values: two groups may have the same label (`a/b` and `c`, `a` and `b/c`).
     labels: IndexMap<Box<[u8]>, String>,
@@ -25,20 +46,12 @@ pub(crate) struct Grouping {
 impl Grouping {
     /// Groups by these columns or expressions, which the user wrote in `param`.
     pub(crate) fn new(schema: &SchemaRef, param: &str, by: &[String]) -> Result<Self, OperatorError> {
-        let session = SessionContext::new();
-        let schema = DFSchema::try_from(Arc::clone(schema))?;
-        let bound = by.iter().map(|text| {
-            let expression = key(&session, &schema, param, text)?;
-            Ok(session.create_physical_expr(expression, &schema)?)
-        });
-        let keys = bound.collect::<Result<_, OperatorError>>()?;
-        Ok(Self { keys, converter: None, labels: IndexMap::new() })
+        Ok(Self { keys: Keys::new(schema, param, by)?, converter: None, labels: IndexMap::new() })
     }
 
     /// Returns the group of each row as an index into [`Self::labels`].
     pub(crate) fn assign(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, OperatorError> {
-        let evaluated = self.keys.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?));
-        let columns = evaluated.collect::<Result<Vec<ArrayRef>, OperatorError>>()?;
+        let columns = self.keys.values(batch)?;
         let converter = match self.converter.take() {
             Some(converter) => converter,
             None => RowConverter::new(columns.iter().map(|c| SortField::new(c.data_type().clone())).collect())?,

@@ -14,7 +14,7 @@ pub(crate) use explain::explain;
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
-pub(crate) use groups::Grouping;
+pub(crate) use groups::{Grouping, Keys};
 pub(crate) use kind::require_columns;
 pub(crate) use order::{KEPT, ROW, keep, numbered};
 pub(crate) use random::{below, row_random};

@@ -3,9 +3,12 @@
 use crate::unfit::Unfit;
 
 /// A reward and the parts whose sum it is.
-pub(super) struct Rewarded {
-    pub(super) value: f64,
-    pub(super) parts: Vec<(String, f64)>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rewarded {
+    /// The sum.
+    pub value: f64,
+    /// Names and values, in the order in which they are added.
+    pub parts: Vec<(String, f64)>,
 }
 
 /// Fails unless something of a golden answer is left after normalisation.

@@ -1,15 +1,12 @@
-//! `max_observation_tokens`: its unit, its rules, and the record of what was cut.
+//! `max_observation_tokens`: its unit and its rules.
 
-use arrow::array::RecordBatch;
 use searchmill_agent::observation_limit::{ObservationLimit, Starts};
 use searchmill_agent::policy::PolicyParams;
 use searchmill_engine::operator::{Context, Inputs, OperatorError, ParamIssue};
 use searchmill_models::inference::PlainTokenizer;
-use searchmill_schemas::{CutObservation, CutObservations};
 use searchmill_text::chunking::Memo;
 
 use crate::chunk::Count;
-use crate::columns::with_columns;
 
 /// Opens the limit: counted by `count`, else by the tokenizer of the policy's model.
 pub(super) fn limit(
@@ -56,12 +53,4 @@ pub(super) fn issues(most: Option<u32>, count: Option<&Count>, policy: &PolicyPa
         _ => {}
     }
     issues
-}
-
-/// Adds the column of cut observations, if there is a limit.
-pub(super) fn with_cuts(batch: RecordBatch, cuts: Option<Vec<CutObservation>>) -> Result<RecordBatch, OperatorError> {
-    let Some(cut_observations) = cuts else { return Ok(batch) };
-    let columns = CutObservations::to_batch(&[CutObservations { cut_observations }])?;
-    let field = columns.schema().field(0).clone();
-    with_columns(&batch, vec![(field, columns.column(0).clone())])
 }

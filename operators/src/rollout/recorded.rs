@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::RecordBatch;
 use schemars::JsonSchema;
 use searchmill_agent::policy::PolicyParams;
-use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
+use searchmill_engine::operator::{ParamIssue, RowOutput};
 use searchmill_schemas::RecordedTokens;
 use serde::{Deserialize, Serialize};
-
-use crate::columns::with_columns;
 
 /// Additional columns of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,15 +29,6 @@ const SAMPLED: &str = "sampled_tokens";
 const BRANCHES: &str = "additional_branches";
 const FORKED: &str = "forked_rollouts";
 
-/// Adds the columns of a rollout's tokens, if they were recorded.
-pub(super) fn with_tokens(batch: RecordBatch, tokens: Option<RecordedTokens>) -> Result<RecordBatch, OperatorError> {
-    let Some(tokens) = tokens else { return Ok(batch) };
-    let columns = RecordedTokens::to_batch(&[tokens])?;
-    let fields = columns.schema();
-    let new = fields.fields().iter().map(|field| field.as_ref().clone()).zip(columns.columns().iter().cloned());
-    with_columns(&batch, new.collect())
-}
-
 /// Returns the figures of a rollout with recorded tokens.
 pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
     let batches = output.batches.iter().filter(|(_, batch)| batch.column_by_name("tokens").is_some());
@@ -59,11 +47,11 @@ pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
     figures
 }
 
-/// Returns the text about the sums of these figures.
-pub(super) fn summary(sums: &BTreeMap<&'static str, f64>) -> String {
+/// Returns the text about the sums of these figures, if tokens were recorded.
+pub(super) fn summary(sums: &BTreeMap<&'static str, f64>) -> Option<String> {
     let sum = |name| sums.get(name).copied().unwrap_or(0.0);
     if sum(RECORDED) == 0.0 {
-        return String::new();
+        return None;
     }
     let (rollouts, sampled, branches, forked) = (sum(RECORDED), sum(SAMPLED), sum(BRANCHES), sum(FORKED));
     let forks = if branches == 0.0 {
@@ -71,7 +59,7 @@ pub(super) fn summary(sums: &BTreeMap<&'static str, f64>) -> String {
     } else {
         format!("rewritten history: {branches} additional branches in {forked} rollouts")
     };
-    format!("recorded tokens: {sampled} sampled in {rollouts} rollouts; {forks}")
+    Some(format!("recorded tokens: {sampled} sampled in {rollouts} rollouts; {forks}"))
 }
 
 /// Returns issues of `record` and `rewritten_history` (whether they are given) with the policy.

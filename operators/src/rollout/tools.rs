@@ -1,19 +1,22 @@
 //! The tools of `rollout` beside its search tool: inputs, issues, opening, the count of failures.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field};
-use searchmill_agent::outside::{Opener, Recorded, ToolInputs, ToolParams, Toolbox};
+use searchmill_agent::outside::{Opener, Recorded, RecordedCall, ToolInputs, ToolParams, Toolbox, calls};
 use searchmill_agent::protocol::ToolOffer;
 use searchmill_agent::tool::{Searcher, Tool};
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
 };
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 
 use crate::columns::{TOOL_ERRORS, with_columns};
+
+/// The input whose rollouts answer in place of the services.
+const RECORDED: &str = "recorded";
 
 /// A rollout's tool, and what its model is offered beside the search tool.
 type Opened = (Option<Box<dyn Tool>>, Vec<ToolOffer>);
@@ -30,7 +33,7 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
         let recorded = Accept::Rows(vec![RecordKind::Trajectory]);
         let about = "Tools `http` and `mcp` only: rollouts whose tool calls answer those of the services; none is \
             called. A call that is not recorded is told as an error.";
-        ports = ports.input_of("recorded", recorded, Arity::Optional, about);
+        ports = ports.input_of(RECORDED, recorded, Arity::Optional, about);
     }
     ports
 }
@@ -47,11 +50,11 @@ pub(super) fn declared(tools: &[ToolParams], search: &str, declaration: Declarat
     if services.is_empty() {
         return declaration;
     }
-    let identities: Vec<String> = tools.iter().filter_map(ToolParams::identity).collect();
-    let starts_programs = tools.iter().any(|tool| tool.command().is_some());
+    let identities: Vec<String> = services.iter().map(|service| service.identity.to_string()).collect();
     declaration
         .repeatability(Repeatability::Not)
-        .runs_programs(starts_programs)
+        .runs_programs(tools.iter().any(ToolParams::is_program))
+        .answered_by(RECORDED, "tools")
         .observes(services)
         .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
 }
@@ -95,7 +98,7 @@ pub(super) fn open(
     if tools.is_empty() {
         return Ok((search.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
     }
-    let recorded = inputs.rows_optional("recorded").map(Recorded::open).transpose()?;
+    let recorded = inputs.rows_optional(RECORDED).map(Recorded::open).transpose()?;
     let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
     let (toolbox, offers) = Toolbox::open(tools, read, (search, name), context)?;
     Ok((Some(Box::new(toolbox)), offers))
@@ -111,4 +114,45 @@ pub(super) fn opener(tools: &[ToolParams], inputs: &Inputs) -> Result<Option<Ope
 pub(super) fn with_errors(batch: &RecordBatch, errors: u32) -> Result<RecordBatch, OperatorError> {
     let errors = Int32Array::from(vec![i32::try_from(errors).unwrap_or(i32::MAX)]);
     with_columns(batch, vec![(Field::new(TOOL_ERRORS, DataType::Int32, false), Arc::new(errors))])
+}
+
+/// The calls of tools in the rollouts of a node, by tool.
+#[derive(Default)]
+pub(super) struct Calls(Mutex<BTreeMap<String, Tally>>);
+
+#[derive(Default)]
+struct Tally {
+    calls: u64,
+    failed: u64,
+    /// Why the first of them failed.
+    first: String,
+}
+
+impl Calls {
+    /// Counts the calls of a rollout, computed or remembered.
+    pub(super) fn count(&self, rollout: &RecordBatch) {
+        let mut tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rollouts: Vec<Trajectory> = from_batch(rollout).unwrap_or_default();
+        let calls = rollouts.iter().flat_map(|rollout| calls(&rollout.messages));
+        for call in calls.filter(RecordedCall::is_of_service) {
+            let tally = tallies.entry(call.tool.to_owned()).or_default();
+            tally.calls += 1;
+            if let Some(failure) = call.failure() {
+                if tally.failed == 0 {
+                    failure.clone_into(&mut tally.first);
+                }
+                tally.failed += 1;
+            }
+        }
+    }
+
+    /// Returns a warning for each tool that failed: its rollouts are rows like others.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = tallies.iter().filter(|(_, tally)| tally.failed > 0);
+        let warning = |(tool, Tally { calls, failed, first }): (&String, &Tally)| {
+            format!("warning: {failed} of {calls} calls of `{tool}` failed, the first: {first}")
+        };
+        failed.map(warning).collect()
+    }
 }

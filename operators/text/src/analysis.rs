@@ -12,6 +12,7 @@ use tantivy::tokenizer::{
 };
 
 use cjk::CjkTokenizer;
+pub(crate) use cjk::is_cjk;
 use word_cache::CachedWords;
 
 /// Longer words are dropped: text runs of this length are not words.

@@ -1,4 +1,5 @@
-//! Text algorithms: answer normalisation and metrics, search terms, chunking, tokenizers, JSON in Python's format.
+//! Text algorithms: answer normalisation and metrics, search terms, chunking, tokenizers, MinHash, JSON in Python's
+//! format.
 //!
 //! Pure functions of their input. No I/O except loading a tokenizer file, no clock, no engine types.
 
@@ -10,6 +11,8 @@ pub mod environment;
 pub mod fnv;
 pub mod json;
 pub mod lexicon;
+pub mod minhash;
 pub mod normalize;
 pub mod retrieval_metrics;
 pub mod thoughts;
+pub mod words;

@@ -25,8 +25,3 @@ pub(super) fn entrance(args: &EntranceArgs) -> Result<(TcpListener, Door), Failu
 pub(super) async fn stopped() {
     crate::commands::run::wait().await;
 }
-
-/// Number of processors.
-pub(super) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}

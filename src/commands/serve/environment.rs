@@ -1,6 +1,6 @@
 //! `serve env`: opens the indexes, the questions and the rules of episodes, and serves them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use searchmill_engine::operator::{Context, ContextParts, InputArtifact, TreeInput, TreeKind, http_client};
@@ -8,9 +8,9 @@ use searchmill_engine::{Failure, Machine, Session};
 use searchmill_operators::environment::Environment;
 use searchmill_retrieval::{Search, SearchSettings, memory_need};
 use searchmill_schemas::Question;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::entrance::{entrance, processors, stopped};
+use super::entrance::{entrance, stopped};
 use crate::args::ServeEnvArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -22,7 +22,7 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     let settings = settings(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let bare = ContextParts::bare(session.directory(), runtime.handle(), http_client()?);
-    let context = Context::new(ContextParts { threads: processors(), ..bare });
+    let context = Context::new(ContextParts { threads: Machine::detect().threads, ..bare });
     let opener = Opener { session, args, settings, context };
     let world = opener.world()?;
     let journal = args.journal.as_deref().map(|file| journal(session, file)).transpose()?;
@@ -113,43 +113,41 @@ impl Opener<'_> {
         if args.max_episodes == 0 || args.episode_idle == 0 {
             return Err(Failure::usage("`--max-episodes` and `--episode-idle` must be at least 1"));
         }
-        let environment = Environment::open(self.rules()?, &self.context)
-            .map_err(|error| Failure::usage(format!("rules of the episodes: {}", error.told())))?;
+        let environment = self.environment()?;
         let questions = match &args.questions {
             Some(what) => Questions::new(self.session.rows(what)?.read_all::<Question>()?),
             None => Questions::default(),
         };
         let limits = EpisodeLimits { most: args.max_episodes, idle: Duration::from_secs(args.episode_idle) };
-        let none = || {
-            Failure::usage("the reward can judge none of the questions: they have no golden answers")
-                .with_help("map a column to `golden_answers` in `read`, or serve without `--reward`")
-        };
-        World::new(environment, questions, limits).map(Some).ok_or_else(none)
+        World::new(environment, questions, limits).map(Some).map_err(|why| {
+            Failure::usage(format!("no question can be played, for example: {why}")).with_help(
+                "map columns to `question` and `golden_answers` in `read`; without `--reward`, questions are enough",
+            )
+        })
     }
 
-    /// Reads the rules: the file, then the options.
-    fn rules(&self) -> Result<Map<String, Value>, Failure> {
-        let mut rules = match &self.args.episodes {
-            Some(file) => read_rules(&self.session.directory().join(file))?,
-            None => Map::new(),
-        };
-        for (name, given) in [("protocol", &self.args.protocol), ("reward", &self.args.reward)] {
+    /// Opens the environment: the rules of the file, then those of the options.
+    fn environment(&self) -> Result<Environment, Failure> {
+        let read = |file: &Path| self.session.settings(file, &Environment::schema(), "serve env");
+        let file = self.args.episodes.as_deref().map(read).transpose()?;
+        let mut rules = file.as_ref().and_then(|file| file.values.as_object()).cloned().unwrap_or_default();
+        let options = [("protocol", &self.args.protocol), ("reward", &self.args.reward)];
+        for (name, given) in options {
             let Some(text) = given else { continue };
             let value = serde_yaml::from_str(text)
                 .map_err(|error| Failure::usage(format!("`--{name} {text}` is not valid YAML: {error}")))?;
             rules.insert(name.to_owned(), value);
         }
-        Ok(rules)
+        Environment::open(rules, &self.context).map_err(|issue| {
+            let name = issue.path.split('.').next().unwrap_or_default();
+            let is_option = options.iter().any(|(option, given)| *option == name && given.is_some());
+            if let Some(file) = file.filter(|_| !is_option) {
+                return file.refuse(issue);
+            }
+            let error = Failure::usage(format!("rules of the episodes: `{}`: {}", issue.path, issue.message));
+            issue.help.into_iter().fold(error, Failure::with_help)
+        })
     }
-}
-
-fn read_rules(path: &PathBuf) -> Result<Map<String, Value>, Failure> {
-    let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("cannot read {shown}: {error}")))?;
-    let rules: Option<Map<String, Value>> = serde_yaml::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{shown} is not a map of rules: {error}")))?;
-    Ok(rules.unwrap_or_default())
 }
 
 /// Checks the options that concern the search.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 use super::state::View;
+use super::world::random_id;
 
 /// Known revisions with a handshake, oldest first.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -41,11 +42,15 @@ pub(super) async fn post(view: View, headers: HeaderMap, body: Bytes) -> Respons
     if let Some(unknown) = revision.filter(|revision| !is_known(revision)) {
         return (StatusCode::BAD_REQUEST, Json(unsupported(&Value::Null, unknown))).into_response();
     }
-    if let Some(differing) = mismatch(&headers, &body) {
+    let said = match parse(&body) {
+        Ok(said) => said,
+        Err(answer) => return Json(answer).into_response(),
+    };
+    if let Some(differing) = mismatch(&headers, &said) {
         let detail = format!("the header {differing} differs from the body");
         return (StatusCode::BAD_REQUEST, Json(error(&Value::Null, HEADER_MISMATCH, detail))).into_response();
     }
-    match read(&view, &body).await {
+    match answers(&view, said).await {
         Some(answer) => Json(answer).into_response(),
         None => StatusCode::ACCEPTED.into_response(),
     }
@@ -66,13 +71,9 @@ fn versions() -> Vec<&'static str> {
 }
 
 /// Returns the header that differs from what it repeats of the body, for proxies that read only headers.
-fn mismatch(headers: &HeaderMap, body: &[u8]) -> Option<&'static str> {
+fn mismatch(headers: &HeaderMap, said: &Value) -> Option<&'static str> {
     let given = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (method, name) = (given("mcp-method"), given("mcp-name"));
-    if method.is_none() && name.is_none() {
-        return None;
-    }
-    let said: Value = serde_json::from_slice(body).ok()?;
     let differs = |header: Option<&str>, said: &Value| header.is_some_and(|header| said != header);
     if differs(method, &said["method"]) {
         return Some("Mcp-Method");
@@ -86,19 +87,30 @@ pub(super) async fn no_session() -> Response {
     ([(header::ALLOW, "POST")], problem).into_response()
 }
 
-/// Answers a message, or the messages of a batch. `None` if nothing is to be answered.
+/// Answers the text of a message, or of a batch. `None` if nothing is to be answered.
 pub(super) async fn read(view: &View, text: &[u8]) -> Option<Value> {
-    match serde_json::from_slice(text) {
-        Ok(Value::Array(messages)) if !messages.is_empty() => {
-            let mut answers = Vec::new();
-            for message in messages {
-                answers.extend(answer(view, message).await);
-            }
-            (!answers.is_empty()).then_some(Value::Array(answers))
-        }
-        Ok(message) => answer(view, message).await,
-        Err(problem) => Some(error(&Value::Null, PARSE_ERROR, format!("invalid JSON: {problem}"))),
+    match parse(text) {
+        Ok(said) => answers(view, said).await,
+        Err(answer) => Some(answer),
     }
+}
+
+/// Parses a text; if it is not JSON, returns the answer to it.
+fn parse(text: &[u8]) -> Result<Value, Value> {
+    serde_json::from_slice(text).map_err(|problem| error(&Value::Null, PARSE_ERROR, format!("invalid JSON: {problem}")))
+}
+
+/// Answers a message, or the messages of a batch.
+async fn answers(view: &View, said: Value) -> Option<Value> {
+    let messages = match said {
+        Value::Array(messages) if !messages.is_empty() => messages,
+        message => return answer(view, message).await,
+    };
+    let mut answers = Vec::new();
+    for message in messages {
+        answers.extend(answer(view, message).await);
+    }
+    (!answers.is_empty()).then_some(Value::Array(answers))
 }
 
 /// Answers a message. `None` for notifications and responses.
@@ -120,7 +132,7 @@ pub(super) async fn answer(view: &View, message: Value) -> Option<Value> {
         "ping" => Ok(json!({})),
         "tools/list" => Ok(json!({"tools": [retrieve_tool(), search_tool()]})),
         "tools/call" => call(view, params).await,
-        "openenv/session/create" => Ok(json!({"session_id": format!("{:032x}", rand::random::<u128>())})),
+        "openenv/session/create" => Ok(json!({"session_id": random_id()})),
         "openenv/session/close" => Ok(json!({"session_id": params["session_id"], "closed": true})),
         _ => Err((METHOD_NOT_FOUND, format!("unknown method `{method}`"))),
     };

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use searchmill_agent::episode::{Episode, searches_used_up};
-use searchmill_operators::environment::{Environment, PLAYER};
+use searchmill_operators::environment::{Environment, PLAYER, Rewarded};
 use searchmill_schemas::{Message, Question, Role, ToolCall, Trajectory};
 use serde_json::{Map, Value, json};
 
@@ -27,14 +27,13 @@ const COOKIE: &str = "searchmill_episode";
 pub(super) async fn tasks(view: View) -> Result<Response, Problem> {
     let world = view.world()?;
     let protocol = &world.environment.rules.protocol;
-    let definitions: Vec<Value> = serde_json::from_str(protocol.tools()).unwrap_or_default();
     let tool = |definition: &Value| {
         let mut tool = definition["function"].clone();
         tool["type"] = "function".into();
         tool["strict"] = false.into();
         tool
     };
-    let tools: Value = definitions.iter().map(tool).collect();
+    let tools: Value = world.environment.tools().iter().map(tool).collect();
     let row = |question: &Question| {
         let input = protocol.opening(&question.question).into_iter();
         let input: Value = input.map(|message| json!({"role": message.role, "content": message.content})).collect();
@@ -150,9 +149,9 @@ pub(super) async fn verify(
     let rewarded = environment
         .reward(&episode)
         .map_err(|why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the response has no reward: {why}")))?;
-    let (reward, parts) = rewarded.unwrap_or_default();
+    let Rewarded { value, parts } = rewarded.unwrap_or_default();
     let parts: Map<String, Value> = parts.into_iter().map(|(name, value)| (name, value.into())).collect();
-    body.insert("reward".to_owned(), reward.into());
+    body.insert("reward".to_owned(), value.into());
     body.insert("reward_components".to_owned(), parts.into());
     body.insert("prediction".to_owned(), episode.prediction.into());
     body.insert("finish_reason".to_owned(), episode.finish_reason.into());
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "assistant"]);
         assert_eq!((made.prediction.as_str(), made.finish_reason.as_str(), made.turns), ("Rome", "answered", 2));
         assert_eq!((made.tool_calls, made.completion_tokens), (2, 9));
-        assert_eq!(environment.reward(&made), Ok(Some((1.0, vec![("f1".to_owned(), 1.0)]))));
+        assert_eq!(environment.reward(&made), Ok(Some(Rewarded { value: 1.0, parts: vec![("f1".to_owned(), 1.0)] })));
         // A tool's text answers nothing.
         let cut = json!({"response": {"output": output.as_array().unwrap()[..5], "model": "m"}});
         let made = played(&environment, question, &object(cut), &[]).expect("an episode");

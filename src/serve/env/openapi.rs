@@ -187,7 +187,6 @@ fn schema(kind: &str) -> Value {
     let (kind, or_null) = kind.strip_suffix('?').map_or((kind, false), |kind| (kind, true));
     let mut schema = match kind {
         "strings" => json!({"type": "array", "items": {"type": "string"}}),
-        "words" => json!({"type": "string", "pattern": "\\S"}),
         "count" => json!({"type": "integer", "minimum": 1}),
         _ => json!({"type": kind}),
     };

@@ -89,13 +89,18 @@ pub(super) fn describe(view: &View) -> Result<Value, Problem> {
 /// A connection's episode, which ends with it.
 pub(super) struct Held {
     env: Arc<Env>,
-    pub(super) play: Option<Shared>,
-    id: Option<String>,
+    /// Id and episode.
+    open: Option<(String, Shared)>,
 }
 
 impl Held {
     pub(super) fn new(env: Arc<Env>) -> Self {
-        Self { env, play: None, id: None }
+        Self { env, open: None }
+    }
+
+    /// Returns the episode.
+    pub(super) fn play(&self) -> Option<&Shared> {
+        self.open.as_ref().map(|(_, play)| play)
     }
 
     /// Starts an episode in place of the earlier one.
@@ -105,16 +110,14 @@ impl Held {
     pub(super) fn reset(&mut self, wanted: &Wanted) -> Result<Outcome, Problem> {
         self.forget();
         let (play, outcome) = self.env.world()?.reset(wanted)?;
-        self.id = Some(outcome.observation.episode_id.clone());
-        self.play = Some(play);
+        self.open = Some((outcome.observation.episode_id.clone(), play));
         Ok(outcome)
     }
 
     fn forget(&mut self) {
-        if let (Some(id), Ok(world)) = (self.id.take(), self.env.world()) {
+        if let (Some((id, _)), Ok(world)) = (self.open.take(), self.env.world()) {
             world.close(&id);
         }
-        self.play = None;
     }
 }
 

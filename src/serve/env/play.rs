@@ -60,7 +60,7 @@ impl Play {
             Self { id, question, episode: Some(episode), shown: 0, steps: 0, open: None, reward: None, served };
         let protocol = &environment.rules.protocol;
         let observation = Observation {
-            tools: Some(serde_json::from_str(protocol.tools()).unwrap_or_default()),
+            tools: Some(environment.tools().into()),
             one_text: Some(protocol.is_one_text()),
             stop: Some(protocol.stop().to_vec()),
             tools_offered: offered,
@@ -171,7 +171,7 @@ impl Play {
             let detail = format!("the episode has no reward: {why}");
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
         })?;
-        let (reward, parts) = rewarded.unzip();
+        let (reward, parts) = rewarded.map(|rewarded| (rewarded.value, rewarded.parts)).unzip();
         self.reward = reward;
         observation.finish_reason = Some(trajectory.finish_reason);
         observation.prediction = Some(trajectory.prediction);

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use searchmill_operators::environment::Environment;
+use searchmill_agent::reward::question_in;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) async fn rewards(view: View, Asked(asked): Asked<Texts>) -> Result<Js
     let environment = &world.environment;
     let reward = |(place, text): (usize, &String)| {
         let missing = |why: &str| Problem::bad(format!("`query[{place}]`: {why}"));
-        let question = Environment::question_in(text)
+        let question = question_in(text)
             .ok_or_else(|| missing("there is no question between R1-Searcher's prompt and the model's `<think>`"))?;
         let known = world.questions.with_text(question);
         let known = known.ok_or_else(|| missing(&format!("the question is not served: `{question}`")))?;

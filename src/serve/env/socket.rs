@@ -147,7 +147,7 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
     let world = view.world()?;
     let kind = data["type"].as_str();
     if kind == Some("list_tools") {
-        let tools = mcp_tools(world.environment.rules.protocol.tools());
+        let tools = mcp_tools(&world.environment.tools());
         return Ok(json!({"type": "observation",
             "data": {"observation": {"tools": tools}, "reward": null, "done": false}}));
     }
@@ -157,7 +157,7 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
         None => action(data)?,
     };
     let none = || Problem::new(StatusCode::CONFLICT, "there is no episode yet; reset first");
-    let play = held.play.as_ref().ok_or_else(none)?;
+    let play = held.play().ok_or_else(none)?;
     let outcome = play.lock().await.step(&world.environment, view, action).await?;
     let mut answer = observed(&outcome);
     if let Some(name) = tool {
@@ -172,8 +172,7 @@ async fn step(held: &Held, view: &View, data: Value) -> Result<Value, Problem> {
 }
 
 /// Returns the tools in OpenEnv's form.
-fn mcp_tools(definitions: &str) -> Value {
-    let definitions: Vec<Value> = serde_json::from_str(definitions).unwrap_or_default();
+fn mcp_tools(definitions: &[Value]) -> Value {
     let tool = |definition: &Value| {
         let function = &definition["function"];
         json!({"name": function["name"], "description": function["description"],
@@ -183,7 +182,7 @@ fn mcp_tools(definitions: &str) -> Value {
 }
 
 async fn state(held: &Held) -> Result<Value, Problem> {
-    let state = match &held.play {
+    let state = match held.play() {
         Some(play) => play.lock().await.state(),
         None => super::action::State::default(),
     };

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::mcp;
 use super::problem::Problem;
 use super::state::{Env, View};
+use super::world::random_id;
 
 /// An open stream; it is forgotten when it is dropped.
 struct Opened {
@@ -38,7 +39,7 @@ pub(super) struct Session {
 /// Opens a stream.
 pub(super) async fn open(view: View) -> Result<impl IntoResponse, Problem> {
     let env = view.env;
-    let id = format!("{:032x}", rand::random::<u128>());
+    let id = random_id();
     let full = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many streams are open; try again later");
     let answers = env.streams.open(&id).ok_or_else(full)?;
     let opened = Opened { env: Arc::clone(&env), id };

@@ -43,13 +43,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates the environment; `None` if there are questions, but the reward can judge none of them.
-    pub(crate) fn new(environment: Environment, mut questions: Questions, limits: EpisodeLimits) -> Option<Self> {
-        let fits =
-            |question: &Question| !question.question.trim().is_empty() && environment.unrewarded(question).is_none();
-        let left = questions.retain(fits);
-        let usable = left > 0 || questions.len() == 0;
-        usable.then(|| Self { environment, questions, limits, episodes: Mutex::default() })
+    /// Creates the environment.
+    ///
+    /// # Errors
+    /// If there are questions, but none can be played: why not the first.
+    pub(crate) fn new(
+        environment: Environment,
+        mut questions: Questions,
+        limits: EpisodeLimits,
+    ) -> Result<Self, String> {
+        let left = questions.retain(|question| unplayable(&environment, question).is_none());
+        let first = questions.iter().next().filter(|_| left == 0);
+        match first.and_then(|first| unplayable(&environment, first)) {
+            Some(why) => Err(why),
+            None => Ok(Self { environment, questions, limits, episodes: Mutex::default() }),
+        }
     }
 
     /// Starts an episode.
@@ -62,11 +70,8 @@ impl World {
             return Err(Problem::bad(format!("`episode_id` is longer than {ID} bytes")));
         }
         let question = self.questions.choose(wanted)?;
-        if question.question.trim().is_empty() {
-            return Err(Problem::bad(format!("question `{}` is empty", question.id)));
-        }
-        if let Some(why) = self.environment.unrewarded(&question) {
-            return Err(Problem::bad(format!("question `{}` has no reward: {why}", question.id)));
+        if let Some(why) = unplayable(&self.environment, &question) {
+            return Err(Problem::bad(why));
         }
         let (play, outcome) = Play::start(&self.environment, id.clone(), question);
         let play = Arc::new(AsyncMutex::new(play));
@@ -124,8 +129,17 @@ impl World {
     }
 }
 
-fn random_id() -> String {
+/// Returns an id that no one can guess, for an episode, a session or a stream.
+pub(super) fn random_id() -> String {
     format!("{:032x}", rand::random::<u128>())
+}
+
+/// Returns why no episode of a question can be played, if so.
+fn unplayable(environment: &Environment, question: &Question) -> Option<String> {
+    if question.question.trim().is_empty() {
+        return Some(format!("question `{}` is empty", question.id));
+    }
+    environment.unrewarded(question).map(|why| format!("question `{}` has no reward: {why}", question.id))
 }
 
 #[cfg(test)]

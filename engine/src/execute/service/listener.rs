@@ -1,4 +1,4 @@
-//! Ports of this machine: a free one, and who listens on it.
+//! Ports of this machine: a free one, and whether another program listens on it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,33 +40,15 @@ impl Drop for Port {
     }
 }
 
-/// Who listens on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listener {
-    /// A process of the group.
-    Own,
-    /// Another process. Its answers must not be taken for those of the service.
-    Stranger,
-    /// Nobody, or it cannot be seen (no `/proc`, another user's process).
-    Unknown,
-}
-
-/// Returns whether a process of that group listens on the port, as Linux's `/proc` shows it.
-pub(super) fn listener(port: u16, group: u32) -> Listener {
+/// Whether a process listens on the port, and none of that group does: its answers must not be taken for those of the
+/// service. As Linux's `/proc` shows it; false where that cannot be seen (no `/proc`, another user's process).
+pub(super) fn is_taken(port: u16, group: u32) -> bool {
     let sockets: BTreeSet<String> =
         ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(|table| listening(table, port)).collect();
-    let mut found = Listener::Unknown;
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let path = process.path();
-        if process.file_name().to_string_lossy().parse::<u32>().is_err() || !holds(&path, &sockets) {
-            continue;
-        }
-        if group_of(&path) == Some(group) {
-            return Listener::Own;
-        }
-        found = Listener::Stranger;
-    }
-    found
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter(|process| process.file_name().to_string_lossy().parse::<u32>().is_ok());
+    let mut holders = processes.map(|process| process.path()).filter(|process| holds(process, &sockets)).peekable();
+    holders.peek().is_some() && holders.all(|process| group_of(&process) != Some(group))
 }
 
 /// Returns the sockets that listen on the port, as links of file descriptors name them.
@@ -103,10 +85,10 @@ mod tests {
         let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = socket.local_addr().unwrap().port();
         let Some(own) = group_of(Path::new("/proc/self")) else { return };
-        assert_eq!(listener(port, own), Listener::Own);
-        assert_eq!(listener(port, own.wrapping_add(1)), Listener::Stranger);
+        assert!(!is_taken(port, own));
+        assert!(is_taken(port, own.wrapping_add(1)));
         drop(socket);
-        assert_eq!(listener(port, own), Listener::Unknown);
+        assert!(!is_taken(port, own.wrapping_add(1)), "nobody listens");
     }
 
     #[test]

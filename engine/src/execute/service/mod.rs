@@ -17,7 +17,7 @@ use super::progress::NodeProgress;
 use super::worker::DeviceLease;
 use crate::operator::{Alive, BoundOperator, InputArtifact, OperatorError, ProgressSink, with_addresses};
 use crate::spec::{Serves, ServiceSpec};
-use listener::{Listener, Port};
+use listener::Port;
 use process::Process;
 
 /// Interval between two questions whether a service is ready.
@@ -80,8 +80,7 @@ impl Services {
                 () = tokio::time::sleep(WATCH) => {}
             }
             if let Some(error) = self.fault() {
-                let observed = job.session.observed.iter().filter_map(|observed| observed.limiter.as_ref());
-                let own = job.session.limiter.iter().chain(observed).filter(|limiter| limiter.is_of_service());
+                let own = job.session.limiters().filter(|limiter| limiter.is_of_service());
                 own.for_each(|limiter| limiter.shut(&error.message));
                 return kernel.await;
             }
@@ -117,12 +116,12 @@ impl Services {
                     return Err(OperatorError::cancelled());
                 }
                 let answer = client.get(&question).timeout(ANSWER).send().await;
-                let is_ready = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
-                let listener = locked(&self.running).get(place).map_or(Listener::Unknown, Process::listener);
-                match listener {
-                    Listener::Stranger if is_ready => return Err(taken(service, &address)),
-                    Listener::Own | Listener::Unknown if is_ready => break,
-                    _ => {}
+                if answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
+                    let is_taken = locked(&self.running).get(place).is_some_and(Process::port_is_taken);
+                    if is_taken {
+                        return Err(taken(service, &address));
+                    }
+                    break;
                 }
                 if start.elapsed() > service.within {
                     let told = answer.map_or_else(|_| "nothing".to_owned(), |answer| answer.status().to_string());
@@ -149,8 +148,7 @@ fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, Opera
     let node = job.node();
     let workers = &job.run.options.asked.workers;
     // GPUs of a node that runs in a worker are leased there.
-    let runs_here = job.session.limiter.is_some() || !job.observed.is_empty();
-    let gpus = if runs_here { workers.gpus(&node.spec.resources) } else { 0 };
+    let gpus = if node.operator.declaration.pays() { workers.gpus(&node.spec.resources) } else { 0 };
     let lease = (gpus > 0).then(|| DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)).transpose()?;
     // Those that have started end if another one cannot.
     let (mut running, mut addresses, mut ports) = (Vec::new(), BTreeMap::new(), Vec::new());

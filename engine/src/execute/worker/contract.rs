@@ -39,6 +39,7 @@ pub(super) struct Task {
     pub(super) directory: PathBuf,
     pub(super) threads: usize,
     pub(super) concurrency: usize,
+    pub(super) processes: Option<usize>,
     pub(super) memory: Option<u64>,
     pub(super) gpus: u32,
     pub(super) retry: RetryPolicy,

@@ -148,6 +148,7 @@ fn run(
         memory: task.memory,
         gpus: task.gpus,
         concurrency: task.concurrency,
+        processes: task.processes,
         retry: task.retry,
         secrets,
         progress: Arc::clone(&progress) as Arc<dyn ProgressSink>,

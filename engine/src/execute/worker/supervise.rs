@@ -83,6 +83,7 @@ fn task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -> Resul
         directory: job.run.options.directory.clone(),
         threads: parts.threads,
         concurrency: parts.concurrency,
+        processes: parts.processes,
         memory: parts.memory,
         gpus,
         retry: parts.retry,

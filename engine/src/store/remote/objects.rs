@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::io::AsyncWriteExt;
 
-use crate::operator::missing_credentials;
+use crate::operator::{missing_credentials, root_cause};
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
 
@@ -38,11 +38,7 @@ pub(super) fn failed(source: std::io::Error) -> Error {
 
 /// Returns the error with its innermost cause.
 pub(super) fn reason(error: &Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    let (told, innermost) = (error.to_string(), cause.to_string());
+    let (told, innermost) = (error.to_string(), root_cause(error));
     if let Some(wanted) = missing_credentials(&told) {
         return wanted.to_owned();
     }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::CONTENT_TYPE;
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, RowFailure};
+use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, RowFailure};
 use serde_json::{Map, Value, json};
 
 use super::params::{HttpMethod, HttpParams};
 use super::results;
-use super::service::{Exchange, Service, shown};
+use super::service::{Exchange, Service};
 use super::template;
 use super::wire::{Wire, accepted};
 use crate::protocol::OfferedCall;
@@ -33,11 +33,9 @@ impl HttpTool {
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let arguments = self.arguments(call.arguments);
-        let request = json!({"arguments": template::sorted(&Value::Object(arguments.clone()))}).to_string();
-        let sending = Sending { tool: self, arguments };
-        let observed = self.service.observe(&sending, request.into_bytes(), context).await?;
-        Ok(shown(&self.params.name, observed, |text| self.read(text)))
+        let sending = Sending { tool: self, arguments: self.arguments(call.arguments) };
+        let request = json!({"arguments": sending.arguments}).to_string();
+        self.service.call(call.tool, &sending, request, context).await
     }
 
     /// The arguments that the templates use, with the defaults of the schema.
@@ -45,12 +43,6 @@ impl HttpTool {
         let default = |name: &str| self.params.parameters.pointer(&format!("/properties/{name}/default"));
         let value = |name: &str| given.get(name).or_else(|| default(name)).filter(|value| !value.is_null());
         self.params.used().into_iter().filter_map(|name| Some((name.to_owned(), value(name)?.clone()))).collect()
-    }
-
-    fn read(&self, text: &str) -> ToolResult {
-        let Some(places) = &self.params.results else { return Ok(results::whole(text, self.params.max_chars)) };
-        let answer = serde_json::from_str(text).map_err(|error| format!("its answer is not JSON ({error})"))?;
-        results::placed(&answer, places, self.params.max_chars)
     }
 }
 
@@ -61,6 +53,8 @@ struct Sending<'a> {
 }
 
 impl Exchange for Sending<'_> {
+    type Answer = ToolResult;
+
     fn attempt<'a>(&'a self, context: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
         async move {
             let params = &self.tool.params;
@@ -72,20 +66,17 @@ impl Exchange for Sending<'_> {
             if let Some(body) = params.body.as_ref().and_then(|body| template::body(body, &self.arguments)) {
                 request = request.header(CONTENT_TYPE, "application/json").body(Bytes::from(body.to_string()));
             }
-            let answered = accepted(self.tool.wire.send(request, Some(attempt), |_, _| false).await?)?;
-            let text = String::from_utf8_lossy(&answered.body).into_owned();
-            self.check(&text).map_err(|message| CallFailure::new(FailureKind::BadResponse, message, None))?;
-            Ok(text)
+            let answered = accepted(self.tool.wire.send(request, attempt, |_, _| false).await?)?;
+            Ok(String::from_utf8_lossy(&answered.body).into_owned())
         }
         .boxed()
     }
 
-    /// An answer that should be JSON and is not (the page of a proxy) is asked for again.
-    fn check(&self, text: &str) -> Result<(), String> {
-        if self.tool.params.results.is_none() {
-            return Ok(());
-        }
-        let parsed = serde_json::from_str::<Value>(text).map(drop);
-        parsed.map_err(|error| format!("its answer is not JSON ({error})"))
+    /// An answer that should be JSON and is not (the page of a proxy) is no answer.
+    fn read(&self, text: &str) -> Result<ToolResult, String> {
+        let HttpParams { results: places, max_chars, .. } = &self.tool.params;
+        let Some(places) = places else { return Ok(Ok(results::whole(text, *max_chars))) };
+        let answer = serde_json::from_str(text).map_err(|error| format!("its answer is not JSON ({error})"))?;
+        Ok(results::placed(&answer, places, *max_chars))
     }
 }

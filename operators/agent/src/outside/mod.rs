@@ -17,7 +17,7 @@ mod toolbox;
 mod wire;
 
 pub use open::Opener;
-pub use params::{HttpMethod, HttpParams, McpParams, OpenParams, ResultPlaces, ToolParams, is_tool_name};
+pub use params::{HttpMethod, HttpParams, McpParams, OpenParams, ResultPlaces, TOOL_NAME, ToolParams, is_tool_name};
 pub(crate) use recorded::result as recorded_result;
 pub use recorded::{Recorded, RecordedCall, calls, offered};
 pub use results::content_id;

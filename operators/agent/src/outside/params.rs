@@ -10,7 +10,7 @@ use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secre
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::template;
+use super::template::{self, at_path};
 use crate::protocol::ToolOffer;
 
 /// A tool of a rollout, beside its search tool.
@@ -210,10 +210,16 @@ fn timeout_seconds() -> f64 {
     30.0
 }
 
+/// Maximum length of a tool's name in the chat API.
+const MOST_NAME: usize = 64;
+
+/// What [`is_tool_name`] demands.
+pub const TOOL_NAME: &str = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+
 /// Whether a name fits the chat API.
 pub fn is_tool_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+    (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
 impl ToolParams {
@@ -231,13 +237,20 @@ impl ToolParams {
         let (name, address, identity, limits, prices) = match self {
             Self::Open(_) => return None,
             Self::Http(http) => {
-                (http.name.as_str(), at_path(&http.url).0.to_owned(), http.identity(), &http.limits, &http.prices)
+                let host = at_path(&http.url).0;
+                (host.to_owned(), host, http.identity(), &http.limits, &http.prices)
             }
-            Self::Mcp(mcp) => (mcp.who(), mcp.who().to_owned(), mcp.identity(), &mcp.limits, &mcp.prices),
+            Self::Mcp(mcp) => (mcp.who(), mcp.address(), mcp.identity(), &mcp.limits, &mcp.prices),
         };
-        let stall_after = Duration::from_mins(1);
-        let (limits, prices) = (limits.clone(), prices.clone());
-        Some(EndpointUse { address, model: name.to_owned(), identity, limits, prices, stall_after })
+        Some(EndpointUse {
+            model: name.clone(),
+            name,
+            address: address.to_owned(),
+            identity,
+            limits: limits.clone(),
+            prices: prices.clone(),
+            stall_after: Duration::from_mins(1),
+        })
     }
 
     /// The tool as the model sees it, if the params say it.
@@ -249,18 +262,9 @@ impl ToolParams {
         }
     }
 
-    /// What identifies the service in the node's key.
-    pub fn identity(&self) -> Option<String> {
-        match self {
-            Self::Open(_) => None,
-            Self::Http(http) => Some(http.identity().to_string()),
-            Self::Mcp(mcp) => Some(mcp.identity().to_string()),
-        }
-    }
-
-    /// The programs that the tool starts.
-    pub fn command(&self) -> Option<&[String]> {
-        if let Self::Mcp(mcp) = self { mcp.command.as_deref() } else { None }
+    /// Whether the tool is a program.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Mcp(mcp) if mcp.command.is_some())
     }
 
     /// Returns issues, with paths below the tool.
@@ -268,7 +272,7 @@ impl ToolParams {
         let mut issues = Issues(Vec::new());
         match self {
             Self::Open(open) => {
-                issues.require("open.name", is_tool_name(&open.name), NAME);
+                issues.require("open.name", is_tool_name(&open.name), TOOL_NAME);
                 issues.require("open.page_chars", open.page_chars > 0, "must be at least 1");
             }
             Self::Http(http) => http.check(&mut issues),
@@ -278,7 +282,8 @@ impl ToolParams {
     }
 }
 
-const NAME: &str = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+/// How to mend a name that is too long.
+pub(super) const SHORTER: &str = "write a shorter `prefix`, or name other tools in `tools`";
 const URL: &str = "must be a URL such as `https://api.example.org/search`";
 
 /// Problems found so far.
@@ -322,13 +327,6 @@ fn is_web(url: &str) -> bool {
     is_web_address(url) && url::Url::parse(url).map_or(true, |url| url.has_host())
 }
 
-/// Splits a URL after its host. The address of a service (`${service.NAME}`) is a host.
-fn at_path(url: &str) -> (&str, &str) {
-    let start = url.find("://").map_or(0, |place| place + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |place| start + place);
-    url.split_at(end)
-}
-
 impl HttpParams {
     /// Identity of the service: what is sent to it for given arguments.
     fn identity(&self) -> Value {
@@ -337,8 +335,7 @@ impl HttpParams {
             Some(service) => json!([service, at_path(&self.url).1]),
             None => json!(self.url),
         };
-        let body = self.body.as_ref().map(template::sorted);
-        json!({"http": service, "method": self.method, "body": body, "headers": self.headers})
+        json!({"http": service, "method": self.method, "body": self.body, "headers": self.headers})
     }
 
     /// The tool as the model sees it.
@@ -355,7 +352,7 @@ impl HttpParams {
     }
 
     fn check(&self, issues: &mut Issues) {
-        issues.require("http.name", is_tool_name(&self.name), NAME);
+        issues.require("http.name", is_tool_name(&self.name), TOOL_NAME);
         let described = !self.description.trim().is_empty();
         issues.require("http.description", described, "must say what the tool does: the model reads it");
         let schema = schema_fault(&self.parameters);
@@ -426,10 +423,28 @@ impl ResultPlaces {
 }
 
 impl McpParams {
-    /// The name of the server in messages.
-    pub(super) fn who(&self) -> &str {
-        let program = self.command.as_ref().and_then(|command| command.first());
-        self.url.as_ref().or(program).map_or("", String::as_str)
+    /// The name of the server in messages: its URL, or the whole command, as launchers such as `npx` start many.
+    pub(super) fn who(&self) -> String {
+        self.url.clone().unwrap_or_else(|| self.command.as_deref().unwrap_or_default().join(" "))
+    }
+
+    /// What is wrong with the name under which the model would call a tool, if it is too long.
+    pub(super) fn too_long(&self, tool: &str) -> Option<String> {
+        let name = self.offered(tool);
+        let length = name.len();
+        (length > MOST_NAME).then(|| {
+            format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}")
+        })
+    }
+
+    /// The name under which the model calls a tool of the server.
+    pub(super) fn offered(&self, tool: &str) -> String {
+        format!("{}{tool}", self.prefix)
+    }
+
+    /// The address in the keys of calls. A program has none: its first word.
+    fn address(&self) -> &str {
+        self.url.as_ref().or(self.command.iter().flatten().next()).map_or("", String::as_str)
     }
 
     fn identity(&self) -> Value {
@@ -449,7 +464,10 @@ impl McpParams {
         let some = self.tools.as_ref().is_none_or(|tools| !tools.is_empty());
         issues.require("mcp.tools", some, "names no tool: leave it out to offer all");
         let prefix = self.prefix.is_empty() || is_tool_name(&self.prefix);
-        issues.require("mcp.prefix", prefix, "may have letters, digits, `_` and `-`");
+        issues.require("mcp.prefix", prefix, "may have at most 64 letters, digits, `_` and `-`");
+        if let Some(message) = self.tools.iter().flatten().find_map(|tool| self.too_long(tool)) {
+            issues.0.push(ParamIssue::new("mcp.prefix", message).with_help(SHORTER));
+        }
         let http = self.command.is_none();
         let headers = self.headers.is_empty() && self.secret_headers.is_empty() && self.api_key.is_none();
         issues.require("mcp.headers", http || headers, "a program takes no headers or keys: name `environment`");
@@ -490,6 +508,8 @@ mod tests {
         assert_eq!(paths(http(json!({"headers": {"a b": "x"}}))), ["http.headers.a b"]);
         assert_eq!(paths(http(json!({"timeout_seconds": 0, "max_chars": 0}))).len(), 2);
         assert_eq!(paths(json!({"mcp": {}})), ["mcp"]);
+        let long = json!({"mcp": {"url": "https://h/mcp", "prefix": "p".repeat(60), "tools": ["abcd", "abcde"]}});
+        assert_eq!(paths(long), ["mcp.prefix"], "a name of 65 characters");
         assert_eq!(paths(json!({"mcp": {"command": [], "api_key": "${secret:K}"}})), ["mcp.command", "mcp.headers"]);
         assert_eq!(paths(json!({"open": {"name": "", "page_chars": 0}})), ["open.name", "open.page_chars"]);
     }
@@ -498,7 +518,7 @@ mod tests {
     fn a_service_has_one_identity_wherever_it_is_and_no_secret_in_it() {
         let identity = |change: Value| {
             let tool: ToolParams = serde_json::from_value(http(change)).expect("a tool");
-            tool.identity().expect("an identity")
+            tool.service().expect("a service").identity
         };
         let named = json!({"service": "web-1", "url": "https://one/s?q={query}"});
         let moved = json!({"service": "web-1", "url": "https://two/s?q={query}", "api_key": "${secret:KEY}"});
@@ -511,5 +531,16 @@ mod tests {
             serde_json::from_value(http(json!({"url": "${service.kb}/s?q={query}"}))).expect("a tool");
         assert!(local.check().is_empty(), "{:?}", local.check());
         assert_eq!(local.service().expect("a service").address, "${service.kb}");
+    }
+
+    #[test]
+    fn programs_of_one_launcher_are_told_apart_and_their_keys_stay() {
+        let service = |command: &[&str]| {
+            let tool: ToolParams = serde_json::from_value(json!({"mcp": {"command": command}})).expect("a tool");
+            tool.service().expect("a service")
+        };
+        let (one, other) = (service(&["npx", "-y", "one"]), service(&["npx", "-y", "other"]));
+        assert_eq!((one.name.as_str(), other.name.as_str()), ("npx -y one", "npx -y other"));
+        assert_eq!((one.address.as_str(), other.address.as_str()), ("npx", "npx"));
     }
 }

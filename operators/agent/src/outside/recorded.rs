@@ -8,9 +8,8 @@ use searchmill_retrieval::Found;
 use searchmill_schemas::{Message, Role, Trajectory, from_batch};
 use serde_json::{Value, json};
 
-use super::template::sorted;
 use crate::protocol::{OfferedCall, ToolOffer};
-use crate::tool::{Called, ToolResult};
+use crate::tool::{Called, ToolResult, failure_of};
 
 /// The calls of recorded rollouts, and the tools that their models were offered.
 pub struct Recorded {
@@ -26,7 +25,7 @@ pub struct Recorded {
 pub struct RecordedCall<'m> {
     /// Name of the tool.
     pub tool: &'m str,
-    /// The arguments, with the fields of objects in order.
+    /// The arguments.
     pub arguments: Value,
     /// The answer.
     pub answer: &'m Message,
@@ -44,8 +43,7 @@ pub fn calls(messages: &[Message]) -> impl Iterator<Item = RecordedCall<'_>> {
         let answers = rest[..until].iter().filter(|answer| answer.role == Role::Tool.name());
         message.tool_calls.iter().filter(|_| message.is_model()).filter_map(move |call| {
             let answer = answers.clone().find(|answer| answer.tool_call_id.as_deref() == Some(&call.id))?;
-            let written = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-            let arguments = sorted(&serde_json::from_str(written).ok()?);
+            let arguments = serde_json::from_str(call.written()).ok()?;
             Some(RecordedCall { tool: &call.name, arguments, answer, id: &call.id, before: &messages[..=place] })
         })
     })
@@ -68,10 +66,14 @@ pub(crate) fn result(answer: &Message) -> ToolResult {
 }
 
 impl RecordedCall<'_> {
-    /// Whether the answer, or the failure, is that of a tool: not of a rule such as a limit.
-    fn is_of_service(&self) -> bool {
-        let failed = format!("`{}` failed: ", self.tool);
-        self.answer.error.as_ref().is_none_or(|error| error.starts_with(&failed))
+    /// Why a tool failed to answer; `None` for an answer, and for an error of a rule such as a limit.
+    pub fn failure(&self) -> Option<&str> {
+        self.answer.error.as_deref()?.strip_prefix(failure_of(self.tool, "").as_str())
+    }
+
+    /// Whether a tool answered, or failed to.
+    pub fn is_of_service(&self) -> bool {
+        self.answer.error.is_none() || self.failure().is_some()
     }
 }
 
@@ -115,9 +117,9 @@ impl Recorded {
     /// Returns the recorded answer to a call of this conversation.
     pub(super) fn call(&self, call: OfferedCall<'_>, messages: &[Message]) -> Called {
         let exact = self.exact.get(&(digest(messages), call.id.to_owned()));
-        let key = (call.tool.to_owned(), sorted(call.arguments).to_string());
+        let key = (call.tool.to_owned(), call.arguments.to_string());
         let known = exact.or_else(|| self.answers.get(&key)).cloned();
-        let unknown = || Err(format!("`{}` failed: this call was not recorded, and the tool is offline", call.tool));
+        let unknown = || Err(failure_of(call.tool, "this call was not recorded, and the tool is offline"));
         let result = known.unwrap_or_else(unknown);
         Called { failed: result.is_err(), ..Called::from(result) }
     }

@@ -5,7 +5,7 @@ use searchmill_retrieval::Found;
 use serde_json::Value;
 
 use super::params::ResultPlaces;
-use super::template::plain;
+use crate::tool::plain;
 
 /// Digits of an id that is derived from a text.
 const ID_DIGITS: usize = 16;
@@ -28,8 +28,9 @@ struct One {
 
 /// Returns a whole text as one passage, and nothing for an empty one.
 pub(super) fn whole(text: &str, max_chars: usize) -> Vec<Found> {
-    let one = One { text: text.trim().to_owned(), ..One::default() };
-    if one.text.is_empty() { Vec::new() } else { vec![found(one.text.clone(), &one, max_chars)] }
+    let text = text.trim().to_owned();
+    let one = One { text: text.clone(), ..One::default() };
+    if text.is_empty() { Vec::new() } else { vec![found(text, one, max_chars)] }
 }
 
 /// Returns the passages of a JSON answer.
@@ -40,7 +41,7 @@ pub(super) fn placed(answer: &Value, places: &ResultPlaces, max_chars: usize) ->
     let Some(list) = &places.list else {
         let one = one(answer, places)?;
         let title = if one.title.is_empty() { String::new() } else { format!("{}\n", one.title) };
-        return Ok(vec![found(format!("{title}{}", one.text.trim()), &one, max_chars)]);
+        return Ok(vec![found(format!("{title}{}", one.text.trim()), one, max_chars)]);
     };
     let items = match answer.pointer(list) {
         Some(Value::Array(items)) => items,
@@ -52,13 +53,9 @@ pub(super) fn placed(answer: &Value, places: &ResultPlaces, max_chars: usize) ->
         let one = one(item, places)?;
         // A blank line stands between two results, and nowhere else: a record can be split again.
         let text = one_line_ends(&one.text);
-        let name = match (&one.title, &one.id) {
-            (title, Some(id)) if !title.is_empty() => format!(" {} ({id})", one_line_ends(title)),
-            (title, None) if !title.is_empty() => format!(" {}", one_line_ends(title)),
-            (_, Some(id)) => format!(" ({id})"),
-            _ => String::new(),
-        };
-        let passage = found(format!("[{}]{name}\n{text}", place + 1), &one, left);
+        let title = if one.title.is_empty() { String::new() } else { format!(" {}", one_line_ends(&one.title)) };
+        let id = one.id.as_ref().map_or_else(String::new, |id| format!(" ({id})"));
+        let passage = found(format!("[{}]{title}{id}\n{text}", place + 1), one, left);
         left = left.saturating_sub(passage.contents.chars().count());
         shown.push(passage);
         if left == 0 {
@@ -87,13 +84,13 @@ fn one(item: &Value, places: &ResultPlaces) -> Result<One, String> {
 }
 
 /// A passage that shows `contents`, at most so many characters of it.
-fn found(mut contents: String, one: &One, max_chars: usize) -> Found {
-    let id = one.id.clone().unwrap_or_else(|| content_id(&one.title, &one.text));
+fn found(mut contents: String, one: One, max_chars: usize) -> Found {
+    let id = one.id.unwrap_or_else(|| content_id(&one.title, &one.text));
     if let Some((end, _)) = contents.char_indices().nth(max_chars) {
         contents.truncate(end);
         contents.push_str("… (cut)");
     }
-    let title = Some(one.title.clone()).filter(|title| !title.is_empty());
+    let title = Some(one.title).filter(|title| !title.is_empty());
     Found { chunk_id: id.clone(), document_id: id, title, contents, score: one.score, sources: Vec::new() }
 }
 

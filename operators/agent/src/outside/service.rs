@@ -9,33 +9,28 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::tool::Called;
-use crate::tool::ToolResult;
+use crate::tool::{Called, ToolResult, failure_of};
 
 /// One request to a service.
 pub(super) trait Exchange: Send + Sync {
+    /// What the request asks for.
+    type Answer: Send;
+
     /// Sends the request once and returns the text that is kept.
     fn attempt<'a>(&'a self, context: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>>;
 
-    /// Whether a kept text is an answer.
+    /// Reads a text, new or kept.
     ///
     /// # Errors
-    /// Says what is wrong with it.
-    fn check(&self, text: &str) -> Result<(), String>;
+    /// Says why it is no answer; the request is then sent again.
+    fn read(&self, text: &str) -> Result<Self::Answer, String>;
 }
 
-/// A service: its place in the declaration, its name and its prices.
+/// A service: its place in the declaration and its prices.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) place: usize,
     pub(super) prices: Prices,
-}
-
-/// A text that a service answered, and the cost.
-#[derive(Clone, Debug)]
-pub(super) struct Heard {
-    pub(super) text: String,
-    pub(super) usage: Usage,
 }
 
 /// An answer in its stored form.
@@ -56,7 +51,8 @@ struct Asking<'a, E> {
 }
 
 impl<E: Exchange> Call for Asking<'_, E> {
-    type Answer = Heard;
+    /// With its cost.
+    type Answer = (E::Answer, Usage);
 
     fn request(&self) -> &[u8] {
         &self.request
@@ -69,15 +65,15 @@ impl<E: Exchange> Call for Asking<'_, E> {
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
             let redactor = self.context.redactor();
-            match self.exchange.attempt(self.context, attempt).await {
-                Ok(mut text) => {
-                    redactor.clean_all([&mut text]);
-                    let calls = u64::from(attempt.number());
-                    let kept = serde_json::to_vec(&Kept { text, calls });
-                    let usage = Usage { calls: 1, ..Usage::default() };
-                    kept.map(|kept| (kept, usage))
-                        .map_err(|error| CallFailure::new(FailureKind::BadResponse, error.to_string(), None))
-                }
+            let bad = |message| CallFailure::new(FailureKind::BadResponse, message, None);
+            let answered = self.exchange.attempt(self.context, attempt).await.and_then(|mut text| {
+                redactor.clean_all([&mut text]);
+                self.exchange.read(&text).map_err(bad)?;
+                let calls = u64::from(attempt.number());
+                serde_json::to_vec(&Kept { text, calls }).map_err(|error| bad(error.to_string()))
+            });
+            match answered {
+                Ok(kept) => Ok((kept, Usage { calls: 1, ..Usage::default() })),
                 Err(mut failure) => {
                     redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
                     self.hopeless.fetch_or(failure.same_for_all, Ordering::Relaxed);
@@ -88,53 +84,63 @@ impl<E: Exchange> Call for Asking<'_, E> {
         .boxed()
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Heard, String> {
+    fn read(&self, answer: &[u8]) -> Result<Self::Answer, String> {
         let Kept { text, calls } = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
-        self.exchange.check(&text)?;
         let usage = Usage { calls, ..Usage::default() };
-        Ok(Heard { text, usage: usage.at(&self.service.prices) })
+        Ok((self.exchange.read(&text)?, usage.at(&self.service.prices)))
     }
 }
 
 impl Service {
-    /// Returns the text that answers a request, remembered or new.
+    /// Returns the answer to a request, remembered or new.
     ///
     /// # Errors
     /// If there is no answer.
     pub(super) async fn ask<E: Exchange>(
         &self,
         exchange: &E,
-        request: Vec<u8>,
+        request: impl Into<Vec<u8>>,
         context: &Context,
-    ) -> Result<Heard, RowFailure> {
-        let asking = Asking { exchange, service: self, request, context, hopeless: AtomicBool::new(false) };
-        match context.observe(self.place, &asking, |_| false).await? {
-            Observed::Answer(heard) => Ok(heard),
+    ) -> Result<E::Answer, RowFailure> {
+        match self.observe(exchange, request.into(), context, false).await? {
+            Observed::Answer((answer, _)) => Ok(answer),
             Observed::Failed { message, .. } => Err(RowFailure::new(FailureKind::BadResponse, message)),
         }
     }
 
-    /// Returns the text that answers a request, remembered or new, or why there is none.
+    /// Runs a call of a tool, and returns what the model is shown.
     ///
     /// # Errors
     /// If no model can mend the failure, the budget is used up, or the run stops.
-    pub(super) async fn observe<E: Exchange>(
+    pub(super) async fn call<E: Exchange<Answer = ToolResult>>(
+        &self,
+        tool: &str,
+        exchange: &E,
+        request: impl Into<Vec<u8>>,
+        context: &Context,
+    ) -> Result<Called, RowFailure> {
+        let observed = self.observe(exchange, request.into(), context, true).await.map_err(|failure| {
+            let postponed = failure.kind.is_postponed();
+            let message = if postponed { failure.message } else { failure_of(tool, &failure.message) };
+            RowFailure { message, ..failure }
+        })?;
+        let (result, usage) = match observed {
+            Observed::Answer(answer) => answer,
+            Observed::Failed { message, usage } => (Err(message), usage),
+        };
+        let failed = result.is_err();
+        Ok(Called { result: result.map_err(|error| failure_of(tool, &error)), usage, failed })
+    }
+
+    /// Makes a call; `tells`: a failure that a model can handle is an observation.
+    async fn observe<E: Exchange>(
         &self,
         exchange: &E,
         request: Vec<u8>,
         context: &Context,
-    ) -> Result<Observed<Heard>, RowFailure> {
+        tells: bool,
+    ) -> Result<Observed<(E::Answer, Usage)>, RowFailure> {
         let asking = Asking { exchange, service: self, request, context, hopeless: AtomicBool::new(false) };
-        context.observe(self.place, &asking, |_| !asking.hopeless.load(Ordering::Relaxed)).await
+        context.observe(self.place, &asking, |_| tells && !asking.hopeless.load(Ordering::Relaxed)).await
     }
-}
-
-/// Returns what the model is shown of an observation; `read` may find that an answer is none.
-pub(super) fn shown(name: &str, observed: Observed<Heard>, read: impl FnOnce(&str) -> ToolResult) -> Called {
-    let (result, usage) = match observed {
-        Observed::Answer(Heard { text, usage }) => (read(&text), usage),
-        Observed::Failed { message, usage } => (Err(message), usage),
-    };
-    let failed = result.is_err();
-    Called { result: result.map_err(|error| format!("`{name}` failed: {error}")), usage, failed }
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::tool::plain;
+
 /// A part of a template.
 #[derive(Debug, PartialEq)]
 enum Piece<'t> {
@@ -52,11 +54,16 @@ pub(super) fn names_in(template: &Value) -> BTreeSet<&str> {
     }
 }
 
+/// Splits a URL after its host. The address of a service (`${service.NAME}`) is a host.
+pub(super) fn at_path(url: &str) -> (&str, &str) {
+    let start = url.find("://").map_or(0, |place| place + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |place| start + place);
+    url.split_at(end)
+}
+
 /// Whether arguments stand before the path of a URL: the model would choose the host.
 pub(super) fn chooses_host(url: &str) -> bool {
-    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let end = host.find(['/', '?', '#']).unwrap_or(host.len());
-    !names(&url[..url.len() - host.len() + end]).is_empty()
+    !names(at_path(url).0).is_empty()
 }
 
 /// Fills a URL; an argument that is missing is empty.
@@ -106,28 +113,6 @@ fn text_of(piece: &Piece<'_>, arguments: &Map<String, Value>) -> String {
     match piece {
         Piece::Text(text) => (*text).to_owned(),
         Piece::Argument { name, .. } => arguments.get(*name).map(plain).unwrap_or_default(),
-    }
-}
-
-/// A value as text.
-pub(super) fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-/// The value with the fields of all objects in order, so that equal values have equal bytes.
-pub(super) fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
-            fields.sort_by(|one, other| one.0.cmp(&other.0));
-            Value::Object(fields.into_iter().collect())
-        }
-        other => other.clone(),
     }
 }
 

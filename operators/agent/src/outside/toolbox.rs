@@ -13,7 +13,7 @@ use super::open::Opener;
 use super::params::ToolParams;
 use super::recorded::Recorded;
 use crate::protocol::{OfferedCall, ToolOffer};
-use crate::tool::{Called, Moment, Searcher, Tool, ToolResult, query};
+use crate::tool::{Called, Moment, Searcher, Tool, ToolResult, nothing_to_search, query};
 
 /// The tools.
 pub struct Toolbox {
@@ -44,15 +44,13 @@ impl Toolbox {
         search: (Option<Searcher>, &str),
         context: &Context,
     ) -> Result<(Self, Vec<ToolOffer>), OperatorError> {
-        let (searcher, name) = search;
-        let ToolInputs { opener, recorded } = inputs;
-        let mut toolbox = Self { search: searcher, opener, recorded: None, http: BTreeMap::new(), mcp: Vec::new() };
-        let offers = match &recorded {
+        let ((search, name), ToolInputs { opener, recorded }) = (search, inputs);
+        let mut toolbox = Self { search, opener, recorded, http: BTreeMap::new(), mcp: Vec::new() };
+        let offers = match &toolbox.recorded {
             Some(recorded) => recorded_offers(tools, recorded.offers(), name),
             None => toolbox.connect(tools, context)?,
         };
         distinct(&offers, toolbox.search.as_ref().map(|_| name))?;
-        toolbox.recorded = recorded;
         Ok((toolbox, offers))
     }
 
@@ -80,11 +78,10 @@ impl Toolbox {
 
     async fn run(&self, arguments: &Value, moment: Moment<'_>) -> Result<Called, RowFailure> {
         let Some(call) = OfferedCall::of(arguments) else {
-            let nothing = || ToolResult::Err("there is nothing to search".to_owned());
-            return match &self.search {
-                Some(search) => Ok(search.search(query(arguments).to_owned()).await?.into()),
-                None => Ok(nothing().into()),
-            };
+            return Ok(match &self.search {
+                Some(search) => search.search(query(arguments).to_owned()).await?.into(),
+                None => nothing_to_search().into(),
+            });
         };
         if let Some(opener) = self.opener.as_ref().filter(|opener| opener.name() == call.tool) {
             let opened = opener.call(call, moment.messages);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret};
+use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret, root_cause};
 
 use crate::retry_after::retry_after;
 
@@ -27,12 +27,10 @@ pub(super) struct Answered {
     pub(super) body: Vec<u8>,
 }
 
-impl Answered {
-    /// Whether the body has this media type.
-    pub(super) fn is(&self, kind: &str) -> bool {
-        let found = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
-    }
+/// Whether the body of an answer has this media type.
+pub(super) fn has_type(headers: &HeaderMap, kind: &str) -> bool {
+    let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
 }
 
 impl Wire {
@@ -47,7 +45,10 @@ impl Wire {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let mut all = HeaderMap::new();
-        let wrong = |name: &str| OperatorError::machine(format!("the header `{name}` is not allowed in HTTP"));
+        let wrong = |name: &str| {
+            let message = format!("the value of the header `{name}` contains characters that are not allowed in HTTP");
+            OperatorError::machine(message)
+        };
         let mut put = |name: &str, value: &str, hidden: bool| {
             let (header, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
             let (Ok(header), Ok(mut value)) = (header, value) else { return Err(wrong(name)) };
@@ -71,7 +72,7 @@ impl Wire {
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
-        attempt: Option<&Attempt>,
+        attempt: &Attempt,
         enough: impl Fn(&HeaderMap, &[u8]) -> bool + Send,
     ) -> Result<Answered, CallFailure> {
         let mut request = request.timeout(self.timeout);
@@ -79,15 +80,10 @@ impl Wire {
             request = request.header(ACCEPT, "application/json, text/*;q=0.9, */*;q=0.5");
         }
         let mut response = request.headers(self.headers.clone()).send().await.map_err(|error| self.broken(&error))?;
-        let heard = || {
-            if let Some(attempt) = attempt {
-                attempt.heard();
-            }
-        };
-        heard();
+        attempt.heard();
         let (status, headers, mut body) = (response.status(), response.headers().clone(), Vec::new());
         while let Some(bytes) = self.chunk(&mut response).await? {
-            heard();
+            attempt.heard();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("its answer is longer than {} MiB (limit)", MOST_BYTES >> 20);
                 return Err(CallFailure::new(FailureKind::BadResponse, message, None));
@@ -109,8 +105,8 @@ impl Wire {
             return late(self.timeout);
         }
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
-        let message = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
-        CallFailure::new(kind, message.to_owned(), Some(error.to_string()))
+        let what = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
+        CallFailure::new(kind, format!("{what}: {}", root_cause(error)), None)
     }
 }
 

@@ -138,6 +138,7 @@ impl LocalModel {
         record: Option<RewrittenHistory>,
         context: &Context,
     ) -> Result<Self, OperatorError> {
+        let trees = &params.source().used(trees);
         let (folder, adapter) = params.source().folders(trees, context)?;
         let compute = Compute::leased(context, params.dtype)?;
         context.progress().log(&format!("the model runs on {}", compute.name()));

@@ -239,6 +239,7 @@ impl EndpointParams {
     /// Describes the endpoint for the engine.
     pub fn endpoint(&self) -> EndpointUse {
         EndpointUse {
+            name: self.address().to_owned(),
             address: self.address().to_owned(),
             model: self.model.clone(),
             identity: self.identity(),
@@ -294,26 +295,25 @@ impl EndpointParams {
             return issues;
         };
         // At temperature 0, log-probabilities are the model's own by definition.
-        let own = |value: f64| value == 0.0 || (value - 1.0).abs() < f64::EPSILON;
+        if temperature == 0.0 || self.sends_processed() {
+            return issues;
+        }
         let shapes = |name: &str, neutral: f64| match self.extra.get(name).and_then(Value::as_f64) {
             Some(count) if name == TOP_K => count > 0.0,
             Some(value) => (value - neutral).abs() > 0.0,
             None => false,
         };
         let shaped = NEUTRAL.iter().find(|(name, neutral)| shapes(name, *neutral));
-        let truncated = self.top_p.is_some_and(|share| share < 1.0).then_some("top_p");
-        let field = (!own(temperature)).then_some("temperature").or(truncated).or(shaped.map(|(name, _)| *name));
-        if let Some(field) = field.filter(|_| temperature != 0.0 && !self.sends_processed()) {
-            let field = if shaped.is_some_and(|(name, _)| *name == field) {
-                format!("extra.{field}")
-            } else {
-                field.to_owned()
-            };
-            let message = "with this value, the server's raw log-probabilities are not those of the sampled tokens";
-            let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample \
-                        at temperature 1 from all tokens";
-            issues.push(ParamIssue::new(place(&field), message).with_help(help));
-        }
+        let field = match shaped {
+            _ if (temperature - 1.0).abs() >= f64::EPSILON => "temperature".to_owned(),
+            _ if self.top_p.is_some_and(|share| share < 1.0) => "top_p".to_owned(),
+            Some((name, _)) => format!("extra.{name}"),
+            None => return issues,
+        };
+        let message = "with this value, the server's raw log-probabilities are not those of the sampled tokens";
+        let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample \
+                    at temperature 1 from all tokens";
+        issues.push(ParamIssue::new(place(&field), message).with_help(help));
         issues
     }
 

@@ -1,7 +1,7 @@
 //! Tools beside the search tool, as the model sees them.
 
 use searchmill_schemas::ToolCall;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A tool beside the search tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,8 +50,7 @@ impl ToolOffer {
 
     /// Reads the arguments of a call: the form that [`OfferedCall::of`] reads, or an error for the model.
     pub(super) fn call(&self, call: &ToolCall) -> Result<Value, String> {
-        let written = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        let arguments: Value = serde_json::from_str(written)
+        let arguments: Value = serde_json::from_str(call.written())
             .map_err(|error| format!("the arguments of `{}` are not valid JSON ({error})", self.name))?;
         if !arguments.is_object() {
             return Err(format!("the arguments of `{}` must be a JSON object", self.name));
@@ -96,8 +95,8 @@ impl ToolOffer {
 
     /// Returns the arguments of a search with this tool, if it takes a query.
     pub(super) fn searching(&self, query: &str) -> Option<String> {
-        let argument = self.query_argument()?.to_owned();
-        Some(Value::Object(Map::from_iter([(argument, json!(query))])).to_string())
+        let argument = self.query_argument()?;
+        Some(json!({argument: query}).to_string())
     }
 }
 

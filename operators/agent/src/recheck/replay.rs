@@ -14,6 +14,7 @@ use crate::tool::ToolResult;
 pub(super) struct Replay<'a> {
     pub(super) rollout: &'a Trajectory,
     pub(super) episode: Episode,
+    protocol: Arc<dyn Protocol>,
     command: Command,
     /// Positions of the replayed model messages: in the record, in the episode.
     said: Vec<(usize, usize)>,
@@ -33,10 +34,11 @@ pub(super) struct Pair<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(super) fn new(rules: &Arc<Rules>, rollout: &'a Trajectory) -> Self {
-        let mut episode = Episode::new(Arc::clone(rules), &rollout.question);
+    pub(super) fn new(rules: Arc<Rules>, rollout: &'a Trajectory) -> Self {
+        let protocol = Arc::clone(&rules.protocol);
+        let mut episode = Episode::new(rules, &rollout.question);
         let command = episode.step(Event::Started);
-        Self { rollout, episode, command, said: Vec::new() }
+        Self { rollout, episode, protocol, command, said: Vec::new() }
     }
 
     /// Replays until the episode waits for calls and returns their arguments; empty once the record or the episode
@@ -82,13 +84,13 @@ impl<'a> Replay<'a> {
     }
 
     /// Pairs all messages other than the model's from record and episode, in the sections between model messages.
-    pub(super) fn pairs(&self, protocol: &dyn Protocol) -> Vec<Pair<'_>> {
+    pub(super) fn pairs(&self) -> Vec<Pair<'_>> {
         let (record, episode) = (&self.rollout.messages, self.episode.messages());
         let ends = (self.next_said().unwrap_or(record.len()), episode.len());
         let (mut pairs, mut start) = (Vec::new(), (0, 0));
         for (number, end) in self.said.iter().copied().chain([ends]).enumerate() {
             let said = number.checked_sub(1).map(|before| &record[self.said[before].0]);
-            let actions = said.map(|message| protocol.parse(message)).unwrap_or_default();
+            let actions = said.map(|message| self.protocol.parse(message)).unwrap_or_default();
             for is_tool in [true, false] {
                 let recorded = of(record, start.0..end.0, is_tool);
                 let derived = of(episode, start.1..end.1, is_tool);

@@ -36,6 +36,12 @@ pub fn command_sources(words: &[String], directory: &Path) -> Vec<Source> {
     Command { program: words, arguments: &[], version: None, writes: &[] }.sources(directory)
 }
 
+/// Returns a program's path: relative to the working directory, or the first match on `PATH`.
+pub(crate) fn located(word: &str, directory: &Path) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Places { directory, path: &path }.located(word)
+}
+
 impl Command<'_> {
     /// Returns everything that identifies the command.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {

@@ -79,7 +79,7 @@ pub(super) fn modules(texts: &[&str]) -> Vec<String> {
 }
 
 /// Removes `.` and `..` from a path without file access.
-pub(super) fn plain(path: &Path) -> PathBuf {
+pub(crate) fn plain(path: &Path) -> PathBuf {
     use std::path::Component;
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {

@@ -70,9 +70,16 @@ impl ModelSource {
         self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
     }
 
+    /// Returns those of a node's inputs that are used. Of several whole models without an adapter, only the last one is:
+    /// `[base, student]` names the student, whether it is an adapter of its base or a whole model.
+    pub fn used<'t>(&self, trees: &[&'t TreeInput]) -> Vec<&'t TreeInput> {
+        let has_adapter = self.adapter.is_some() || trees.iter().any(|tree| is_adapter(&tree.path));
+        let first = if has_adapter { 0 } else { trees.len().saturating_sub(1) };
+        trees[first..].to_vec()
+    }
+
     /// Returns the folders of the model and of its adapter, downloaded if needed. `trees` are the node's inputs: a model, an
-    /// adapter, or both. Of several whole models without an adapter, the last one counts: `[base, student]` names the
-    /// student, whether it is an adapter of its base or a whole model.
+    /// adapter, or both; see [`ModelSource::used`].
     ///
     /// # Errors
     /// When there is no model, more than one adapter, an adapter and more than one model, or the download fails.
@@ -81,12 +88,8 @@ impl ModelSource {
         trees: &[&TreeInput],
         context: &Context,
     ) -> Result<(PathBuf, Option<PathBuf>), OperatorError> {
-        let (adapters, models): (Vec<_>, Vec<_>) =
-            trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_CONFIG).is_file());
-        let mut models = models;
-        if adapters.is_empty() && self.adapter.is_none() {
-            models.drain(..models.len().saturating_sub(1));
-        }
+        let paths = self.used(trees).into_iter().map(|tree| tree.path.clone());
+        let (adapters, mut models): (Vec<_>, Vec<_>) = paths.partition(|path| is_adapter(path));
         if let Some(place) = self.place(&context.resolve("")) {
             models.push(Self::fetched(&place, context)?);
         }
@@ -206,10 +209,15 @@ fn check_weights(path: &Path) -> Result<(), String> {
     Err(format!("its header announces {expected} bytes, the file has {length}"))
 }
 
+fn is_adapter(folder: &Path) -> bool {
+    folder.join(ADAPTER_CONFIG).is_file()
+}
+
 /// Returns the only item of a list, if any.
 fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorError> {
     if items.len() > 1 {
-        return Err(OperatorError::pipeline(format!("expected one {what}, found {}", items.len())));
+        let help = "give a model, or a model and an adapter for it: `model: [base, adapter]`";
+        return Err(OperatorError::pipeline(format!("expected one {what}, found {}", items.len())).with_help(help));
     }
     Ok(items.pop())
 }

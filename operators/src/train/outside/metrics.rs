@@ -2,6 +2,8 @@
 //! transformers' trainer, of verl's file logger (`verl/utils/tracking.py`), or of our own table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use searchmill_models::training::state::Step;
@@ -64,16 +66,8 @@ pub(super) fn read(path: &Path) -> Metrics {
 fn parse(text: &str) -> Metrics {
     let mut metrics = Metrics::default();
     let mut steps = BTreeMap::new();
-    for line in text.lines() {
-        // Python writes NaN and infinities, which are not valid JSON.
-        let plain = ["NaN", "-Infinity", "Infinity"];
-        let mended = plain.iter().fold(line.to_owned(), |line, word| line.replace(&format!(": {word}"), ": null"));
-        // The last line may be incomplete.
-        let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(&mended) else { continue };
-        // verl writes {"step": 3, "data": {…}}.
-        if let Some(Value::Object(data)) = fields.remove("data") {
-            fields.extend(data);
-        }
+    // The last line may be incomplete.
+    for fields in text.lines().filter_map(fields) {
         if fields.contains_key("last_model_checkpoint") {
             metrics.summary = Some(Value::Object(fields));
             continue;
@@ -82,6 +76,50 @@ fn parse(text: &str) -> Metrics {
     }
     metrics.steps = steps.into_values().collect();
     metrics
+}
+
+/// Returns the fields of a line, if it is JSON.
+fn fields(line: &str) -> Option<Map<String, Value>> {
+    // Python writes NaN and infinities, which are not valid JSON.
+    let plain = ["NaN", "-Infinity", "Infinity"];
+    let mended = plain.iter().fold(line.to_owned(), |line, word| line.replace(&format!(": {word}"), ": null"));
+    let mut fields: Map<String, Value> = serde_json::from_str(&mended).ok()?;
+    // verl writes {"step": 3, "data": {…}}.
+    if let Some(Value::Object(data)) = fields.remove("data") {
+        fields.extend(data);
+    }
+    Some(fields)
+}
+
+/// How far a training is.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The last logged step.
+    pub(super) at: u64,
+    /// Steps of the whole training.
+    pub(super) total: Option<u64>,
+    /// Bytes of the log that were read.
+    read: u64,
+}
+
+impl Progress {
+    /// Reads the lines that were added to the log.
+    pub(super) fn follow(&mut self, log: &Path) -> std::io::Result<()> {
+        let mut added = Vec::new();
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(self.read))?;
+        file.read_to_end(&mut added)?;
+        // The last line may be incomplete.
+        added.truncate(added.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.read += added.len() as u64;
+        for fields in String::from_utf8_lossy(&added).lines().filter_map(fields) {
+            if let (Some(step), total) = place(&fields) {
+                self.at = self.at.max(step);
+                self.total = total.or(self.total);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Metrics {
@@ -236,6 +274,21 @@ mod tests {
         assert_eq!(of(1), [("critic/score/mean", 0.5), ("response_length/mean", 90.5), ("reward", 0.5)]);
         let core = ("val-core/hotpotqa/reward/mean@1", 0.4);
         assert_eq!(of(2), [("critic/score/mean", 0.75), ("reward", 0.75), core]);
+    }
+
+    #[test]
+    fn a_growing_log_is_read_line_by_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut progress = Progress::default();
+        assert!(progress.follow(&log).is_err(), "there is no log yet");
+        for (text, at) in [("", 0), (r#"{"step": 1, "max_steps": 9}"#, 0), ("\n{\"step\": 2", 1), ("}\nnoise\n", 2)] {
+            let mut file = File::options().create(true).append(true).open(&log).unwrap();
+            std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+            progress.follow(&log).unwrap();
+            assert_eq!((progress.at, progress.total), (at, (at > 0).then_some(9)), "{text}");
+        }
+        assert_eq!(progress.read, std::fs::metadata(&log).unwrap().len());
     }
 
     #[test]

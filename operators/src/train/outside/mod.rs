@@ -253,10 +253,11 @@ impl Trainer<'_> {
 
     /// Reports the progress until the program has ended.
     fn report_progress(&self, ended: &AtomicBool) {
+        let mut training = metrics::Progress::default();
         while !ended.load(Ordering::Acquire) {
-            let metrics = metrics::read(&self.given.files.metrics);
-            if metrics.at > 0 {
-                self.context.progress().set(metrics.at, metrics.total.unwrap_or_default(), "steps");
+            // The trainer may not have begun its log.
+            if training.follow(&self.given.files.metrics).is_ok() && training.at > 0 {
+                self.context.progress().set(training.at, training.total.unwrap_or_default(), "steps");
             }
             thread::park_timeout(LOOK);
         }

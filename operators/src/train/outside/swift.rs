@@ -140,7 +140,7 @@ impl Release {
 }
 
 /// Finds the version of ms-swift from the metadata that pip and uv leave beside the program: `../lib/python3.11/
-/// site-packages/ms_swift-4.6.0.dist-info`. Asking the program itself takes half a minute.
+/// site-packages/ms_swift-4.6.0.dist-info`. Asking the program itself would import it whole.
 fn installed(program: &str, context: &Context) -> Option<String> {
     let place = if program.contains('/') {
         context.resolve(program)

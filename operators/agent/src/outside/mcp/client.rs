@@ -26,7 +26,7 @@ pub(super) struct Client {
     session: Mutex<Option<Arc<Session>>>,
     serial: AtomicU64,
     /// The definitions that the rollouts were told; a server with others is not called.
-    told: OnceLock<Value>,
+    told: OnceLock<Vec<Value>>,
 }
 
 impl Client {
@@ -35,23 +35,18 @@ impl Client {
     }
 
     /// Sets the definitions that the server must have when it is called.
-    pub(super) fn expect(&self, tools: Value) {
+    pub(super) fn expect(&self, tools: Vec<Value>) {
         self.told.get_or_init(|| tools);
     }
 
     /// Returns the tools of the server, as it lists them, sorted by name.
-    pub(super) async fn list(&self, attempt: Option<&Attempt>) -> Result<Value, CallFailure> {
+    pub(super) async fn list(&self, attempt: &Attempt) -> Result<Vec<Value>, CallFailure> {
         let session = self.session(attempt, false).await?;
         self.listed(&session, attempt).await.map_err(CallFailure::from)
     }
 
     /// Calls a tool.
-    pub(super) async fn call(
-        &self,
-        tool: &str,
-        arguments: &Value,
-        attempt: Option<&Attempt>,
-    ) -> Result<Value, CallFailure> {
+    pub(super) async fn call(&self, tool: &str, arguments: &Value, attempt: &Attempt) -> Result<Value, CallFailure> {
         let params = json!({"name": tool, "arguments": arguments});
         let session = self.session(attempt, true).await?;
         let result = match self.request("tools/call", params.clone(), Some(&session), attempt).await {
@@ -81,7 +76,7 @@ impl Client {
 
     /// Returns the session, after a handshake if there is none. Before calls, compares the tools with those that the
     /// rollouts were told.
-    async fn session(&self, attempt: Option<&Attempt>, calls: bool) -> Result<Arc<Session>, CallFailure> {
+    async fn session(&self, attempt: &Attempt, calls: bool) -> Result<Arc<Session>, CallFailure> {
         let mut known = self.session.lock().await;
         let alive = !matches!(&self.server, Server::Program(program) if !program.is_running());
         if let Some(session) = known.as_ref().filter(|_| alive) {
@@ -91,7 +86,7 @@ impl Client {
             Ok((result, id)) => {
                 let session = agreed(&result, id)?;
                 match &self.server {
-                    Server::Http(server) => server.notify(&ready(), &session).await?,
+                    Server::Http(server) => server.notify(&ready(), &session, attempt).await?,
                     Server::Program(program) => program.notify(&ready()),
                 }
                 session
@@ -109,7 +104,7 @@ impl Client {
         Ok(session)
     }
 
-    async fn listed(&self, session: &Session, attempt: Option<&Attempt>) -> Result<Value, Fault> {
+    async fn listed(&self, session: &Session, attempt: &Attempt) -> Result<Vec<Value>, Fault> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
             let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({"cursor": cursor}));
@@ -123,7 +118,7 @@ impl Client {
             if cursor.is_none() {
                 let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
                 tools.sort_by_key(name);
-                return Ok(Value::Array(tools));
+                return Ok(tools);
             }
         }
         let message = format!("its list of tools has more than {MOST_PAGES} pages");
@@ -135,7 +130,7 @@ impl Client {
         method: &str,
         params: Value,
         session: Option<&Session>,
-        attempt: Option<&Attempt>,
+        attempt: &Attempt,
     ) -> Result<(Value, Option<String>), Fault> {
         let id = self.serial.fetch_add(1, Ordering::Relaxed);
         let message = request(id, method, params, session);
@@ -147,13 +142,12 @@ impl Client {
 }
 
 /// Fails if a tool that the rollouts were told is gone or has another definition.
-fn changed(told: &Value, found: &Value) -> Result<(), CallFailure> {
-    let of = |tools: &Value, name: &Value| {
-        let mut tools = tools.as_array().into_iter().flatten();
-        let tool = tools.find(|tool| tool.get("name") == Some(name))?;
+fn changed(told: &[Value], found: &[Value]) -> Result<(), CallFailure> {
+    let of = |tools: &[Value], name: &Value| {
+        let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
         Some((tool.get("description").cloned(), tool.get("inputSchema").cloned()))
     };
-    for tool in told.as_array().into_iter().flatten() {
+    for tool in told {
         let name = tool.get("name").unwrap_or(&Value::Null);
         if of(told, name) != of(found, name) {
             let message = format!(

@@ -5,9 +5,11 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use searchmill_engine::operator::{Attempt, CallFailure, FailureKind};
 use serde_json::Value;
 
-use super::super::wire::{Answered, Wire, accepted, shortened};
+use super::super::wire::{Answered, Wire, accepted, has_type, shortened};
 use super::message::{Fault, Session, events, response};
 
+/// Media type of a stream of events.
+const EVENTS: &str = "text/event-stream";
 /// Header with the session's id.
 const SESSION: &str = "mcp-session-id";
 
@@ -25,14 +27,14 @@ impl HttpServer {
         message: &Value,
         id: u64,
         session: Option<&Session>,
-        attempt: Option<&Attempt>,
+        attempt: &Attempt,
     ) -> Result<(Value, Option<String>), Fault> {
         let answered = self.post(message, session, attempt, Some(id)).await.map_err(Fault::Failed)?;
         if answered.status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
             return Err(Fault::Gone);
         }
         let given = answered.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let messages = if answered.is("text/event-stream") {
+        let messages = if has_type(&answered.headers, EVENTS) {
             events(&answered.body)
         } else {
             serde_json::from_slice(&answered.body).ok().into_iter().collect()
@@ -49,15 +51,20 @@ impl HttpServer {
     }
 
     /// Sends a notification; its answer says nothing.
-    pub(super) async fn notify(&self, message: &Value, session: &Session) -> Result<(), CallFailure> {
-        self.post(message, Some(session), None, None).await.map(drop)
+    pub(super) async fn notify(
+        &self,
+        message: &Value,
+        session: &Session,
+        attempt: &Attempt,
+    ) -> Result<(), CallFailure> {
+        self.post(message, Some(session), attempt, None).await.map(drop)
     }
 
     async fn post(
         &self,
         message: &Value,
         session: Option<&Session>,
-        attempt: Option<&Attempt>,
+        attempt: &Attempt,
         id: Option<u64>,
     ) -> Result<Answered, CallFailure> {
         let mut request = self.http.post(&self.url).body(message.to_string());
@@ -73,10 +80,10 @@ impl HttpServer {
             }
         }
         let enough = |headers: &HeaderMap, body: &[u8]| {
-            let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-            kind.starts_with("text/event-stream")
-                && body.ends_with(b"\n")
-                && id.is_some_and(|id| events(body).iter().any(|message| response(message, id).is_some()))
+            // A blank line ends an event.
+            let ends = body.ends_with(b"\n\n") || body.ends_with(b"\n\r\n");
+            let answers = |id| events(body).iter().any(|message| response(message, id).is_some());
+            ends && has_type(headers, EVENTS) && id.is_some_and(answers)
         };
         self.wire.send(request, attempt, enough).await
     }

@@ -19,10 +19,10 @@ use super::message::{Fault, response};
 
 /// An MCP server that is a program.
 pub(super) struct ProgramServer {
-    pub(super) command: Vec<String>,
-    pub(super) environment: Vec<String>,
-    pub(super) timeout: Duration,
-    pub(super) context: Context,
+    command: Vec<String>,
+    environment: Vec<String>,
+    timeout: Duration,
+    context: Context,
     running: Mutex<Option<Talk>>,
 }
 

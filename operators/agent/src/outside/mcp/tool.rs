@@ -9,10 +9,9 @@ use futures::future::BoxFuture;
 use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, RowFailure};
 use serde_json::{Value, json};
 
-use super::super::params::{McpParams, is_tool_name, schema_fault};
+use super::super::params::{McpParams, SHORTER, is_tool_name, schema_fault};
 use super::super::results;
-use super::super::service::{Exchange, Service, shown};
-use super::super::template;
+use super::super::service::{Exchange, Service};
 use super::super::wire::Wire;
 use super::client::{Client, Server};
 use super::http::HttpServer;
@@ -56,25 +55,24 @@ impl McpTool {
     /// # Errors
     /// If the server cannot be reached, or lists what no model can be offered.
     pub(crate) async fn offers(&self, context: &Context) -> Result<Vec<ToolOffer>, OperatorError> {
-        let who = self.params.who();
+        let unusable = |message: &str| unusable(&self.params.who(), message);
         let listing = Listing { tool: self };
         let failed = |failure: RowFailure| match failure.kind {
             FailureKind::Cancelled => OperatorError::cancelled(),
-            _ => unusable(who, &failure.message),
+            _ => unusable(&failure.message),
         };
         // The list itself costs nothing.
         let free = Service { prices: Prices::default(), ..self.service.clone() };
-        let text = free.ask(&listing, b"tools/list".to_vec(), context).await.map_err(failed)?.text;
-        let tools: Value = serde_json::from_str(&text).map_err(|error| unusable(who, &error.to_string()))?;
-        let tools = self.chosen(&tools).map_err(|message| unusable(who, &message))?;
-        self.client.expect(Value::Array(tools.clone()));
-        Ok(tools.iter().map(|tool| self.offer(tool)).collect())
+        let tools = free.ask(&listing, "tools/list", context).await.map_err(failed)?;
+        let tools = self.chosen(tools).map_err(|message| unusable(&message))?;
+        let offers = tools.iter().map(|tool| self.offer(tool)).collect();
+        self.client.expect(tools);
+        offers
     }
 
     /// The tools that the params name, of those that the server has.
-    fn chosen(&self, tools: &Value) -> Result<Vec<Value>, String> {
-        let all = tools.as_array().map(Vec::as_slice).unwrap_or_default();
-        let Some(names) = &self.params.tools else { return Ok(all.to_vec()) };
+    fn chosen(&self, all: Vec<Value>) -> Result<Vec<Value>, String> {
+        let Some(names) = &self.params.tools else { return Ok(all) };
         let has = |name: &str| all.iter().find(|tool| tool["name"] == name);
         let known = || all.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join("`, `");
         let missing = |name: &String| format!("it has no tool `{name}`; its tools are `{}`", known());
@@ -84,25 +82,25 @@ impl McpTool {
         names.into_iter().map(|name| has(name).cloned().ok_or_else(|| missing(name))).collect()
     }
 
-    fn offer(&self, tool: &Value) -> ToolOffer {
+    fn offer(&self, tool: &Value) -> Result<ToolOffer, OperatorError> {
         let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
         let parameters = tool.get("inputSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
-        let name = format!("{}{}", self.params.prefix, text("name"));
-        ToolOffer { name, description: text("description").to_owned(), parameters }
+        let (name, description) = (self.params.offered(text("name")), text("description").to_owned());
+        match self.params.too_long(text("name")) {
+            None => Ok(ToolOffer { name, description, parameters }),
+            Some(message) => {
+                let message = format!("the MCP server `{}`: {message}", self.params.who());
+                Err(OperatorError::pipeline(message).with_help(SHORTER))
+            }
+        }
     }
 
     /// Runs a call.
     pub(crate) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
         let name = call.tool.strip_prefix(self.params.prefix.as_str()).unwrap_or(call.tool);
-        let arguments = template::sorted(call.arguments);
-        let request = json!({"arguments": arguments, "tool": name}).to_string();
-        let calling = Calling { tool: self, name, arguments };
-        let observed = self.service.observe(&calling, request.into_bytes(), context).await?;
-        let read = |text: &str| -> ToolResult {
-            let result: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-            Ok(results::whole(&text_of(&result)?, self.params.max_chars))
-        };
-        Ok(shown(call.tool, observed, read))
+        let calling = Calling { tool: self, name, arguments: call.arguments };
+        let request = json!({"arguments": call.arguments, "tool": name}).to_string();
+        self.service.call(call.tool, &calling, request, context).await
     }
 }
 
@@ -112,8 +110,7 @@ fn unusable(who: &str, message: &str) -> OperatorError {
 }
 
 /// What is wrong with a server's list of tools.
-fn fault(tools: &Value) -> Option<String> {
-    let tools = tools.as_array()?;
+fn fault(tools: &[Value]) -> Option<String> {
     if tools.is_empty() || tools.len() > MOST_TOOLS {
         return Some(format!("it lists {} tools, expected 1 to {MOST_TOOLS}", tools.len()));
     }
@@ -142,21 +139,18 @@ struct Listing<'a> {
 }
 
 impl Exchange for Listing<'_> {
+    type Answer = Vec<Value>;
+
     fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move {
-            let tools = self.tool.client.list(Some(attempt)).await?.to_string();
-            self.check(&tools).map_err(|message| CallFailure::new(FailureKind::BadResponse, message, None))?;
-            Ok(tools)
-        }
-        .boxed()
+        async move { Ok(Value::Array(self.tool.client.list(attempt).await?).to_string()) }.boxed()
     }
 
-    fn check(&self, text: &str) -> Result<(), String> {
+    fn read(&self, text: &str) -> Result<Vec<Value>, String> {
         if text.len() > MOST_DEFINITIONS {
             return Err(format!("its definitions have {} bytes, at most {MOST_DEFINITIONS} can be used", text.len()));
         }
-        let tools = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        fault(&tools).map_or(Ok(()), Err)
+        let tools: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        fault(&tools).map_or(Ok(tools), Err)
     }
 }
 
@@ -164,28 +158,29 @@ impl Exchange for Listing<'_> {
 struct Calling<'a> {
     tool: &'a McpTool,
     name: &'a str,
-    arguments: Value,
+    arguments: &'a Value,
 }
 
 impl Exchange for Calling<'_> {
+    type Answer = ToolResult;
+
     fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
         async move {
-            let result = self.tool.client.call(self.name, &self.arguments, Some(attempt)).await?;
-            let failed = |message, kind| CallFailure::new(kind, message, None);
+            let result = self.tool.client.call(self.name, self.arguments, attempt).await?;
             match text_of(&result) {
-                Ok(_) => Ok(result.to_string()),
                 // The tool itself says that the call failed: the next try would, too.
                 Err(message) if result.get("isError") == Some(&Value::Bool(true)) => {
-                    Err(failed(message, FailureKind::Refused))
+                    Err(CallFailure::new(FailureKind::Refused, message, None))
                 }
-                Err(message) => Err(failed(message, FailureKind::BadResponse)),
+                _ => Ok(result.to_string()),
             }
         }
         .boxed()
     }
 
-    fn check(&self, text: &str) -> Result<(), String> {
-        serde_json::from_str::<Value>(text).map(drop).map_err(|error| error.to_string())
+    fn read(&self, text: &str) -> Result<ToolResult, String> {
+        let result: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Ok(Ok(results::whole(&text_of(&result)?, self.tool.params.max_chars)))
     }
 }
 
@@ -196,7 +191,8 @@ mod tests {
     #[test]
     fn lists_that_no_model_can_be_offered_are_refused() {
         let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-        assert_eq!(fault(&json!([tool("a"), tool("b")])), None);
+        let fault = |tools: Value| fault(tools.as_array().expect("a list"));
+        assert_eq!(fault(json!([tool("a"), tool("b")])), None);
         for (wrong, said) in [
             (json!([]), "0 tools"),
             (json!([tool("a b")]), "which no model can call"),
@@ -205,8 +201,8 @@ mod tests {
             (json!([{"name": "a", "inputSchema": {"type": "object", "required": ["q"]}}]), "`inputSchema.required`"),
             (json!([{"name": "a", "description": 3}]), "is no text"),
         ] {
-            let message = fault(&wrong).unwrap_or_default();
-            assert!(message.contains(said), "{wrong}: {message}");
+            let message = fault(wrong).unwrap_or_default();
+            assert!(message.contains(said), "{message}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices};
+use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, root_cause};
 
 use super::super::{Api, EndpointParams};
 use super::response::{self, Heard, MOST_BYTES};
@@ -180,14 +180,6 @@ fn shortened(text: &str) -> Option<String> {
         kept.push('…');
     }
     (!kept.is_empty()).then_some(kept)
-}
-
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::usage;
 use super::tokens::WireTokens;
+use crate::tool::plain;
 
 /// Maximum length of a response in bytes, streamed or not.
 pub(super) const MOST_BYTES: usize = 32 << 20;
@@ -327,16 +328,7 @@ fn tool_call((place, call): (usize, WireCall)) -> ToolCall {
     ToolCall {
         id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{place}")),
         name: call.function.name.unwrap_or_default(),
-        arguments: call.function.arguments.as_ref().map(arguments).unwrap_or_default(),
-    }
-}
-
-/// Returns the arguments, sent as text (per the API) or as an object (by some servers).
-pub(super) fn arguments(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
+        arguments: call.function.arguments.as_ref().map(plain).unwrap_or_default(),
     }
 }
 

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::response::{
-    Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, arguments, error_message, text,
-};
+use super::response::{Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, error_message, text};
 use super::tokens::WireTokens;
+use crate::tool::plain;
 
 /// Maximum length of a line in bytes.
 const MOST_LINE_BYTES: usize = 4 << 20;
@@ -146,7 +145,7 @@ impl StreamReader {
         let pieces = &mut self.calls[place];
         pieces.id = pieces.id.take().or(call.id);
         pieces.name.push_str(&call.function.name.unwrap_or_default());
-        pieces.arguments.push_str(&call.function.arguments.as_ref().map(arguments).unwrap_or_default());
+        pieces.arguments.push_str(&call.function.arguments.as_ref().map(plain).unwrap_or_default());
     }
 }
 

@@ -32,14 +32,14 @@ impl WireTokens {
     ///
     /// # Errors
     /// If they are not complete.
-    pub(super) fn whole(&self) -> Result<(Vec<u32>, TurnTokens), String> {
+    pub(super) fn whole(self) -> Result<(Vec<u32>, TurnTokens), String> {
         const MEND: &str = "`record: tokens` needs a server with `return_token_ids` and `logprobs`, such as a recent vLLM \
                             or `searchmill serve model`";
         let missing = |what: &str| format!("the server returned no {what}: {MEND}");
-        let prompt = self.prompt.clone().filter(|ids| !ids.is_empty());
+        let prompt = self.prompt.filter(|ids| !ids.is_empty());
         let prompt = prompt.ok_or_else(|| missing("tokens of the prompt (`prompt_token_ids`)"))?;
-        let sampled = self.sampled.clone().ok_or_else(|| missing("token ids (`token_ids`)"))?;
-        let logprobs = self.logprobs.clone().ok_or_else(|| missing("log-probabilities (`logprobs`)"))?;
+        let sampled = self.sampled.ok_or_else(|| missing("token ids (`token_ids`)"))?;
+        let logprobs = self.logprobs.ok_or_else(|| missing("log-probabilities (`logprobs`)"))?;
         if sampled.len() != logprobs.len() {
             let (ids, numbers) = (sampled.len(), logprobs.len());
             return Err(format!("the server returned {ids} token ids, but {numbers} log-probabilities"));
@@ -77,7 +77,7 @@ mod tests {
             Some(json!([3, 4])),
             Some(json!({"content": [{"logprob": -0.5, "token": "x"}, {"logprob": -1}]})),
         );
-        let (prompt, turn) = whole.whole().expect("all tokens");
+        let (prompt, turn) = whole.clone().whole().expect("all tokens");
         assert_eq!((prompt, turn.sampled, turn.logprobs), (vec![1, 2], vec![3, 4], vec![-0.5, -1.0]));
         let mut streamed = WireTokens::default();
         streamed.add(Some(json!([1, 2])), None, None);

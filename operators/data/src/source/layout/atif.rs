@@ -1,10 +1,12 @@
 //! ATIF, the Agent Trajectory Interchange Format of Harbor (version 1.7, as PyPI's `atif` 1.8.0 reads it):
 //! `schema_version, agent, steps[].{source, message, tool_calls, observation}`.
 
-use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
+use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
-use super::exchange::{content, count, own, prediction, question, said, take_object, told, with_details, with_rest};
+use super::exchange::{
+    calls, content, count, own, prediction, question, said, take_object, told, with_details, with_rest,
+};
 use super::field::{as_text, metadata, object, take_list, take_text};
 use super::outcome::{Outcome, trajectory_of};
 
@@ -53,7 +55,9 @@ fn messages_of(step: &Value, is_own: bool) -> Result<Vec<Message>, String> {
     let reasoning = step.get("reasoning_content").and_then(as_text);
     let tokens = |name: &str| step.pointer(&format!("/metrics/{name}")).and_then(Value::as_i64);
     let message = match step.get("source").and_then(Value::as_str) {
-        Some("agent") => said(text, reasoning, calls(step)?),
+        Some("agent") => {
+            said(text, reasoning, calls(step.get("tool_calls"), ["tool_call_id", "function_name"], Value::to_string)?)
+        }
         Some("user") => Message::text(Role::User, text),
         Some("system") => Message::text(Role::System, text),
         _ => return Err("`source` is not system, user or agent".to_owned()),
@@ -67,16 +71,4 @@ fn messages_of(step: &Value, is_own: bool) -> Result<Vec<Message>, String> {
         messages.push(with_details(message, extra(result).as_ref())?);
     }
     Ok(messages)
-}
-
-fn calls(step: &Value) -> Result<Vec<ToolCall>, String> {
-    let call = |call: &Value| {
-        let name = call.get("function_name").and_then(as_text);
-        Ok(ToolCall {
-            id: call.get("tool_call_id").and_then(as_text).unwrap_or_default(),
-            name: name.ok_or_else(|| "a call has no `function_name`".to_owned())?,
-            arguments: call.get("arguments").map(Value::to_string).unwrap_or_default(),
-        })
-    };
-    step.get("tool_calls").and_then(Value::as_array).into_iter().flatten().map(call).collect()
 }

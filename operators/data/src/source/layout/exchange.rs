@@ -18,32 +18,34 @@ pub(super) fn own(rest: Option<&Value>) -> Option<&Map<String, Value>> {
 }
 
 /// Completes a trajectory with the fields beside the format, if there are any.
-pub(super) fn with_rest(made: Trajectory, rest: Option<&Map<String, Value>>) -> Result<Trajectory, String> {
+pub(super) fn with_rest(mut made: Trajectory, rest: Option<&Map<String, Value>>) -> Result<Trajectory, String> {
     let Some(rest) = rest else { return Ok(made) };
     let text = |name: &str| rest.get(name).and_then(Value::as_str).map(str::to_owned);
     let parsed = || rest.get("metadata").filter(|value| value.is_object()).map(Value::to_string);
     let metadata = text("metadata_text").or_else(parsed);
     let tools = text("tools_text").unwrap_or_else(|| made.tools.clone());
-    let mut rest = rest.clone();
-    for name in ["messages", "tools", "metadata"] {
-        rest.remove(name);
-    }
-    Ok(Trajectory { metadata, tools, ..overridden(&made, &rest)? })
+    let messages = std::mem::take(&mut made.messages);
+    let made = overridden(&made, rest, &["messages", "tools", "metadata"])?;
+    Ok(Trajectory { messages, tools, metadata, ..made })
 }
 
 /// Completes a message with the fields beside the format.
 pub(super) fn with_details(message: Message, details: Option<&Value>) -> Result<Message, String> {
     match details.and_then(Value::as_object) {
-        Some(details) => overridden(&message, details),
+        Some(details) => overridden(&message, details, &[]),
         None => Ok(message),
     }
 }
 
-fn overridden<T: Serialize + DeserializeOwned>(made: &T, by: &Map<String, Value>) -> Result<T, String> {
+fn overridden<T: Serialize + DeserializeOwned>(
+    made: &T,
+    by: &Map<String, Value>,
+    except: &[&str],
+) -> Result<T, String> {
     let mut value = serde_json::to_value(made).map_err(|error| error.to_string())?;
     if let Some(fields) = value.as_object_mut() {
         for (name, field) in fields {
-            if let Some(given) = by.get(name) {
+            if let Some(given) = by.get(name).filter(|_| !except.contains(&name.as_str())) {
                 *field = given.clone();
             }
         }
@@ -67,6 +69,23 @@ pub(super) fn said(content: String, reasoning: Option<String>, tool_calls: Vec<T
 /// A result of a tool.
 pub(super) fn told(content: String, tool_call_id: Option<String>) -> Message {
     Message { tool_call_id, ..Message::text(Role::Tool, content) }
+}
+
+/// Reads the calls of a message by the names of id and name; `arguments` gives the text of their arguments.
+pub(super) fn calls(
+    list: Option<&Value>,
+    [id, name]: [&str; 2],
+    arguments: impl Fn(&Value) -> String,
+) -> Result<Vec<ToolCall>, String> {
+    let call = |call: &Value| {
+        let text = |field: &str| call.get(field).and_then(as_text);
+        Ok(ToolCall {
+            id: text(id).unwrap_or_default(),
+            name: text(name).ok_or_else(|| format!("a call has no `{name}`"))?,
+            arguments: call.get("arguments").map(&arguments).unwrap_or_default(),
+        })
+    };
+    list.and_then(Value::as_array).into_iter().flatten().map(call).collect()
 }
 
 /// Returns the role of this name.
@@ -101,8 +120,9 @@ fn final_text(messages: &[Message]) -> Option<&str> {
     Some(last.content.as_str())
 }
 
-/// Definitions of a chat API from functions that stand beside their type, or in such a definition.
-pub(super) fn definitions_of_chat(tools: Vec<Value>) -> Vec<Value> {
+/// Definitions of a chat API from functions that stand beside their type, or in such a definition. What a file of
+/// `export-trajectories` gives back is known by it.
+pub fn definitions_of_chat(tools: Vec<Value>) -> Vec<Value> {
     let definition = |tool: Value| match tool {
         Value::Object(mut fields) if !fields.contains_key("function") => {
             fields.remove("type");

@@ -1,11 +1,11 @@
 //! Logs of Inspect in JSON (UK AISI, `inspect_ai` 0.3.285, log version 2): `samples[].{id, epoch, input, target, messages,
 //! output, scores, metadata, events}`. The head of the log is skipped.
 
-use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
+use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    content, definitions_of_chat, own, prediction, question, role, said, tagged, told, with_details, with_rest,
+    calls, content, definitions_of_chat, own, prediction, question, role, said, tagged, told, with_details, with_rest,
 };
 use super::field::{as_text, metadata, object, take_text, take_texts};
 use super::outcome::{Outcome, trajectory_of};
@@ -81,7 +81,9 @@ fn message(item: &Value, is_own: bool) -> Result<Message, String> {
     let role = role(name).ok_or_else(|| format!("`role` is `{name}`, not system, user, assistant or tool"))?;
     let text = content(item.get("content"));
     let message = match role {
-        Role::Assistant => said(text, reasoning(item), calls(item)?),
+        Role::Assistant => {
+            said(text, reasoning(item), calls(item.get("tool_calls"), ["id", "function"], Value::to_string)?)
+        }
         Role::Tool => Message {
             error: item.pointer("/error/message").and_then(as_text),
             ..told(text, item.get("tool_call_id").and_then(as_text))
@@ -96,16 +98,4 @@ fn reasoning(item: &Value) -> Option<String> {
     let parts = item.get("content")?.as_array()?;
     let texts: Vec<String> = parts.iter().filter_map(|part| part.get("reasoning").and_then(as_text)).collect();
     (!texts.is_empty()).then(|| texts.concat())
-}
-
-fn calls(item: &Value) -> Result<Vec<ToolCall>, String> {
-    let call = |call: &Value| {
-        let name = call.get("function").and_then(as_text);
-        Ok(ToolCall {
-            id: call.get("id").and_then(as_text).unwrap_or_default(),
-            name: name.ok_or_else(|| "a call has no `function`".to_owned())?,
-            arguments: call.get("arguments").map(Value::to_string).unwrap_or_default(),
-        })
-    };
-    item.get("tool_calls").and_then(Value::as_array).into_iter().flatten().map(call).collect()
 }

@@ -35,6 +35,7 @@ use searchmill_schemas::{Document, Question, RecordKind, Trajectory};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::exchange::definitions_of_chat;
 use super::identity::Rule;
 use super::record::{Cut, Fault};
 

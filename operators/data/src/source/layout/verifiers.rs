@@ -1,11 +1,12 @@
 //! `traces.jsonl` of verifiers (PrimeIntellect-ai/verifiers 0.4, `verifiers/v1/episode.py` and `trace.py`): one episode
 //! per line, or one trace (0.3). A trace is a graph of messages; the last branch is read.
 
-use searchmill_schemas::{Message, Role, ToolCall, Trajectory};
+use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    content, definitions_of_chat, own, prediction, question, role, said, take_object, told, with_details, with_rest,
+    calls, content, definitions_of_chat, own, prediction, question, role, said, take_object, told, with_details,
+    with_rest,
 };
 use super::field::{as_text, metadata, object, take_list, take_text, take_texts};
 use super::outcome::{Outcome, trajectory_of};
@@ -100,28 +101,18 @@ fn message(node: &Value, call: Option<&Value>) -> Result<Message, String> {
     Ok(match role {
         Role::Assistant => {
             let tokens = |name: &str| call.and_then(|call| call.pointer(&format!("/usage/{name}"))?.as_i64());
+            let tool_calls =
+                calls(given.get("tool_calls"), ["id", "name"], |given| as_text(given).unwrap_or_default())?;
             Message {
                 prompt_tokens: tokens("prompt_tokens"),
                 completion_tokens: tokens("completion_tokens"),
                 finish_reason: call.and_then(|call| call.get("finish_reason").and_then(as_text)),
-                ..said(content, text("reasoning_content"), tool_calls(given)?)
+                ..said(content, text("reasoning_content"), tool_calls)
             }
         }
         Role::Tool => told(content, text("tool_call_id")),
         role => Message::text(role, content),
     })
-}
-
-fn tool_calls(message: &Value) -> Result<Vec<ToolCall>, String> {
-    let call = |call: &Value| {
-        let text = |name: &str| call.get(name).and_then(as_text);
-        Ok(ToolCall {
-            id: text("id").unwrap_or_default(),
-            name: text("name").ok_or_else(|| "a call has no `name`".to_owned())?,
-            arguments: text("arguments").unwrap_or_default(),
-        })
-    };
-    message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().map(call).collect()
 }
 
 /// Task data, rewards, metrics and notes of a trace of another program.

@@ -1,0 +1,131 @@
+//! Programs that a node starts: their environment, and the lines that they write.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// The locale of programs. It decides how they sort and print, and no cache key contains it.
+const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
+/// Lines that are kept for an error message.
+const TAIL: usize = 20;
+/// Longest stored line in bytes.
+const LINE: usize = 8192;
+
+/// Returns a program that gets only the `passed` variables of the environment, in a process group of its own, with pipes
+/// for its output. `None` without words.
+#[must_use]
+pub fn program<'a>(words: &[String], passed: impl Iterator<Item = &'a str>, directory: &Path) -> Option<Command> {
+    let (name, arguments) = words.split_first()?;
+    let mut command = Command::new(name);
+    command.args(arguments).env_clear().env(LANGUAGE.0, LANGUAGE.1);
+    command.envs(passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value))));
+    // Folders of modules may be sources: the program must not write into them.
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(directory).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(command)
+}
+
+/// The last lines of a program's output.
+#[derive(Default)]
+pub struct Tail {
+    lines: Mutex<VecDeque<String>>,
+}
+
+impl Tail {
+    /// Reads all lines to the end of the pipe and passes them on. Skips empty ones, and those that a terminal would
+    /// overwrite (progress bars).
+    pub fn listen(&self, pipe: impl Read, mut pass_on: impl FnMut(&str)) {
+        let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
+        while let Ok(Some(ended)) = next_line(&mut pipe, &mut line) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if ended == LineEnd::WrittenOver || text.is_empty() {
+                continue;
+            }
+            pass_on(&text);
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.push_back(text);
+            if lines.len() > TAIL {
+                lines.pop_front();
+            }
+        }
+    }
+
+    /// Returns the last lines.
+    #[must_use]
+    pub fn lines(&self) -> VecDeque<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns what an error message says of the output, from its colon on.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let lines: Vec<String> = self.lines().iter().map(|line| format!("  {line}")).collect();
+        if lines.is_empty() { " and wrote no output".to_owned() } else { format!(":\n{}", lines.join("\n")) }
+    }
+}
+
+/// How a line ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineEnd {
+    Another,
+    /// A carriage return alone: the next text overwrites the line.
+    WrittenOver,
+}
+
+/// Reads the next line without its end. `None` at the end of the pipe.
+fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<LineEnd>> {
+    line.clear();
+    loop {
+        let buffer = pipe.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok((!line.is_empty()).then_some(LineEnd::Another));
+        }
+        let window = &buffer[..buffer.len().min(LINE - line.len())];
+        let end = window.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        line.extend_from_slice(&window[..end.unwrap_or(window.len())]);
+        let (taken, over) = (end.map_or(window.len(), |end| end + 1), end.is_some_and(|end| window[end] == b'\r'));
+        pipe.consume(taken);
+        if over {
+            return after_return(pipe).map(Some);
+        }
+        if end.is_some() || line.len() >= LINE {
+            return Ok(Some(LineEnd::Another));
+        }
+    }
+}
+
+/// A carriage return followed by a line feed is an ordinary line end.
+fn after_return(pipe: &mut impl BufRead) -> std::io::Result<LineEnd> {
+    if pipe.fill_buf()?.first() != Some(&b'\n') {
+        return Ok(LineEnd::WrittenOver);
+    }
+    pipe.consume(1);
+    Ok(LineEnd::Another)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<(String, bool)> {
+        let (mut pipe, mut line, mut found) = (BufReader::with_capacity(3, text.as_bytes()), Vec::new(), Vec::new());
+        while let Some(end) = next_line(&mut pipe, &mut line).unwrap() {
+            found.push((String::from_utf8(line.clone()).unwrap(), end == LineEnd::WrittenOver));
+        }
+        found
+    }
+
+    #[test]
+    fn progress_bars_are_told_from_lines() {
+        let found = pieces("one\r\nTrain: 1%\rTrain: 2%\rdone\n\nend");
+        let wanted =
+            [("one", false), ("Train: 1%", true), ("Train: 2%", true), ("done", false), ("", false), ("end", false)];
+        assert_eq!(found, wanted.map(|(text, over)| (text.to_owned(), over)));
+        let long = pieces(&"x".repeat(2 * LINE + 5));
+        assert_eq!(long.iter().map(|(text, _)| text.len()).collect::<Vec<_>>(), [LINE, LINE, 5]);
+    }
+}

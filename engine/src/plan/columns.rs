@@ -1,0 +1,45 @@
+//! Checks params against the columns that are known before anything runs.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use super::bind::bad_param;
+use super::graph::{Input, Node, Plan};
+use crate::diagnostic::Diagnostic;
+use crate::operator::{PortType, Tables};
+
+impl Plan {
+    /// Returns what does not fit the columns of its inputs, by node. Columns are known where the operators between a source
+    /// of a fixed record kind and the node say what they give.
+    pub fn column_issues(&self) -> Vec<(usize, Diagnostic)> {
+        self.known_columns().1
+    }
+
+    /// Returns the known columns of the outputs of each node, and what does not fit them.
+    pub fn known_columns(&self) -> (Vec<Tables>, Vec<(usize, Diagnostic)>) {
+        let mut known: Vec<Tables> = Vec::with_capacity(self.nodes.len());
+        let mut found = Vec::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let (tables, complete) = tables_of(node, &known);
+            let (outputs, issues) = node.operator.declaration.tables.apply(&tables, complete);
+            known.push(outputs);
+            found.extend(issues.into_iter().map(|issue| (place, bad_param(issue, &node.spec))));
+        }
+        (known, found)
+    }
+}
+
+/// Returns the known columns of a node's inputs, and whether those of all its tables are. An input port that takes several
+/// tables is never known.
+fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
+    let rows: Vec<&Input> = node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))).collect();
+    let alone = |input: &Input| rows.iter().filter(|other| other.port == input.port).count() == 1;
+    let schema = |input: &Input| -> Option<SchemaRef> {
+        let found = known.get(input.node)?.get(&input.output).filter(|_| alone(input))?;
+        Some(Arc::clone(found))
+    };
+    let tables: Tables = rows.iter().filter_map(|input| Some((input.port.clone(), schema(input)?))).collect();
+    let complete = !rows.is_empty() && tables.len() == rows.len();
+    (tables, complete)
+}

@@ -1,0 +1,169 @@
+//! The interpreter of a function, and environments that `uv` makes for files with a PEP 723 block.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use super::cache::Cache;
+use super::captured::{Captured, captured};
+use super::seen::Seen;
+
+/// First and last line of a PEP 723 block.
+const BLOCK: (&str, &str) = ("# /// script", "# ///");
+/// Timeout of a question to `uv`.
+const ASKING: Duration = Duration::from_secs(30);
+/// Timeout of an installation.
+const INSTALLING: Duration = Duration::from_hours(1);
+
+/// What starts Python.
+pub(super) enum Interpreter {
+    /// A program with arguments.
+    Words(Vec<String>),
+    /// The interpreter of an environment that `uv` makes.
+    Script(Script),
+}
+
+impl Interpreter {
+    /// `given` are the words of the params.
+    pub(super) fn of(given: Option<&[String]>, file: &Path) -> Self {
+        if let Some(words) = given {
+            return Self::Words(words.to_vec());
+        }
+        match std::fs::read_to_string(file).ok().and_then(|text| block(&text)) {
+            Some(block) => Self::Script(Script { file: file.to_owned(), block }),
+            None => Self::Words(vec!["python3".to_owned()]),
+        }
+    }
+}
+
+/// Returns the PEP 723 block of a file.
+fn block(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim_end).skip_while(|line| *line != BLOCK.0);
+    lines.next()?;
+    let inside: Vec<&str> = lines.take_while(|line| line.starts_with('#') && *line != BLOCK.1).collect();
+    Some(inside.join("\n"))
+}
+
+/// A file with a PEP 723 block.
+pub(super) struct Script {
+    file: PathBuf,
+    block: String,
+}
+
+/// An environment that was made for a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Made {
+    block: String,
+    lock: Option<String>,
+    python: PathBuf,
+    /// The interpreter and the configuration of the environment.
+    seen: Seen,
+}
+
+impl Script {
+    /// Returns the interpreter of the environment; `None` if it has to be made, or made anew.
+    pub(super) fn python(&self) -> Option<PathBuf> {
+        let made: Made = self.cache().read()?;
+        let same = made.block == self.block && made.lock == self.lock() && made.seen.holds();
+        same.then_some(made.python)
+    }
+
+    /// Whether a lock file pins the packages.
+    pub(super) fn is_locked(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Returns what is awaited, for messages.
+    pub(super) fn address(&self) -> String {
+        format!("the packages of {}", self.file.display())
+    }
+
+    /// Makes the environment: without the network, if all packages are in the cache of `uv`.
+    ///
+    /// # Errors
+    /// Fails if `uv` is missing or fails.
+    pub(super) fn prepare(&self, log: impl Fn(&str) + Sync) -> Result<(), OperatorError> {
+        if self.python().is_some() {
+            return Ok(());
+        }
+        let file = self.file.to_string_lossy().into_owned();
+        let sync = |offline: Option<&str>| {
+            let locked = self.is_locked().then_some("--locked");
+            let words = ["uv", "sync", "--script", &file].into_iter().chain(locked).chain(offline);
+            let told = |line: &str| {
+                if offline.is_none() {
+                    log(line);
+                }
+            };
+            uv(&words.map(str::to_owned).collect::<Vec<_>>(), INSTALLING, told)
+        };
+        if !sync(Some("--offline"))?.status.success() {
+            log(&format!("uv installs the packages of {file}"));
+            let done = sync(None)?;
+            if !done.status.success() {
+                let message = format!("`uv sync --script {file}` failed{}", done.said);
+                return Err(OperatorError::pipeline(message).with_help(
+                    "check the `# /// script` block of the file, and its lock file if there is one (`uv lock --script`)",
+                ));
+            }
+        }
+        let python = found(&file)?;
+        let settings = python.parent().and_then(Path::parent).map(|folder| folder.join("pyvenv.cfg"));
+        let seen = Seen::at([python.clone()].into_iter().chain(settings));
+        self.cache().write(&Made { block: self.block.clone(), lock: self.lock(), python, seen });
+        Ok(())
+    }
+
+    fn lock(&self) -> Option<String> {
+        std::fs::read_to_string(format!("{}.lock", self.file.display())).ok()
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::of(&("environment", &self.file))
+    }
+}
+
+/// Returns the interpreter of the environment.
+fn found(file: &str) -> Result<PathBuf, OperatorError> {
+    let words = ["uv", "python", "find", "--offline", "--script", file].map(str::to_owned);
+    let found = uv(&words, ASKING, |_| ())?;
+    let path = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
+    if found.status.success() && path.is_file() {
+        return Ok(path);
+    }
+    Err(OperatorError::machine(format!("`uv python find --script {file}` names no interpreter{}", found.said)))
+}
+
+/// Runs `uv` with the whole environment: it finds its cache, its configuration and proxies there.
+fn uv(words: &[String], patience: Duration, log: impl Fn(&str) + Sync) -> Result<Captured, OperatorError> {
+    let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let directory = std::env::current_dir()?;
+    captured(words, names.iter().map(String::as_str), &directory, patience, |line| log(line)).map_err(|error| {
+        error.with_help(
+            "install uv (https://docs.astral.sh/uv/): the file lists its packages in a `# /// script` block. Or set \
+             `interpreter: [python3]` and install them there",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_found_by_its_lines() {
+        let text = "#!/usr/bin/env python\n# /// script\n# dependencies = [\"numpy\"]\n# ///\nimport numpy\n";
+        assert_eq!(block(text).as_deref(), Some("# dependencies = [\"numpy\"]"));
+        assert_eq!(block("text = '# /// script'\n"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.py");
+        std::fs::write(&file, text).unwrap();
+        let words = ["python3.12".to_owned()];
+        assert!(matches!(Interpreter::of(None, &file), Interpreter::Script(_)));
+        assert!(matches!(Interpreter::of(Some(&words), &file), Interpreter::Words(found) if found == words));
+        std::fs::write(&file, "import numpy\n").unwrap();
+        assert!(matches!(Interpreter::of(None, &file), Interpreter::Words(found) if found == ["python3"]));
+    }
+}

@@ -1,0 +1,78 @@
+//! A function of the user, as the params name it.
+
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::operator::ParamIssue;
+use serde_json::{Map, Value};
+
+use crate::program::{plain, variable_issues};
+
+/// A function, or a class whose objects can be called, in a file of the user.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PythonFunction {
+    /// Path of the file.
+    pub file: String,
+    /// Name of the function or class.
+    pub function: String,
+    /// Program and arguments that start Python. `None`: `uv` for a file with a PEP 723 block, else `python3`.
+    pub interpreter: Option<Vec<String>>,
+    /// More files and folders whose content determines the output.
+    pub files: Vec<String>,
+    /// Keyword arguments of the function beside the columns, or of the class.
+    pub arguments: Map<String, Value>,
+    /// Environment variables passed on.
+    pub environment: Vec<String>,
+    /// Timeout of a call in seconds (0 = none).
+    pub seconds: u64,
+    /// Whether the function takes a `pyarrow.RecordBatch` instead of a row.
+    pub batch: bool,
+}
+
+impl PythonFunction {
+    /// Splits `file.py:function`.
+    ///
+    /// # Errors
+    /// Fails with the reason if a part is missing.
+    pub fn split(text: &str) -> Result<(String, String), String> {
+        let Some((file, function)) = text.rsplit_once(':') else {
+            return Err("names no function".to_owned());
+        };
+        let is_name = |name: &str| {
+            let is_part = |ch: char| ch.is_alphanumeric() || ch == '_';
+            name.chars().all(is_part) && name.starts_with(|ch: char| !ch.is_numeric())
+        };
+        if file.is_empty() {
+            return Err("names no file".to_owned());
+        }
+        if !is_name(function) {
+            return Err(format!("`{function}` is not the name of a function"));
+        }
+        Ok((file.to_owned(), function.to_owned()))
+    }
+
+    /// Reports problems of the interpreter and the environment variables, with their positions.
+    pub fn issues(&self) -> Vec<ParamIssue> {
+        let mut issues: Vec<ParamIssue> = variable_issues("environment", &self.environment).collect();
+        if self.interpreter.as_ref().is_some_and(|words| words.first().is_none_or(String::is_empty)) {
+            let issue = ParamIssue::new("interpreter", "names no program");
+            issues.push(issue.with_help("write the program and its arguments as a list: `[python3]`"));
+        }
+        issues
+    }
+
+    /// Returns the absolute path of the file.
+    pub(super) fn path(&self, directory: &Path) -> PathBuf {
+        plain(&absolute(directory).join(&self.file))
+    }
+}
+
+/// Returns a path as a source: relative to the working directory if it lies in it.
+pub(super) fn written(path: &Path, directory: &Path) -> String {
+    path.strip_prefix(absolute(directory)).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// Returns an absolute path without `.` and `..`, without file access, like Python's `abspath`.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    plain(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+}

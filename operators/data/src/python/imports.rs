@@ -1,0 +1,211 @@
+//! The modules that a function imports, as Python finds them, remembered with all that the answer depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::cache::{Cache, hash};
+use super::captured::captured;
+use super::environment::Interpreter;
+use super::function::{PythonFunction, absolute};
+use super::seen::{GRAIN, Seen};
+use crate::program::located;
+
+/// The script that finds the modules.
+const SCRIPT: &str = concat!(include_str!("project.py"), include_str!("imports.py"));
+/// Environment variables that every function gets, beside those of all programs.
+const PASSED: [&str; 2] = ["PATH", "HOME"];
+/// Timeout of the script.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Questions to Python while files change.
+const TRIES: u32 = 3;
+/// Settings of managers whose `python3` is a script that chooses a version.
+const CHOICES: [&str; 4] = [".python-version", ".tool-versions", "mise.toml", ".mise.toml"];
+const OWN_CHOICES: [&str; 4] = [".pyenv/version", ".python-version", ".tool-versions", ".config/mise/config.toml"];
+
+/// What Python says of a function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    pub(super) version: String,
+    executable: PathBuf,
+    /// The file and the modules of the project, in path order.
+    pub(super) files: Vec<PathBuf>,
+    /// Paths that would change the answer if they existed.
+    absent: Vec<PathBuf>,
+    /// Folders of installed packages: some of them extend the search path.
+    site: Vec<PathBuf>,
+    /// Columns that the function takes; `None` for all.
+    pub(super) takes: Option<Vec<String>>,
+    pub(super) is_class: bool,
+    pub(super) syntax_error: Option<SyntaxError>,
+    /// Installed packages, if no lock file pins those of a PEP 723 block.
+    pub(super) packages: Vec<String>,
+    /// The words that start the interpreter.
+    #[serde(default)]
+    pub(super) words: Vec<String>,
+}
+
+/// Where a file is not Python.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SyntaxError {
+    pub(super) message: String,
+    pub(super) line: u32,
+}
+
+/// The state of the answer.
+pub(super) enum Looked {
+    /// It is known.
+    Found(Arc<Answer>),
+    /// Something must be fetched first, for messages.
+    Awaited(String),
+    /// Python cannot be asked.
+    Failed(OperatorError),
+}
+
+/// All that the answer is asked with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+struct Question {
+    words: Vec<String>,
+    file: PathBuf,
+    directory: PathBuf,
+    function: String,
+    packages: bool,
+    /// Variables that change the search path.
+    variables: Vec<(String, String)>,
+    script: u64,
+}
+
+/// An answer with what it depends on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    question: Question,
+    seen: Seen,
+    answer: Arc<Answer>,
+}
+
+static KEPT: Mutex<BTreeMap<Question, Kept>> = Mutex::new(BTreeMap::new());
+
+/// Returns what starts the Python of a function.
+pub(super) fn interpreter(function: &PythonFunction, directory: &Path) -> Interpreter {
+    Interpreter::of(function.interpreter.as_deref(), &function.path(directory))
+}
+
+/// Returns what Python says of a function.
+pub(super) fn look(function: &PythonFunction, directory: &Path) -> Looked {
+    Imports { function, directory: &absolute(directory) }.look()
+}
+
+/// Asks for the imports of a function. `directory` is absolute.
+struct Imports<'a> {
+    function: &'a PythonFunction,
+    directory: &'a Path,
+}
+
+impl Imports<'_> {
+    /// Returns the answer. Starts Python only if the answer is not known, or something that it depends on has changed.
+    fn look(&self) -> Looked {
+        let (words, packages) = match interpreter(self.function, self.directory) {
+            Interpreter::Words(words) => (words, false),
+            Interpreter::Script(script) => match script.python() {
+                Some(python) => (vec![python.to_string_lossy().into_owned()], !script.is_locked()),
+                None => return Looked::Awaited(script.address()),
+            },
+        };
+        let question = self.question(words, packages);
+        let cache = Cache::of(&question);
+        let held = KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
+        let known = held.filter(|kept| kept.seen.holds());
+        let known = known.or_else(|| cache.read().filter(|kept: &Kept| kept.question == question && kept.seen.holds()));
+        let kept = match known.map_or_else(|| self.ask(question, &cache), Ok) {
+            Ok(kept) => kept,
+            Err(error) => return Looked::Failed(error),
+        };
+        let answer = Arc::clone(&kept.answer);
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(kept.question.clone(), kept);
+        Looked::Found(answer)
+    }
+
+    fn question(&self, words: Vec<String>, packages: bool) -> Question {
+        let paths = self.function.environment.iter().filter(|name| name.starts_with("PYTHON"));
+        let variables = paths.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
+        Question {
+            words,
+            file: self.function.path(self.directory),
+            directory: self.directory.to_owned(),
+            function: self.function.function.clone(),
+            packages,
+            variables: variables.collect(),
+            script: hash(&SCRIPT),
+        }
+    }
+
+    /// Asks Python, again if a file that matters has changed meanwhile.
+    fn ask(&self, mut question: Question, cache: &Cache) -> Result<Kept, OperatorError> {
+        let mut tries = 0;
+        loop {
+            let start = SystemTime::now();
+            let answer = Arc::new(self.asked(&question)?);
+            let seen = self.depends(&question, &answer);
+            tries += 1;
+            let still = seen.is_before(start) && !answer.absent.iter().any(|path| path.exists());
+            let kept = Kept { question, seen, answer };
+            if still {
+                cache.write(&kept);
+            }
+            // Time stamps may lie in the future, by the clock of another machine.
+            if still || tries == TRIES {
+                return Ok(kept);
+            }
+            question = kept.question;
+            std::thread::sleep(2 * GRAIN);
+        }
+    }
+
+    fn asked(&self, question: &Question) -> Result<Answer, OperatorError> {
+        let name = question.words.join(" ");
+        let asked = json!({
+            "file": question.file, "directory": question.directory, "function": question.function,
+            "packages": question.packages,
+        });
+        let mut words = question.words.clone();
+        words.extend(["-c".to_owned(), SCRIPT.to_owned(), asked.to_string()]);
+        let passed = PASSED.into_iter().chain(self.function.environment.iter().map(String::as_str));
+        let found = captured(&words, passed, self.directory, PATIENCE, |_| ())?;
+        let failed = |reason: String| {
+            OperatorError::machine(format!("`{name}` cannot list the imports of {}{reason}", self.function.file))
+                .with_help("`interpreter` must start Python 3.9 or later")
+        };
+        if !found.status.success() {
+            return Err(failed(found.said));
+        }
+        let answer: Answer = serde_json::from_slice(&found.stdout).map_err(|error| failed(format!(": {error}")))?;
+        Ok(Answer { words: question.words.clone(), ..answer })
+    }
+
+    /// Returns the state of everything that an answer depends on.
+    fn depends(&self, question: &Question, answer: &Answer) -> Seen {
+        let mut paths = BTreeSet::from([question.file.clone(), answer.executable.clone()]);
+        paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
+        if let Some(program) = question.words.first().and_then(|word| located(word, self.directory)) {
+            if is_script(&program) {
+                let above = self.directory.ancestors();
+                paths.extend(above.flat_map(|folder| CHOICES.map(|name| folder.join(name))));
+                let home = std::env::home_dir().into_iter();
+                paths.extend(home.flat_map(|home| OWN_CHOICES.map(|name| home.join(name))));
+            }
+            paths.insert(program);
+        }
+        Seen::at(paths)
+    }
+}
+
+fn is_script(program: &Path) -> bool {
+    let mut start = [0; 2];
+    std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+}

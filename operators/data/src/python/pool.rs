@@ -1,0 +1,181 @@
+//! Processes that call the same function, started when they are needed.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use searchmill_engine::operator::{Context, OperatorError};
+
+use super::answer::{Called, CalledBatch, Failure, JsonRows, Why};
+use super::function::PythonFunction;
+use super::known::Known;
+use super::worker::Worker;
+
+/// How often a waiting call checks for cancellation.
+const WATCH: Duration = Duration::from_millis(50);
+/// Lost processes in a row after which the node fails.
+const MOST_LOST: u32 = 8;
+
+/// A number of processes that call the same function.
+pub struct Pool {
+    function: PythonFunction,
+    columns: Vec<String>,
+    input: Vec<String>,
+    context: Context,
+    known: OnceLock<Arc<Known>>,
+    width: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+    /// Calls in a row that lost their process.
+    lost: AtomicU32,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Worker>,
+    /// Processes that run or are being started.
+    live: usize,
+}
+
+impl Pool {
+    /// Creates a pool of at most `width` processes; calls start them. Rows have these columns; `input` are all columns of
+    /// the table, for messages.
+    #[must_use]
+    pub fn new(
+        function: PythonFunction,
+        (columns, input): (Vec<String>, Vec<String>),
+        width: usize,
+        context: &Context,
+    ) -> Self {
+        Self {
+            function,
+            columns,
+            input,
+            context: context.clone(),
+            known: OnceLock::new(),
+            width: width.max(1),
+            state: Mutex::default(),
+            freed: Condvar::new(),
+            lost: AtomicU32::new(0),
+        }
+    }
+
+    /// Calls the function with every row, and waits for all answers. A row that ends its process, or takes too long, is a
+    /// failed call; other rows are called again in another process if their answers were lost with it.
+    ///
+    /// # Errors
+    /// Fails if the run was cancelled, a process was killed or cannot be started, or many calls in a row end theirs.
+    pub fn call(&self, rows: &JsonRows) -> Result<Vec<Called>, OperatorError> {
+        let mut called = Vec::with_capacity(rows.len());
+        let mut alone = rows.len() == 1;
+        while called.len() < rows.len() {
+            let before = called.len();
+            let mut worker = self.take()?;
+            let lost = worker.call(rows, alone, &mut called);
+            self.release(worker, matches!(lost, Ok(None)));
+            let lost = lost?;
+            if called.len() > before {
+                self.lost.store(0, Ordering::Relaxed);
+            }
+            match lost {
+                Some(failure) if alone => called.push(Called::Failed(self.counted(failure)?)),
+                // Which row it was is known only if each is answered by itself.
+                Some(_) => alone = true,
+                None => {}
+            }
+        }
+        Ok(called)
+    }
+
+    /// Calls the function with a batch.
+    ///
+    /// # Errors
+    /// Fails like [`Pool::call`].
+    pub fn call_batch(&self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
+        let mut worker = self.take()?;
+        let called = worker.call_batch(batch);
+        let is_lost = |failure: &Failure| matches!(failure.why, Why::Late | Why::Ended);
+        let lost = matches!(&called, Ok(CalledBatch::Failed(failure)) if is_lost(failure));
+        self.release(worker, called.is_ok() && !lost);
+        match called? {
+            CalledBatch::Failed(failure) if lost => Ok(CalledBatch::Failed(self.counted(failure)?)),
+            done => {
+                self.lost.store(0, Ordering::Relaxed);
+                Ok(done)
+            }
+        }
+    }
+
+    /// Counts a call that lost its process.
+    fn counted(&self, failure: Failure) -> Result<Failure, OperatorError> {
+        if self.lost.fetch_add(1, Ordering::Relaxed) + 1 < MOST_LOST {
+            return Ok(failure);
+        }
+        let name = format!("{}:{}", self.function.file, self.function.function);
+        let detail = failure.detail.map(|detail| format!(":\n{detail}")).unwrap_or_default();
+        let last = format!("{}{detail}", failure.message);
+        let message = format!("{MOST_LOST} calls of `{name}` in a row failed, the last one: {last}");
+        let help = if failure.why == Why::Late { "raise `timeout_seconds`" } else { "its output is in the node's log" };
+        Err(OperatorError::pipeline(message).with_help(help))
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an idle process, or a new one, or waits for one.
+    fn take(&self) -> Result<Worker, OperatorError> {
+        let mut state = self.locked();
+        loop {
+            self.context.check_cancelled()?;
+            if let Some(worker) = state.idle.pop() {
+                return Ok(worker);
+            }
+            if state.live < self.width {
+                state.live += 1;
+                break;
+            }
+            state = self.freed.wait_timeout(state, WATCH).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        let started = self.start();
+        if started.is_err() {
+            self.locked().live -= 1;
+            self.freed.notify_one();
+        }
+        started
+    }
+
+    fn start(&self) -> Result<Worker, OperatorError> {
+        let known = if let Some(known) = self.known.get() {
+            Arc::clone(known)
+        } else {
+            let known = Arc::new(Known::of(&self.function, &self.context)?);
+            Arc::clone(self.known.get_or_init(|| known))
+        };
+        self.function.started(&self.context, &self.columns, &self.input, &known)
+    }
+
+    /// Takes a process back, or ends it if it cannot be used again.
+    fn release(&self, worker: Worker, usable: bool) {
+        let mut state = self.locked();
+        if usable {
+            state.idle.push(worker);
+        } else {
+            state.live -= 1;
+            drop(state);
+            drop(worker);
+        }
+        self.freed.notify_one();
+    }
+}
+
+/// Lets all processes end at the same time.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.idle.iter_mut().for_each(Worker::close);
+        state.idle.clear();
+    }
+}

@@ -1,0 +1,87 @@
+//! What identifies a function: its sources.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use searchmill_engine::operator::{Context, OperatorError, Source};
+
+use super::environment::Interpreter;
+use super::function::{PythonFunction, written};
+use super::imports::{Looked, interpreter, look};
+
+impl PythonFunction {
+    /// Lists what identifies the function.
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
+        let mut sources = vec![Source::Path(self.file.clone())];
+        match look(self, directory) {
+            Looked::Found(found) => {
+                let places = found.files.iter().filter(|path| **path != self.path(directory));
+                sources.extend(places.map(|path| Source::Path(written(path, directory))));
+                sources.push(Source::Identity(format!("Python {}", found.version)));
+                if !found.packages.is_empty() {
+                    sources.push(Source::Identity(format!("packages {}", found.packages.join(", "))));
+                }
+            }
+            Looked::Awaited(address) => sources.push(Source::Awaited { address }),
+            // The function cannot be started either.
+            Looked::Failed(error) => sources.push(Source::Identity(format!("no Python: {}", error.message))),
+        }
+        sources.extend(self.locks(directory));
+        let named: BTreeSet<&String> = self.files.iter().collect();
+        sources.extend(named.into_iter().cloned().map(Source::Path));
+        sources
+    }
+
+    /// Prepares the environment of a file with a PEP 723 block.
+    ///
+    /// # Errors
+    /// Fails if `uv` is missing or cannot install the dependencies.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match interpreter(self, &context.resolve("")) {
+            Interpreter::Script(script) => script.prepare(|line| context.progress().log(line)),
+            Interpreter::Words(_) => Ok(()),
+        }
+    }
+
+    /// Returns the columns that the function takes, as far as its text says; `None` for all.
+    pub fn takes(&self, directory: &Path) -> Option<Vec<String>> {
+        match look(self, directory) {
+            Looked::Found(found) if !self.batch => {
+                let takes = found.takes.clone()?;
+                Some(takes.into_iter().filter(|name| !self.arguments.contains_key(name)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is a class, as far as its file says: its objects may hold a model.
+    pub fn is_class(&self, directory: &Path) -> bool {
+        matches!(look(self, directory), Looked::Found(found) if found.is_class)
+    }
+
+    /// Says for `validate` what the key does not cover.
+    pub fn unseen(&self) -> String {
+        let variables = match self.environment.as_slice() {
+            [] => String::new(),
+            names => format!(", and the values of {}", names.join(", ")),
+        };
+        format!(
+            "the cache key does not cover all that `{}` reads: data that `files` does not name, and packages that no \
+             lock file pins{variables}",
+            self.file
+        )
+    }
+
+    /// Lists the lock files that would decide which packages are used.
+    fn locks(&self, directory: &Path) -> Vec<Source> {
+        let beside = |name: &str| {
+            let folder = Path::new(&self.file).parent().unwrap_or(Path::new(""));
+            Source::Optional(folder.join(name).to_string_lossy().into_owned())
+        };
+        let own = Source::Optional(format!("{}.lock", self.file));
+        match interpreter(self, directory) {
+            Interpreter::Script(_) => vec![own],
+            Interpreter::Words(_) => vec![own, beside("uv.lock"), beside("requirements.txt")],
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! One Python process that answers calls, and its supervision.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use searchmill_engine::Tail;
+use searchmill_engine::operator::{Blame, Context, OperatorError};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::answer::{Called, CalledBatch, Failure, JsonRows, Why, read_batches, read_failure, read_row, write_batch};
+use super::function::{PythonFunction, written};
+use super::known::Known;
+use super::wire::{Frame, feed, framed, read_frames};
+use crate::program::{Running, succeeded};
+
+/// How often cancellation, the time limit and the process are checked.
+const WATCH: Duration = Duration::from_millis(50);
+/// Time that a process has to end by itself.
+const GRACE: Duration = Duration::from_secs(2);
+/// Shortest timeout of a start in seconds, if calls have one: it may load a model.
+const LEAST_START: u64 = 600;
+
+/// A Python process that calls one function. Dropping it ends the process with all its descendants.
+pub struct Worker {
+    running: Option<Running>,
+    requests: Option<Sender<Vec<u8>>>,
+    frames: Receiver<Frame>,
+    tail: Arc<Tail>,
+    /// Disconnected at the end of the process's stderr.
+    listened: Receiver<()>,
+    context: Context,
+    name: String,
+    seconds: u64,
+    known: Arc<Known>,
+}
+
+/// Why no frame came.
+enum Silence {
+    Late,
+    Ended,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    version: String,
+    modules: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct End {
+    modules: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct NotReady {
+    message: String,
+    help: String,
+    traceback: String,
+}
+
+impl Worker {
+    pub(super) fn of(
+        mut running: Running,
+        function: &PythonFunction,
+        context: &Context,
+        known: &Arc<Known>,
+    ) -> Result<Self, OperatorError> {
+        let process = &mut running.process;
+        let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(OperatorError::engine("the program was started without pipes"));
+        };
+        let (requests, written) = channel();
+        let (sender, frames) = sync_channel(4);
+        let (listening, listened) = channel::<()>();
+        let tail = Arc::new(Tail::default());
+        let (log, heard) = (context.clone(), Arc::clone(&tail));
+        // None of these is awaited: a descendant that left the process group may hold the pipes open.
+        thread::spawn(move || feed(stdin, &written));
+        thread::spawn(move || read_frames(stdout, |frame| sender.send(frame).is_ok()));
+        thread::spawn(move || {
+            heard.listen(stderr, |line| log.progress().log(line));
+            drop(listening);
+        });
+        Ok(Self {
+            running: Some(running),
+            requests: Some(requests),
+            frames,
+            tail,
+            listened,
+            context: context.clone(),
+            name: format!("{}:{}", function.file, function.function),
+            seconds: function.seconds,
+            known: Arc::clone(known),
+        })
+    }
+
+    /// Calls the function with the rows from `called.len()` on, and appends the answers. With `alone`, every answer is
+    /// sent at once. Returns why the process was lost with the next row, if it was; the worker cannot be used then.
+    ///
+    /// # Errors
+    /// Fails if the run was cancelled, the process was killed, or it loaded a module that is no source.
+    pub fn call(
+        &mut self,
+        rows: &JsonRows,
+        alone: bool,
+        called: &mut Vec<Called>,
+    ) -> Result<Option<Failure>, OperatorError> {
+        self.send(if alone { b'S' } else { b'R' }, &rows.array(called.len()));
+        loop {
+            let frame = match self.next(self.seconds)? {
+                Ok(frame) => frame,
+                Err(silence) => return self.lost(&silence).map(Some),
+            };
+            match frame.kind {
+                b'A' => called.extend(frame.payload.split(|byte| *byte == b'\n').map(read_row)),
+                b'E' if called.len() == rows.len() => return self.check_modules(&frame.payload).map(|()| None),
+                _ => return Err(self.garbled()),
+            }
+        }
+    }
+
+    /// Calls the function with a batch. The worker cannot be used again after [`Why::Late`] or [`Why::Ended`].
+    ///
+    /// # Errors
+    /// Fails like [`Worker::call`].
+    pub fn call_batch(&mut self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
+        self.send(b'B', &write_batch(batch)?);
+        let mut answer = None;
+        loop {
+            let frame = match self.next(self.seconds)? {
+                Ok(frame) => frame,
+                Err(silence) => return self.lost(&silence).map(CalledBatch::Failed),
+            };
+            match (frame.kind, answer.take()) {
+                (b'B', None) => answer = Some(read_batches(&frame.payload)),
+                (b'X', None) => {
+                    let failure = read_failure(&frame.payload).map_err(|_| self.garbled())?;
+                    answer = Some(CalledBatch::Failed(failure));
+                }
+                (b'E', Some(answer)) => return self.check_modules(&frame.payload).map(|()| answer),
+                _ => return Err(self.garbled()),
+            }
+        }
+    }
+
+    /// Names the function, and waits until it can be called.
+    pub(super) fn greet(&mut self, hello: &Value) -> Result<(), OperatorError> {
+        self.send(b'H', hello.to_string().as_bytes());
+        let limit = if self.seconds == 0 { 0 } else { self.seconds.max(LEAST_START) };
+        let frame = match self.next(limit)? {
+            Ok(frame) => frame,
+            Err(silence) => {
+                let failure = self.lost(&silence)?;
+                let detail = failure.detail.unwrap_or_default();
+                let message = format!("`{}` did not start: {}{detail}", self.name, failure.message);
+                return Err(OperatorError::pipeline(message));
+            }
+        };
+        match frame.kind {
+            b'K' => {
+                let ready: Ready = serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
+                if ready.version != self.known.version {
+                    return Err(OperatorError::changed(&format!("Python {}", self.known.version)));
+                }
+                self.check(&ready.modules)
+            }
+            b'F' => {
+                let NotReady { message, help, traceback } =
+                    serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
+                let lines: Vec<String> = traceback.lines().map(|line| format!("  {line}")).collect();
+                let trace = if lines.is_empty() { String::new() } else { format!("\n{}", lines.join("\n")) };
+                let error = OperatorError::pipeline(format!("{message}{trace}"));
+                Err(if help.is_empty() { error } else { error.with_help(help) })
+            }
+            _ => Err(self.garbled()),
+        }
+    }
+
+    fn send(&self, kind: u8, payload: &[u8]) {
+        // A process that has ended is noticed by its silence.
+        drop(self.requests.as_ref().map(|requests| requests.send(framed(kind, payload))));
+    }
+
+    /// Waits for the next frame, at most `seconds` (0: without a limit).
+    fn next(&mut self, seconds: u64) -> Result<Result<Frame, Silence>, OperatorError> {
+        let start = Instant::now();
+        loop {
+            self.context.check_cancelled()?;
+            match self.frames.recv_timeout(WATCH) {
+                Ok(frame) => return Ok(Ok(frame)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Err(Silence::Ended)),
+                Err(RecvTimeoutError::Timeout) if seconds > 0 && start.elapsed().as_secs() >= seconds => {
+                    return Ok(Err(Silence::Late));
+                }
+                Err(RecvTimeoutError::Timeout) if self.has_ended() => {
+                    // A descendant holds the pipe. What the process sent before its end counts.
+                    return Ok(self.frames.recv_timeout(WATCH).map_err(|_| Silence::Ended));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.running.as_mut().is_none_or(|running| running.process.try_wait().is_ok_and(|ended| ended.is_some()))
+    }
+
+    /// Ends the process and says what happened to the call.
+    fn lost(&mut self, silence: &Silence) -> Result<Failure, OperatorError> {
+        let Some(running) = self.running.take() else {
+            return Err(OperatorError::engine(format!("the process of `{}` is gone", self.name)));
+        };
+        // The process closes its pipes before it is gone; a signal is reported only by its end.
+        let running = if matches!(silence, Silence::Ended) { awaited(running) } else { running };
+        let status = running.end()?;
+        self.listened.recv_timeout(GRACE).unwrap_or_default();
+        if matches!(silence, Silence::Late) {
+            let message = format!("the call took more than {} seconds", self.seconds);
+            return Ok(Failure::new(Why::Late, message));
+        }
+        let how = match succeeded(&self.name, status, &self.tail) {
+            Ok(()) => "ended with exit code 0".to_owned(),
+            // Killed from outside, usually for memory: no fault of the row.
+            Err(error) if error.blame == Blame::Machine => return Err(error),
+            Err(_) => match (status.code(), std::os::unix::process::ExitStatusExt::signal(&status)) {
+                (Some(code), _) => format!("ended with exit code {code}"),
+                (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
+            },
+        };
+        let lines: Vec<String> = self.tail.lines().into();
+        let detail = (!lines.is_empty()).then(|| lines.join("\n"));
+        Ok(Failure { detail, ..Failure::new(Why::Ended, format!("the process {how} while it worked on this")) })
+    }
+
+    fn garbled(&self) -> OperatorError {
+        OperatorError::pipeline(format!("`{}` wrote to a pipe of searchmill", self.name))
+            .with_help("let the function write only to files that it opened itself")
+    }
+
+    fn check_modules(&self, payload: &[u8]) -> Result<(), OperatorError> {
+        let end: End = serde_json::from_slice(payload).map_err(|_| self.garbled())?;
+        self.check(&end.modules)
+    }
+
+    /// Fails if a loaded module is no source.
+    fn check(&self, modules: &[PathBuf]) -> Result<(), OperatorError> {
+        let Some(unknown) = modules.iter().find(|path| !self.known.files.contains(*path)) else { return Ok(()) };
+        let shown = written(unknown, &self.known.directory);
+        let message = format!("`{}` loaded {shown}, which its cache key does not contain", self.name);
+        Err(OperatorError::pipeline(message).with_help(format!("add it to the files of the node: `files: [{shown}]`")))
+    }
+
+    /// Closes the pipe of requests: the process ends after its work.
+    pub(super) fn close(&mut self) {
+        self.requests = None;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.close();
+        let Some(running) = self.running.take() else { return };
+        let deadline = Instant::now() + GRACE;
+        // The end of its output shows that the process ends.
+        while !self.context.is_cancelled() && Instant::now() < deadline {
+            match self.frames.recv_timeout(WATCH) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        if let Err(error) = running.end() {
+            self.context.progress().log(&format!("cannot stop the program: {error}"));
+        }
+        self.listened.recv_timeout(WATCH).unwrap_or_default();
+    }
+}
+
+/// Waits a moment for the end of a process that closed its pipes.
+fn awaited(mut running: Running) -> Running {
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline && matches!(running.process.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    running
+}

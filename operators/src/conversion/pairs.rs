@@ -1,0 +1,122 @@
+//! Conversion of pairs of rollouts to preference rows.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use searchmill_engine::operator::{Inputs, Kernel, MapKernel, MapOutput, OperatorError, Ports};
+use searchmill_schemas::{Example, Pair, RecordKind, from_batch};
+use searchmill_text::json::Json;
+
+use super::conversation::{Conversation, Message};
+use super::kernel::{EXAMPLES, PORT, examples_out, require_turns};
+use crate::unfit::Unfit;
+
+/// Ports of a converter that also takes pairs.
+pub(crate) fn ports() -> Ports {
+    let kinds = [RecordKind::Trajectory, RecordKind::Pair];
+    examples_out(Ports::new().rows_in(PORT, &kinds, "Rollouts to convert, or pairs of them (`pair`)."))
+}
+
+/// Whether pairs are bound to the converter. Fails if they are not, but should be `unpaired`.
+pub(crate) fn are_pairs(inputs: &Inputs, unpaired: bool) -> Result<bool, OperatorError> {
+    let are_pairs = inputs.rows(PORT)?.kind == RecordKind::Pair;
+    if unpaired && !are_pairs {
+        return Err(OperatorError::pipeline("`unpaired` is for pairs, but the input has single rollouts")
+            .with_help("pair them first, with `pair`"));
+    }
+    Ok(are_pairs)
+}
+
+/// Two conversations with the same tools and the same beginning.
+pub(crate) struct Preference {
+    pub(crate) chosen: Conversation,
+    pub(crate) rejected: Conversation,
+    /// Number of messages with which both begin; each goes on with a message of the model.
+    shared: usize,
+}
+
+impl Preference {
+    fn new(pair: &Pair) -> Result<Self, Unfit> {
+        let (chosen, rejected) = (Conversation::new(&pair.chosen)?, Conversation::new(&pair.rejected)?);
+        if chosen.tools != rejected.tools {
+            return Err(Unfit::new("the two rollouts were offered different tools"));
+        }
+        let (one, other) = (&chosen.messages, &rejected.messages);
+        if one == other {
+            return Err(Unfit::new("the two conversations are the same"));
+        }
+        let equal = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+        let is_turn = |messages: &[Message], at: usize| matches!(messages.get(at), Some(Message::Assistant(_)));
+        match (0..=equal).rev().find(|&at| is_turn(one, at) && is_turn(other, at)) {
+            Some(shared) => Ok(Self { chosen, rejected, shared }),
+            None => Err(Unfit::new("the two conversations have different prompts")),
+        }
+    }
+
+    /// Returns the messages with which both conversations begin.
+    pub(crate) fn prompt(&self) -> &[Message] {
+        &self.chosen.messages[..self.shared]
+    }
+
+    /// Returns the other messages of both conversations, the chosen ones first.
+    pub(crate) fn answers(&self) -> [&[Message]; 2] {
+        [&self.chosen, &self.rejected].map(|conversation| &conversation.messages[self.shared..])
+    }
+}
+
+/// Converts a pair to one row, or to a row with a label for each conversation, the chosen one first.
+type Convert = Box<dyn Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync>;
+
+/// Returns a kernel that converts pairs to examples in this format.
+pub(crate) fn pair_converter(
+    format: &'static str,
+    convert: impl Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync + 'static,
+) -> Kernel {
+    Kernel::Map(Arc::new(PairConverter { format, convert: Box::new(convert) }))
+}
+
+struct PairConverter {
+    format: &'static str,
+    convert: Convert,
+}
+
+impl PairConverter {
+    fn rows(&self, pair: &Pair) -> Result<Vec<Json>, Unfit> {
+        let preference = Preference::new(pair)?;
+        require_turns(self.format, &preference.chosen)?;
+        require_turns(self.format, &preference.rejected)?;
+        (self.convert)(&preference)
+    }
+
+    /// Returns an example. `number`: 0 for the chosen rollout or the pair, 1 for the rejected one.
+    fn example(&self, pair: &Pair, number: usize, row: &Json) -> Example {
+        let (id, trajectory) = match number {
+            0 => (pair.id.clone(), &pair.chosen_id),
+            _ => (format!("{}/rejected", pair.id), &pair.rejected_id),
+        };
+        Example {
+            id,
+            trajectory_id: Some(trajectory.clone()),
+            question_id: pair.question_id.clone(),
+            format: self.format.to_owned(),
+            row: row.write(),
+            text: None,
+        }
+    }
+}
+
+impl MapKernel for PairConverter {
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        let mut examples = Vec::new();
+        for pair in from_batch::<Pair>(batch)? {
+            match self.rows(&pair) {
+                Ok(rows) => {
+                    let rows = rows.iter().enumerate();
+                    examples.extend(rows.map(|(number, row)| self.example(&pair, number, row)));
+                }
+                Err(unfit) => output.reject(unfit.reject(pair.id)),
+            }
+        }
+        Ok(output.push_rows(EXAMPLES, &examples)?)
+    }
+}

@@ -1,0 +1,159 @@
+//! The texts of the test sets, by n-gram and by signature.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::StringArray;
+use indexmap::IndexMap;
+use rayon::prelude::*;
+use searchmill_text::minhash::{self, Bands, jaccard};
+use searchmill_text::words::Words;
+
+use crate::columns::id_at;
+use crate::near::{Minhash, Sketcher};
+
+/// Maximum number of test rows listed for a row.
+const LISTED: usize = 10;
+
+/// A row of a test set.
+pub(super) struct Test {
+    /// Number of the test set, from 1.
+    pub(super) set: usize,
+    /// Number of the row, from 1.
+    pub(super) row: u64,
+    pub(super) id: Option<String>,
+    /// Whether a row matched it.
+    pub(super) found: AtomicBool,
+    grams: Box<[u64]>,
+}
+
+/// A match of a row.
+pub(super) struct Found {
+    /// Number of the test row.
+    pub(super) test: u32,
+    pub(super) ngram: Option<String>,
+    pub(super) similarity: Option<f64>,
+}
+
+impl Found {
+    /// Returns the name of the comparison.
+    pub(super) fn by(&self) -> &'static str {
+        if self.ngram.is_some() { "ngram" } else { "minhash" }
+    }
+}
+
+/// The rows of the test sets, in order.
+pub(super) struct TestsIndex {
+    ngram: usize,
+    min_words: usize,
+    sketcher: Option<Sketcher>,
+    pub(super) tests: Vec<Test>,
+    pub(super) sets: usize,
+    rows: u64,
+    /// Lengths of the n-grams in `grams`.
+    lengths: BTreeSet<usize>,
+    /// Test rows by the hash of an n-gram, ascending.
+    grams: IndexMap<u64, Vec<u32>>,
+    bands: Option<Bands>,
+}
+
+impl TestsIndex {
+    pub(super) fn new(ngram: usize, min_words: usize, minhash: Option<&Minhash>) -> Self {
+        let sketcher = minhash.map(Sketcher::new);
+        Self {
+            ngram,
+            min_words,
+            bands: sketcher.as_ref().map(Sketcher::bands),
+            sketcher,
+            tests: Vec::new(),
+            sets: 0,
+            rows: 0,
+            lengths: BTreeSet::new(),
+            grams: IndexMap::new(),
+        }
+    }
+
+    /// Starts the next test set.
+    pub(super) fn add_set(&mut self) {
+        self.sets += 1;
+        self.rows = 0;
+    }
+
+    /// Adds rows of the test set.
+    pub(super) fn add(&mut self, texts: &[String], ids: Option<&StringArray>) {
+        let sketch = |text: &String| {
+            let grams = self.sketcher.as_ref().map(|sketcher| sketcher.set(text)).unwrap_or_default();
+            let signature = self.sketcher.as_ref().and_then(|sketcher| sketcher.signature(&grams));
+            (Words::normalized(text), grams, signature)
+        };
+        let sketched: Vec<_> = texts.par_iter().map(sketch).collect();
+        for (place, (words, grams, signature)) in sketched.into_iter().enumerate() {
+            let number = self.tests.len() as u32;
+            self.add_grams(number, &words);
+            if let (Some(bands), Some(signature)) = (&mut self.bands, signature) {
+                bands.add(number, &signature);
+            }
+            self.rows += 1;
+            let found = AtomicBool::default();
+            self.tests.push(Test { set: self.sets, row: self.rows, id: id_at(ids, place), found, grams });
+        }
+    }
+
+    fn add_grams(&mut self, number: u32, words: &Words) {
+        let length = self.ngram.min(words.count());
+        if length == 0 || length < self.min_words.min(self.ngram) {
+            return;
+        }
+        self.lengths.insert(length);
+        for gram in words.windows(length) {
+            let tests = self.grams.entry(minhash::hash(gram)).or_default();
+            if tests.last() != Some(&number) {
+                tests.push(number);
+            }
+        }
+    }
+
+    /// Call it after the last row.
+    pub(super) fn finish(&mut self) {
+        self.bands.iter_mut().for_each(Bands::sort);
+    }
+
+    /// Returns the test rows that a text matches: by n-grams, then by similarity, at most [`LISTED`] each.
+    pub(super) fn find(&self, text: &str) -> Vec<Found> {
+        let mut found = self.by_ngram(text);
+        found.extend(self.by_similarity(text));
+        found
+    }
+
+    fn by_ngram(&self, text: &str) -> Vec<Found> {
+        let mut shared: BTreeMap<u32, &str> = BTreeMap::new();
+        let words = Words::normalized(text);
+        let grams = self.lengths.iter().flat_map(|&length| words.windows(length));
+        for (gram, tests) in grams.filter_map(|gram| Some((gram, self.grams.get(&minhash::hash(gram))?))) {
+            for &test in tests {
+                self.tests[test as usize].found.store(true, Ordering::Relaxed);
+            }
+            // The first test rows of all are among the first ones of each n-gram.
+            for &test in tests.iter().take(LISTED) {
+                shared.entry(test).or_insert(gram);
+            }
+        }
+        let listed = shared.into_iter().take(LISTED);
+        listed.map(|(test, gram)| Found { test, ngram: Some(gram.to_owned()), similarity: None }).collect()
+    }
+
+    fn by_similarity(&self, text: &str) -> Vec<Found> {
+        let (Some(sketcher), Some(bands)) = (&self.sketcher, &self.bands) else { return Vec::new() };
+        let grams = sketcher.set(text);
+        let Some(signature) = sketcher.signature(&grams) else { return Vec::new() };
+        let similar = |test: u32| {
+            let other = &self.tests[test as usize];
+            let is_similar = sketcher.accepts(&grams, &other.grams);
+            other.found.fetch_or(is_similar, Ordering::Relaxed);
+            is_similar.then(|| Found { test, ngram: None, similarity: Some(jaccard(&grams, &other.grams)) })
+        };
+        let mut found: Vec<_> = bands.candidates(&signature).into_iter().filter_map(similar).collect();
+        found.truncate(LISTED);
+        found
+    }
+}

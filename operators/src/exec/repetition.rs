@@ -1,0 +1,48 @@
+//! Runs a program that may run again after a failure. Its output counts only after it has succeeded.
+
+use std::fs::File;
+use std::io::Seek;
+
+use searchmill_data::program::Program;
+use searchmill_engine::operator::{Blame, Context, OperatorError, RowsInput};
+
+use super::conversation::converse;
+
+/// Runs the program until it succeeds or the node's attempts run out. Returns the output of the successful attempt.
+///
+/// # Errors
+/// The last failure.
+pub(super) fn repeat(
+    program: &Program<'_>,
+    input: Option<&RowsInput>,
+    context: &Context,
+) -> Result<File, OperatorError> {
+    std::fs::create_dir_all(context.scratch())?;
+    let path = context.scratch().join("output.arrows");
+    let retry = context.retry();
+    let mut attempt = 1;
+    loop {
+        let mut output = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        let ran = converse(program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?));
+        let failure = match ran {
+            Ok(()) => {
+                output.rewind()?;
+                return Ok(output);
+            }
+            Err(failure) if failure.blame == Blame::Cancelled || retry.max_attempts <= 1 => return Err(failure),
+            Err(failure) => failure,
+        };
+        if attempt >= retry.max_attempts {
+            let message = format!("after {attempt} attempts: {}", failure.message);
+            return Err(OperatorError { message, ..failure });
+        }
+        attempt += 1;
+        let wait = retry.wait(attempt, None);
+        let (of, seconds) = (retry.max_attempts, wait.as_secs_f64());
+        let what = failure.message.lines().next().unwrap_or_default().trim_end_matches(':');
+        context.progress().log(&format!("{what}; attempt {attempt} of {of} in {seconds:.1} s"));
+        if !context.block_on(context.pause(wait)) {
+            return Err(OperatorError::cancelled());
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Connected components by union-find.
+
+/// Rows and the components they belong to.
+#[derive(Default)]
+pub(crate) struct Forest(Vec<u32>);
+
+impl Forest {
+    /// Creates that many rows, each a component.
+    pub(crate) fn new(rows: u32) -> Self {
+        Self((0..rows).collect())
+    }
+
+    /// Adds the next row as a separate component and returns it.
+    pub(crate) fn add(&mut self) -> u32 {
+        let row = self.0.len() as u32;
+        self.0.push(row);
+        row
+    }
+
+    /// Returns the first row of the component.
+    pub(crate) fn root(&mut self, mut row: u32) -> u32 {
+        while self.0[row as usize] != row {
+            let above = self.0[self.0[row as usize] as usize];
+            self.0[row as usize] = above;
+            row = above;
+        }
+        row
+    }
+
+    /// Joins two components.
+    pub(crate) fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a.max(b) as usize] = a.min(b);
+    }
+}

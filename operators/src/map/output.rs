@@ -1,0 +1,307 @@
+//! `output`: the columns of an answer, and how an answer is read.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use jsonschema::Validator;
+use searchmill_engine::operator::ParamIssue;
+use serde_json::{Map, Value, json};
+
+use super::answer::object_in;
+use super::schema::{Kind, Typed, fields_of};
+
+/// Mistakes of an answer that are told to the model.
+const TOLD: usize = 5;
+
+/// The columns of an answer.
+pub(super) struct Output {
+    form: Form,
+    explode: Option<String>,
+    columns: Arc<Schema>,
+}
+
+enum Form {
+    /// The whole answer, as text in this column.
+    Text(String),
+    Object(Box<Object>),
+}
+
+struct Object {
+    fields: Vec<(String, Typed)>,
+    schema: Value,
+    validator: Validator,
+    described: String,
+}
+
+impl Output {
+    /// Reads the param.
+    ///
+    /// # Errors
+    /// If it describes no columns, or `explode` names no list.
+    pub(super) fn new(written: &Value, explode: Option<&str>) -> Result<Self, ParamIssue> {
+        let wrong = |message: String| ParamIssue::new("output", message);
+        let form = match written {
+            Value::String(name) if !name.trim().is_empty() => Form::Text(name.clone()),
+            Value::Object(schema) if is_json_schema(schema) => {
+                Form::Object(Box::new(Object::of_schema(written).map_err(wrong)?))
+            }
+            Value::Object(_) | Value::Array(_) => Form::Object(Box::new(Object::short(written).map_err(wrong)?)),
+            _ => {
+                return Err(wrong(
+                    "must be a column's name or a map of fields: `{score: int, reason: text}`".to_owned(),
+                ));
+            }
+        };
+        let columns = form.columns(explode)?;
+        Ok(Self { form, explode: explode.map(str::to_owned), columns })
+    }
+
+    /// Returns the columns.
+    pub(super) fn columns(&self) -> &Arc<Schema> {
+        &self.columns
+    }
+
+    /// Returns the columns as fields.
+    pub(super) fn fields(&self) -> Vec<Field> {
+        self.columns.fields().iter().map(|field| field.as_ref().clone()).collect()
+    }
+
+    /// Returns what a model is told about the fields.
+    pub(super) fn described(&self) -> Option<&str> {
+        match &self.form {
+            Form::Text(_) => None,
+            Form::Object(object) => Some(&object.described),
+        }
+    }
+
+    /// Returns the field `response_format` of a request. `None` for plain text.
+    pub(super) fn response_format(&self) -> Option<Value> {
+        let Form::Object(object) = &self.form else { return None };
+        Some(json!({"type": "json_schema", "json_schema": {"name": "row", "schema": object.schema}}))
+    }
+
+    /// Checks an object, and returns it as its columns store it.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub(super) fn fit(&self, object: Map<String, Value>) -> Result<Map<String, Value>, String> {
+        match &self.form {
+            Form::Text(_) => Ok(object),
+            Form::Object(form) => form.fit(object),
+        }
+    }
+
+    /// Reads an answer as rows: one, or with `explode` any number.
+    ///
+    /// # Errors
+    /// What does not fit, for the model.
+    pub(super) fn read(&self, answer: &str) -> Result<Vec<Map<String, Value>>, String> {
+        let object = match &self.form {
+            Form::Text(_) if answer.trim().is_empty() => return Err("the answer is empty".to_owned()),
+            Form::Text(name) => return Ok(vec![Map::from_iter([(name.clone(), Value::from(answer))])]),
+            Form::Object(object) => object.read(answer)?,
+        };
+        let Some(name) = &self.explode else { return Ok(vec![object]) };
+        let mut rest = object;
+        let elements = match rest.remove(name) {
+            Some(Value::Array(elements)) => elements,
+            _ => Vec::new(),
+        };
+        let row = |element: Value| {
+            let mut row = rest.clone();
+            match element {
+                Value::Object(fields) => row.extend(fields),
+                other => drop(row.insert(name.clone(), other)),
+            }
+            row
+        };
+        Ok(elements.into_iter().map(row).collect())
+    }
+}
+
+/// A short form has no field `type` with such a value.
+fn is_json_schema(written: &Map<String, Value>) -> bool {
+    written.get("type") == Some(&json!("object")) || written.contains_key("$schema") || written.contains_key("$ref")
+}
+
+impl Form {
+    fn columns(&self, explode: Option<&str>) -> Result<Arc<Schema>, ParamIssue> {
+        let wrong = |message: String| ParamIssue::new("explode", message);
+        let object = match self {
+            Self::Text(name) if explode.is_none() => {
+                return Ok(Arc::new(Schema::new(vec![Field::new(name, arrow::datatypes::DataType::Utf8, false)])));
+            }
+            Self::Text(_) => return Err(wrong("`output` is plain text: it has no list".to_owned())),
+            Self::Object(object) => object,
+        };
+        let mut fields = Vec::new();
+        for (name, typed) in &object.fields {
+            match &typed.kind {
+                Kind::List(item) if explode == Some(name) => match &item.kind {
+                    Kind::Object(inner) => fields.extend(inner.iter().map(|(name, typed)| typed.field(name))),
+                    _ => fields.push(item.field(name)),
+                },
+                _ if explode == Some(name) => return Err(wrong(format!("`{name}` is no list"))),
+                _ => fields.push(typed.field(name)),
+            }
+        }
+        if let Some(name) = explode.filter(|name| object.fields.iter().all(|(known, _)| known != name)) {
+            return Err(wrong(format!("`output` has no field `{name}`")));
+        }
+        let mut names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        names.sort_unstable();
+        if let Some([twice, _]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(wrong(format!("there would be two columns `{twice}`")));
+        }
+        Ok(Arc::new(Schema::new(fields)))
+    }
+}
+
+impl Object {
+    fn short(written: &Value) -> Result<Self, String> {
+        let mut fields = Vec::new();
+        for (name, written) in fields_of(written)? {
+            let typed = Typed::short(written).map_err(|message| format!("`{name}`: {message}"))?;
+            fields.push((name, typed));
+        }
+        let properties: Map<String, Value> =
+            fields.iter().map(|(name, typed)| (name.clone(), typed.schema.clone())).collect();
+        let required: Vec<&String> = fields.iter().map(|(name, _)| name).collect();
+        let schema = json!({"type": "object", "properties": properties, "required": required});
+        let shown = fields.iter().map(|(name, typed)| format!("{}: {}", Value::from(name.as_str()), typed.shown));
+        let shown = format!("{{{}}}", shown.collect::<Vec<_>>().join(", "));
+        let described = format!("Reply with one JSON object and nothing else, with these fields: {shown}");
+        Self::new(fields, schema, described)
+    }
+
+    fn of_schema(schema: &Value) -> Result<Self, String> {
+        let Kind::Object(fields) = Typed::of_schema(schema).kind else {
+            return Err("must be the JSON Schema of an object with `properties`".to_owned());
+        };
+        let described = format!("Reply with one JSON object and nothing else, that fits this JSON Schema: {schema}");
+        Self::new(fields, schema.clone(), described)
+    }
+
+    fn new(fields: Vec<(String, Typed)>, schema: Value, described: String) -> Result<Self, String> {
+        let validator = jsonschema::validator_for(&schema).map_err(|error| format!("is no JSON Schema: {error}"))?;
+        Ok(Self { fields, schema, validator, described })
+    }
+
+    fn read(&self, answer: &str) -> Result<Map<String, Value>, String> {
+        self.fit(object_in(answer)?)
+    }
+
+    fn fit(&self, object: Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let value = Value::Object(object);
+        if let Err(errors) = self.validator.validate(&value) {
+            return Err(errors.take(TOLD).map(|error| shown(&error)).collect::<Vec<_>>().join("; "));
+        }
+        let Value::Object(mut object) = value else { return Ok(Map::new()) };
+        let field = |(name, typed): &(String, Typed)| {
+            let value = object.remove(name).unwrap_or(Value::Null);
+            Ok((name.clone(), typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?))
+        };
+        self.fields.iter().map(field).collect()
+    }
+}
+
+fn shown(error: &jsonschema::ValidationError<'_>) -> String {
+    match error.instance_path.to_string().as_str() {
+        "" => error.to_string(),
+        place => format!("`{}`: {error}", place.trim_start_matches('/').replace('/', ".")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::DataType;
+
+    use super::*;
+
+    fn output(written: Value) -> Output {
+        Output::new(&written, None).unwrap()
+    }
+
+    fn refused(written: Value, explode: Option<&str>) -> String {
+        let issue = Output::new(&written, explode).err().unwrap();
+        format!("{}: {}", issue.path, issue.message)
+    }
+
+    #[test]
+    fn the_short_form_becomes_columns_in_its_order() {
+        let made = output(json!([{"reason": "text"}, {"score": "int"}, {"tags": ["text"]}, {"sure": "float?"},
+            {"verdict": {"enum": ["yes", "no"]}}, {"more": "json"}, {"by": {"name": "text", "age": "int?"}}]));
+        let names: Vec<_> = made.columns().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["reason", "score", "tags", "sure", "verdict", "more", "by"]);
+        assert_eq!(made.columns().field(1).data_type(), &DataType::Int64);
+        assert!(!made.columns().field(1).is_nullable() && made.columns().field(3).is_nullable());
+        let described = made.described().unwrap();
+        assert!(
+            described.contains(r#"{"reason": string, "score": integer, "tags": [string, …], "sure": number or null, "#)
+        );
+        assert!(described.contains(r#""verdict": "yes" or "no""#), "{described}");
+        let answer = r#"Sure! {"reason": "r", "score": 3.0, "tags": [], "sure": null, "verdict": "no", "more": {"a": [1]},
+            "by": {"name": "n", "age": null}, "extra": 1}"#;
+        let row = made.read(answer).unwrap().remove(0);
+        assert_eq!(row["score"], 3);
+        assert_eq!(row["more"], r#"{"a":[1]}"#);
+        assert!(!row.contains_key("extra"));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        let made = output(json!({"score": "int", "by": {"name": "text"}}));
+        let told = |answer: &str| made.read(answer).unwrap_err();
+        let both = told(r#"{"score": "3", "by": {}}"#);
+        assert!(both.contains("`score`: ") && both.contains("\"name\" is a required property"), "{both}");
+        assert!(told("I think 3").contains("no JSON object"), "{}", told("I think 3"));
+        assert!(told(r#"{"score": 1e30, "by": {"name": ""}}"#).contains("64 bits"));
+        assert!(output(json!("draft")).read(" ").is_err());
+    }
+
+    #[test]
+    fn a_json_schema_is_as_good() {
+        let schema = json!({"type": "object", "required": ["score"], "properties": {
+            "score": {"type": "integer", "minimum": 1, "maximum": 5},
+            "why": {"anyOf": [{"$ref": "#/$defs/why"}, {"type": "null"}]},
+            "free": {}}, "$defs": {"why": {"type": "string"}}});
+        let made = output(schema.clone());
+        let types: Vec<_> =
+            made.columns().fields().iter().map(|field| (field.name().as_str(), field.is_nullable())).collect();
+        assert_eq!(types, [("free", true), ("score", false), ("why", true)]);
+        assert!(made.read(r#"{"score": 9}"#).unwrap_err().contains("maximum"));
+        assert_eq!(made.read(r#"{"score": 2, "why": "x"}"#).unwrap()[0]["why"], "x");
+        assert_eq!(made.response_format().unwrap()["json_schema"]["schema"], schema);
+        assert!(refused(json!({"type": "object"}), None).contains("with `properties`"));
+        assert!(
+            refused(json!({"type": "object", "properties": {"a": {"type": "nothing"}}}), None).contains("JSON Schema")
+        );
+    }
+
+    #[test]
+    fn lists_become_rows() {
+        let written = json!([{"topic": "text"}, {"made": [{"question": "text", "golden_answers": ["text"]}]}]);
+        let made = Output::new(&written, Some("made")).unwrap();
+        let names: Vec<_> = made.columns().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["topic", "golden_answers", "question"]);
+        let answer = r#"{"topic": "t", "made": [{"question": "a", "golden_answers": ["1"]}, {"question": "b", "golden_answers": []}]}"#;
+        let rows = made.read(answer).unwrap();
+        assert_eq!(rows.iter().map(|row| row["question"].as_str().unwrap()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(made.read(r#"{"topic": "t", "made": []}"#).unwrap().is_empty());
+        let words = Output::new(&json!({"words": ["text"]}), Some("words")).unwrap();
+        assert_eq!(words.read(r#"{"words": ["x", "y"]}"#).unwrap()[1]["words"], "y");
+        assert!(refused(json!({"a": "text"}), Some("a")).starts_with("explode: `a` is no list"));
+        assert!(refused(json!({"a": "text"}), Some("b")).starts_with("explode: `output` has no field `b`"));
+        assert!(refused(json!({"a": "text", "b": [{"a": "int"}]}), Some("b")).contains("two columns `a`"));
+    }
+
+    #[test]
+    fn what_is_no_type_is_refused() {
+        assert!(refused(json!({"a": "integer"}), None).contains("`a`: `integer` is no type"));
+        assert!(refused(json!({}), None).contains("names no field"));
+        assert!(refused(json!([{"a": "int"}, {"a": "int"}]), None).contains("twice"));
+        assert!(refused(json!(3), None).contains("a column's name or a map"));
+        let deep = (0..40).fold(json!("int"), |inner, _| json!([inner]));
+        assert!(refused(json!({"a": deep}), None).contains("deeper"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Asks the model about one row at a time.
+
+use arrow::array::RecordBatch;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use searchmill_agent::episode::Offer;
+use searchmill_agent::policy::Policy;
+use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput, Usage};
+use searchmill_schemas::{Message, Question, Role, text_column};
+use serde_json::{Map, Value};
+
+use super::cells;
+use super::output::Output;
+use super::params::ROWS;
+use super::prompt::Prompts;
+use super::rows::MadeRows;
+
+/// Asks, reads the answer, and asks again if it does not fit.
+pub(super) struct PromptKernel {
+    pub(super) prompts: Prompts,
+    pub(super) output: Output,
+    pub(super) made: MadeRows,
+    pub(super) policy: Box<dyn Policy>,
+    pub(super) samples: u32,
+    pub(super) repairs: u32,
+}
+
+impl PromptKernel {
+    /// Returns the answer of one sample as rows, with the usage of all calls.
+    async fn answer(
+        &self,
+        mut messages: Vec<Message>,
+        sample: u32,
+        context: &Context,
+    ) -> Result<(Vec<Map<String, Value>>, Usage), RowFailure> {
+        // A model in this process seeds its sampling by the id: equal prompts are equal questions.
+        let id: String = messages.iter().map(|message| message.content.as_str()).collect();
+        let question = Question { question: id.clone(), id, ..Question::default() };
+        let mut actor = self.policy.begin(&question, sample, context);
+        let mut usage = Usage::default();
+        for attempt in 0..=self.repairs {
+            let reply = actor.act(&messages, Offer::Nothing).await.map_err(|mut failure| {
+                failure.usage += usage;
+                failure
+            })?;
+            usage += reply.usage().at(&self.policy.prices());
+            let wrong = match self.output.read(&reply.message.content) {
+                Ok(rows) => return Ok((rows, usage)),
+                Err(wrong) => wrong,
+            };
+            if attempt == self.repairs {
+                let message = match self.repairs {
+                    0 => wrong,
+                    count => format!("{wrong} (asked again {count} times)"),
+                };
+                let mut failure = RowFailure::new(FailureKind::BadResponse, message);
+                failure.detail = Some(reply.message.content);
+                failure.usage = usage;
+                return Err(failure);
+            }
+            let again =
+                format!("Your reply cannot be used: {wrong}. {}", self.output.described().unwrap_or("Reply again."));
+            messages.push(reply.message.plain(Role::Assistant));
+            messages.push(Message::text(Role::User, again));
+        }
+        Err(RowFailure::new(FailureKind::BadResponse, "the model was not asked"))
+    }
+}
+
+impl AsyncMapKernel for PromptKernel {
+    fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    fn reads(&self) -> Vec<String> {
+        self.prompts.columns()
+    }
+
+    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
+        let batches = output.batches.iter();
+        let labelled = batches.map(|(port, made)| Some((port.clone(), self.made.label(row, sample, made)?)));
+        Some(RowOutput { batches: labelled.collect::<Option<_>>()?, usage: output.usage })
+    }
+
+    /// A row without an id is known by its content.
+    fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
+        let names = |schema: &arrow::datatypes::Schema| {
+            schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
+        };
+        let shown = |columns: &[String]| -> Result<Vec<String>, OperatorError> {
+            let objects = cells::objects(rows, columns)?;
+            Ok(objects.into_iter().map(|object| Value::Object(object).to_string()).collect())
+        };
+        if !self.made.has_ids() {
+            return Ok(shown(&names(&rows.schema()))?.into_iter().map(|row| (row, String::new())).collect());
+        }
+        let ids = text_column(rows, "id")?.iter().map(|id| id.unwrap_or_default().to_owned());
+        Ok(ids.zip(shown(&names(self.output.columns()))?).collect())
+    }
+
+    fn run<'a>(
+        &'a self,
+        row: &'a RecordBatch,
+        sample: u32,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+        async move {
+            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
+            let cells = cells::objects(row, &self.prompts.columns()).map_err(|error| unusable(error.message))?;
+            let cells = cells.into_iter().next().unwrap_or_default();
+            let messages = self.prompts.render(&cells, self.output.described()).map_err(unusable)?;
+            let (answers, usage) = self.answer(messages, sample, context).await?;
+            let made = self.made.make(row, sample, &answers).map_err(|error| {
+                let mut failure = unusable(error.message);
+                failure.usage = usage;
+                failure
+            })?;
+            Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage })
+        }
+        .boxed()
+    }
+}

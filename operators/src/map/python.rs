@@ -1,0 +1,134 @@
+//! `python`: calls the user's function with each row.
+
+mod kernel;
+mod made;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use searchmill_data::python::{Pool, PythonFunction};
+use searchmill_engine::operator::{
+    Context, Declaration, Inputs, Kernel, OperatorError, ParamIssue, Ports, Repeatability, RowShape, Source,
+};
+use searchmill_schemas::RecordKind;
+
+use super::output::Output;
+use super::params::{MapParams, ROWS, Remember};
+use kernel::{Calls, EachRow, Parts};
+use made::MadeByPython;
+
+/// Processes of a function without a stated number (at most): each imports the file.
+const PROCESSES: usize = 4;
+
+/// Returns the function that the params name.
+fn function(params: &MapParams) -> Result<PythonFunction, ParamIssue> {
+    let refused = |message| {
+        ParamIssue::new("python", message)
+            .with_help("write the file and the function: `python: steps/clean.py:shorten`")
+    };
+    let (file, function) = PythonFunction::split(params.python.as_deref().unwrap_or_default()).map_err(refused)?;
+    Ok(PythonFunction {
+        file,
+        function,
+        interpreter: params.interpreter.clone(),
+        files: params.files.clone(),
+        arguments: params.arguments.clone(),
+        environment: params.environment.clone(),
+        seconds: params.timeout_seconds,
+        batch: params.batch.is_some(),
+    })
+}
+
+/// Returns the columns of `output`.
+fn output(params: &MapParams) -> Result<Option<Output>, ParamIssue> {
+    params.output.as_ref().map(|written| Output::new(written, None)).transpose()
+}
+
+pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
+    let ports = ports.any_rows_in(ROWS, "Rows that the function is called with.");
+    let ports = match params.kind {
+        None => ports.same_out(ROWS, ROWS, "The rows that the function returned, in input order."),
+        Some(kind) => ports.rows_out(ROWS, kind.into(), "The rows that the function returned, in input order."),
+    };
+    let declaration = match params.remember {
+        // Its calls may be paid, and what it returns need not be the same again.
+        Some(Remember::Row) => {
+            let shape = RowShape { columns: Vec::new(), samples: 1 };
+            Declaration::external(ports).rows(shape).retries(true)
+        }
+        // The function must be deterministic.
+        None => Declaration::seeded(ports).repeatability(Repeatability::Processor),
+    };
+    let declaration = declaration.runs_programs(true).issues(issues(params));
+    let function = match function(params) {
+        Ok(function) => function,
+        Err(issue) => return declaration.issues([issue]),
+    };
+    let (read, fetched) = (function.clone(), function.clone());
+    declaration
+        .issues(function.issues())
+        .unseen(Some(function.unseen()))
+        .reads(move |directory| -> Vec<Source> { read.sources(directory) })
+        .fetches(move |context| fetched.fetch(context))
+}
+
+fn issues(params: &MapParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut require = |path: &str, fine: bool, message: &str| {
+        if !fine {
+            issues.push(ParamIssue::new(path, message));
+        }
+    };
+    require("policy", params.policy.is_none(), "is for `prompt`: a function calls what it likes");
+    require("explode", params.explode.is_none(), "is for `prompt`: a function may return several rows");
+    require("samples", params.samples == 1, "is for `prompt`");
+    require("repairs", params.repairs == 2, "is for `prompt`");
+    require("constrained", !params.constrained, "is for `prompt`");
+    require("batch", params.batch != Some(0), "must be at least 1");
+    let alone = params.batch.is_none() || params.remember.is_none();
+    require("batch", alone, "`remember: row` calls the function with one row at a time");
+    match output(params) {
+        Ok(Some(output)) => require("output", output.described().is_some(), "must be a map of fields: `{score: int}`"),
+        Ok(None) => {}
+        Err(issue) => issues.push(issue),
+    }
+    issues
+}
+
+/// Reports params that only a function has.
+pub(super) fn issues_without(params: &MapParams) -> Vec<ParamIssue> {
+    let given = [
+        ("batch", params.batch.is_some()),
+        ("arguments", !params.arguments.is_empty()),
+        ("remember", params.remember.is_some()),
+        ("interpreter", params.interpreter.is_some()),
+        ("files", !params.files.is_empty()),
+        ("environment", !params.environment.is_empty()),
+        ("timeout_seconds", params.timeout_seconds != 0),
+    ];
+    let given = given.into_iter().filter(|(_, given)| *given);
+    given.map(|(path, _)| ParamIssue::new(path, "is for `python`")).collect()
+}
+
+pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+    let refused = |issue: ParamIssue| OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
+    let (function, output) = (function(params).map_err(refused)?, output(params).map_err(refused)?);
+    let input = inputs.rows(ROWS)?;
+    let directory = context.resolve("");
+    let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
+    let taken = function.takes(&directory);
+    let passed = names.iter().filter(|name| taken.as_ref().is_none_or(|taken| taken.contains(name)));
+    let passed: Vec<String> = passed.cloned().collect();
+    let kind = params.kind.map_or(input.kind, RecordKind::from);
+    let made = MadeByPython::new(kind, output, input);
+    let few = || if function.is_class(&directory) { 1 } else { context.threads().min(PROCESSES) };
+    let width = context.processes().unwrap_or_else(|| if params.remember.is_some() { 1 } else { few() });
+    let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
+    let pool = Pool::new(function, (passed.clone(), names), width, context);
+    let calls = Calls { pool, made, columns };
+    Ok(match params.remember {
+        Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed))),
+        None => Kernel::Map(Arc::new(Parts { calls, batch: params.batch.map(|rows| rows as usize) })),
+    })
+}

@@ -1,0 +1,299 @@
+//! The rows that are made of what a function returned.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, new_null_array};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{CastOptions, cast_with_options, take};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use searchmill_engine::operator::{OperatorError, RowsInput};
+use searchmill_schemas::{RecordKind, text_column};
+use serde_json::{Map, Value};
+
+use crate::columns::conformed;
+use crate::map::cells;
+use crate::map::output::Output;
+use crate::map::rows::{empty_lists, origin};
+
+const ID: &str = "id";
+/// Column with a JSON object as text, of many record kinds.
+const METADATA: &str = "metadata";
+
+/// What the function returned for a row.
+pub(super) struct Made {
+    /// The input row, by its place in the batch.
+    pub(super) row: usize,
+    /// Place in a list that the function returned.
+    pub(super) place: Option<usize>,
+    pub(super) object: Map<String, Value>,
+}
+
+/// Makes rows. Columns that the function left out are those of its input row; new ones are in `output` or belong to the
+/// kind.
+pub(super) struct MadeByPython {
+    kind: RecordKind,
+    output: Option<Output>,
+    input: Arc<Schema>,
+    /// Columns besides those of `output`, in their order.
+    others: Vec<FieldRef>,
+    /// Columns that every row must return: the kind has them, and the input has not.
+    required: Vec<String>,
+    /// Column that keeps the id of the input row, if the rows become rows of another kind.
+    origin: Option<&'static str>,
+    /// Columns of the input that do not decide a remembered row, and are not the function's.
+    riding: BTreeSet<String>,
+}
+
+impl MadeByPython {
+    pub(super) fn new(kind: RecordKind, output: Option<Output>, input: &RowsInput) -> Self {
+        let has = |schema: &Schema, name: &str| schema.column_with_name(name).is_some();
+        let in_output = |name: &str| output.as_ref().is_some_and(|output| has(output.columns(), name));
+        let given = |name: &str| has(&input.schema, name) || in_output(name);
+        let origin = origin(input.kind).filter(|name| kind != input.kind && !given(name) && has(&input.schema, ID));
+        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
+        let missing = |field: &&FieldRef| !given(field.name()) && Some(field.name().as_str()) != origin;
+        let may_be_empty = |field: &FieldRef| field.is_nullable() || matches!(field.data_type(), DataType::List(_));
+        let required = own.fields().iter().filter(missing).filter(|field| !may_be_empty(field));
+        let required = required.map(|field| field.name().clone()).collect();
+        let mut others: Vec<FieldRef> =
+            input.schema.fields().iter().filter(|field| !in_output(field.name())).cloned().collect();
+        others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
+        others.extend(own.fields().iter().filter(missing).cloned());
+        Self { kind, output, input: Arc::clone(&input.schema), others, required, origin, riding: BTreeSet::new() }
+    }
+
+    /// Checks rows against `output` and the columns. A message says why the rows cannot be used.
+    ///
+    /// # Errors
+    /// Fails if the function returned a column that nothing declares.
+    pub(super) fn checked(&self, rows: Vec<Made>) -> Result<Result<Vec<Made>, String>, OperatorError> {
+        let mut checked = Vec::with_capacity(rows.len());
+        for mut made in rows {
+            if let Some(output) = &self.output {
+                made.object = match fitted(output, made.object) {
+                    Ok(object) => object,
+                    Err(message) => return Ok(Err(format!("the row does not fit `output`: {message}"))),
+                };
+            }
+            if let Some(message) = self.misfit(&mut made.object)? {
+                return Ok(Err(message));
+            }
+            checked.push(made);
+        }
+        Ok(Ok(checked))
+    }
+
+    /// Returns why a row cannot be used.
+    fn misfit(&self, object: &mut Map<String, Value>) -> Result<Option<String>, OperatorError> {
+        for (name, value) in &mut *object {
+            if self.output.as_ref().is_some_and(|output| output.columns().column_with_name(name).is_some()) {
+                continue;
+            }
+            let Some(field) = self.others.iter().find(|field| field.name() == name) else {
+                return Err(undeclared(name));
+            };
+            if self.riding.contains(name) {
+                let message = format!("the function returned the column `{name}`, which it does not take");
+                return Err(OperatorError::pipeline(message).with_help(
+                    "with `remember: row`, name it in `output`, or let the function take it: it then decides the row",
+                ));
+            }
+            if name == METADATA && value.is_object() && is_text(field.data_type()) {
+                *value = Value::String(value.to_string());
+            }
+            if !fits(value, field.data_type(), field.is_nullable()) {
+                return Ok(Some(format!("column `{name}` is {}: its type is {}", shown(value), field.data_type())));
+            }
+        }
+        let missing = self.required.iter().find(|name| !object.contains_key(*name));
+        Ok(missing.map(|name| format!("a {} row needs `{name}`, and the function did not return it", self.kind)))
+    }
+
+    /// Makes the rows of a batch.
+    ///
+    /// # Errors
+    /// Fails if they do not fit the kind.
+    pub(super) fn make(&self, batch: &RecordBatch, made: &[Made]) -> Result<RecordBatch, OperatorError> {
+        let rows = UInt32Array::from_iter_values(made.iter().map(|made| u32::try_from(made.row).unwrap_or(u32::MAX)));
+        let objects: Vec<&Map<String, Value>> = made.iter().map(|made| &made.object).collect();
+        let returned: BTreeSet<&String> = objects.iter().flat_map(|object| object.keys()).collect();
+        let fields: Vec<&FieldRef> = self.others.iter().filter(|field| returned.contains(field.name())).collect();
+        let nullable = fields.iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
+        let returned = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
+        let decoded = match returned.fields().len() {
+            0 => RecordBatch::new_empty(returned),
+            _ => cells::columns(&returned, &objects)?,
+        };
+        let (mut all, mut arrays) = (Vec::new(), Vec::new());
+        for field in &self.others {
+            let name = field.name();
+            let base = self.base(batch, field, &rows, made)?;
+            all.push(Arc::clone(field));
+            arrays.push(match decoded.column_by_name(name) {
+                None => base,
+                Some(decoded) => {
+                    let given: BooleanArray = objects.iter().map(|object| Some(object.contains_key(name))).collect();
+                    zip(&given, decoded, &base)?
+                }
+            });
+        }
+        if let Some(output) = &self.output {
+            all.extend(output.columns().fields().iter().cloned());
+            arrays.extend_from_slice(cells::columns(output.columns(), &objects)?.columns());
+        }
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(made.len()));
+        let made = RecordBatch::try_new_with_options(Arc::new(Schema::new(all)), arrays, &options)?;
+        self.conformed(&made)
+    }
+
+    /// Returns a column as it is without what the function returned.
+    fn base(
+        &self,
+        batch: &RecordBatch,
+        field: &Field,
+        rows: &UInt32Array,
+        made: &[Made],
+    ) -> Result<ArrayRef, OperatorError> {
+        let name = field.name().as_str();
+        let ids = || -> Result<&StringArray, OperatorError> { Ok(text_column(batch, ID)?) };
+        if name == ID && self.kind.id_column().is_some() && batch.column_by_name(ID).is_some() {
+            let ids = ids()?;
+            let id = |made: &Made| match made.place {
+                Some(place) => format!("{}#{place}", ids.value(made.row)),
+                None => ids.value(made.row).to_owned(),
+            };
+            return Ok(Arc::new(StringArray::from_iter_values(made.iter().map(id))));
+        }
+        if Some(name) == self.origin {
+            return Ok(take(ids()?, rows, None)?);
+        }
+        match (batch.column_by_name(name), field.data_type()) {
+            (Some(column), _) => Ok(take(column, rows, None)?),
+            (None, DataType::List(item)) if !field.is_nullable() => Ok(empty_lists(item, made.len())),
+            (None, other) => Ok(new_null_array(other, made.len())),
+        }
+    }
+
+    fn conformed(&self, made: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        conformed(self.kind, made).map_err(|error| {
+            OperatorError::pipeline(format!("the function's rows do not fit {}: {error}", self.kind))
+                .with_help("return what the kind needs, or set `as:` to the kind that the function returns")
+        })
+    }
+
+    /// Makes the rows of a batch that the function returned: all columns are its own.
+    ///
+    /// # Errors
+    /// Fails if the batch has other columns than the input, `output` and the kind.
+    pub(super) fn of_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        let own = self.output.as_ref().map(|output| output.columns().fields().iter()).into_iter().flatten();
+        let wanted: Vec<&FieldRef> = self.others.iter().chain(own).collect();
+        if let Some(other) =
+            batch.schema().fields().iter().find(|field| !wanted.iter().any(|w| w.name() == field.name()))
+        {
+            return Err(undeclared(other.name()));
+        }
+        let mut arrays = Vec::with_capacity(wanted.len());
+        for field in &wanted {
+            arrays.push(match (batch.column_by_name(field.name()), field.data_type()) {
+                (Some(column), wanted) => cast_as(field.name(), column, wanted)?,
+                (None, DataType::List(item)) if !field.is_nullable() => empty_lists(item, batch.num_rows()),
+                (None, other) if field.is_nullable() => new_null_array(other, batch.num_rows()),
+                (None, _) => {
+                    let message = format!("the function returned a batch without the column `{}`", field.name());
+                    return Err(OperatorError::pipeline(message)
+                        .with_help("return all columns: a dict keeps those of the input that it does not name"));
+                }
+            });
+        }
+        let fields: Vec<FieldRef> = wanted.into_iter().cloned().collect();
+        let made = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays);
+        let made = made.map_err(|error| OperatorError::pipeline(format!("the function returned a batch: {error}")))?;
+        self.conformed(&made)
+    }
+
+    /// Returns the columns that decide a row: those that are passed, and the id, which derived ids contain. The others
+    /// are those of the current row, whatever is remembered.
+    pub(super) fn read(&mut self, mut passed: Vec<String>) -> Vec<String> {
+        if !passed.iter().any(|name| name == ID) && self.input.column_with_name(ID).is_some() {
+            passed.push(ID.to_owned());
+        }
+        let rides =
+            |field: &&FieldRef| self.input.column_with_name(field.name()).is_some() && !passed.contains(field.name());
+        self.riding = self.others.iter().filter(rides).map(|field| field.name().clone()).collect();
+        passed
+    }
+
+    /// Puts the columns of this row beside remembered ones.
+    pub(super) fn label(&self, row: &RecordBatch, made: &RecordBatch) -> Option<RecordBatch> {
+        let first = UInt32Array::from(vec![0; made.num_rows()]);
+        let fields = made.schema();
+        let columns = fields.fields().iter().zip(made.columns()).map(|(field, column)| {
+            if !self.riding.contains(field.name()) {
+                return Some(Arc::clone(column));
+            }
+            let array = take(row.column_by_name(field.name())?, &first, None).ok()?;
+            arrow::compute::cast(&array, field.data_type()).ok()
+        });
+        RecordBatch::try_new(Arc::clone(&fields), columns.collect::<Option<_>>()?).ok()
+    }
+}
+
+/// Replaces the columns of `output` by what their types store.
+fn fitted(output: &Output, mut object: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    let fields = output.columns().fields().iter();
+    let own = fields.filter_map(|field| object.remove_entry(field.name())).collect();
+    object.extend(output.fit(own)?);
+    Ok(object)
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Whether a column of that type can hold the value. Values of types that JSON has no words for are left to the reader.
+fn fits(value: &Value, data_type: &DataType, nullable: bool) -> bool {
+    match (value, data_type) {
+        (Value::Null, _) => nullable,
+        (value, data_type) if is_text(data_type) => value.is_string(),
+        (value, DataType::Boolean) => value.is_boolean(),
+        (value, data_type) if data_type.is_unsigned_integer() => value.is_u64(),
+        (value, data_type) if data_type.is_signed_integer() => value.is_i64(),
+        (value, data_type) if data_type.is_floating() => value.is_number(),
+        (value, DataType::List(item) | DataType::LargeList(item)) => value
+            .as_array()
+            .is_some_and(|items| items.iter().all(|value| fits(value, item.data_type(), item.is_nullable()))),
+        (value, DataType::Struct(fields)) => value.as_object().is_some_and(|object| {
+            object.keys().all(|name| fields.iter().any(|field| field.name() == name))
+                && fields.iter().all(|field| {
+                    fits(object.get(field.name()).unwrap_or(&Value::Null), field.data_type(), field.is_nullable())
+                })
+        }),
+        _ => true,
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+fn undeclared(name: &str) -> OperatorError {
+    let message = format!("the function returned the column `{name}`, which neither the input nor `output` has");
+    OperatorError::pipeline(message).with_help(format!(
+        "name its type in the node's params: `output: {{{name}: text}}` (or int, float, bool, json, [text])"
+    ))
+}
+
+fn cast_as(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, wanted, &options).map_err(|error| {
+        let found = column.data_type();
+        OperatorError::pipeline(format!("the function returned `{name}` as {found}, and its type is {wanted}: {error}"))
+            .with_help("return the same types in every batch; `output` names those of new columns")
+    })
+}

@@ -1,0 +1,169 @@
+//! The rows that are made of an input row and its answer.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, new_empty_array, new_null_array};
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use searchmill_engine::operator::{OperatorError, RowsInput};
+use searchmill_schemas::{RecordKind, text_column, text_value};
+use serde_json::{Map, Value};
+
+use super::cells;
+use super::output::Output;
+use super::params::MapParams;
+use crate::columns::{conformed, with_columns};
+
+/// Column with the number of the answer.
+const SAMPLE: &str = "sample";
+const ID: &str = "id";
+
+/// Makes the rows.
+pub(super) struct MadeRows {
+    kind: RecordKind,
+    /// Columns of the answer.
+    answer: Arc<Schema>,
+    samples: u32,
+    explodes: bool,
+    /// Column that keeps the id of the input row, if the rows become rows of another kind.
+    origin: Option<&'static str>,
+    /// Whether ids are derived from that of the input row.
+    derives_ids: bool,
+}
+
+impl MadeRows {
+    /// Checks that rows of the wanted kind can be made.
+    ///
+    /// # Errors
+    /// Names the columns that are missing.
+    pub(super) fn new(params: &MapParams, output: &Output, input: &RowsInput) -> Result<Self, OperatorError> {
+        let kind = params.kind.map_or(input.kind, RecordKind::from);
+        let answer = Arc::clone(output.columns());
+        let explodes = params.explode.is_some();
+        let has = |schema: &Schema, name: &str| schema.column_with_name(name).is_some();
+        let answers_id = has(&answer, ID);
+        let derives_ids = kind.id_column().is_some() && !answers_id;
+        if derives_ids && !has(&input.schema, ID) {
+            let error = OperatorError::pipeline(format!("{kind} rows need ids, and the input has no column `id`"));
+            return Err(error.with_help("add `id` to the input or to `output`"));
+        }
+        let origin =
+            origin(input.kind).filter(|name| kind != input.kind && !has(&input.schema, name) && !has(&answer, name));
+        let lacks = |field: &&FieldRef| {
+            let name = field.name();
+            let filled = field.is_nullable() || matches!(field.data_type(), DataType::List(_));
+            let given = name == ID || origin.is_some_and(|origin| origin == name);
+            !filled && !given && !has(&answer, name) && !has(&input.schema, name)
+        };
+        let wanted = kind.schema();
+        let missing: Vec<String> =
+            wanted.fields().iter().filter(lacks).map(|field| format!("`{}`", field.name())).collect();
+        if kind != RecordKind::Table && !missing.is_empty() {
+            let error = OperatorError::pipeline(format!("{kind} rows need {}", missing.join(", ")));
+            return Err(error.with_help("add them to `output`, or choose another kind in `as`"));
+        }
+        Ok(Self { kind, answer, samples: params.samples, explodes, origin, derives_ids })
+    }
+
+    /// Whether each row has an id.
+    pub(super) fn has_ids(&self) -> bool {
+        self.kind.id_column().is_some()
+    }
+
+    /// Makes the rows of one sample.
+    ///
+    /// # Errors
+    /// If the answer's columns do not fit the kind.
+    pub(super) fn make(
+        &self,
+        row: &RecordBatch,
+        sample: u32,
+        answers: &[Map<String, Value>],
+    ) -> Result<RecordBatch, OperatorError> {
+        self.beside(row, sample, &cells::columns(&self.answer, answers)?)
+    }
+
+    /// Puts the columns of remembered rows beside those of this row.
+    pub(super) fn label(&self, row: &RecordBatch, sample: u32, made: &RecordBatch) -> Option<RecordBatch> {
+        let places = self.answer.fields().iter().map(|field| made.schema().index_of(field.name()).ok());
+        let answers = made.project(&places.collect::<Option<Vec<_>>>()?).ok()?;
+        self.beside(row, sample, &answers).ok()
+    }
+
+    /// Returns the rows of the answers with the columns of their input row.
+    fn beside(&self, row: &RecordBatch, sample: u32, answers: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        let count = answers.num_rows();
+        let repeated = UInt32Array::from(vec![0; count]);
+        let arrays = row.columns().iter().map(|column| take(column, &repeated, None)).collect::<Result<Vec<_>, _>>()?;
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(count));
+        let repeated = RecordBatch::try_new_with_options(row.schema(), arrays, &options)?;
+        let mut new: Vec<(Field, ArrayRef)> = Vec::new();
+        if let Some(name) = self.origin {
+            let ids = StringArray::from(text_column(row, ID)?.iter().cycle().take(count).collect::<Vec<_>>());
+            new.push((Field::new(name, DataType::Utf8, true), Arc::new(ids)));
+        }
+        if self.derives_ids {
+            let id = text_value(text_column(row, ID)?, 0).unwrap_or_default().to_owned();
+            let ids: StringArray = (0..count).map(|place| Some(self.id(&id, sample, place))).collect();
+            new.push((Field::new(ID, DataType::Utf8, false), Arc::new(ids)));
+        }
+        if let Some(field) = sample_field(self.samples) {
+            new.push((field, Arc::new(Int64Array::from(vec![i64::from(sample); count]))));
+        }
+        let fields = answers.schema();
+        new.extend(
+            fields
+                .fields()
+                .iter()
+                .zip(answers.columns())
+                .map(|(field, column)| (field.as_ref().clone(), Arc::clone(column))),
+        );
+        new.extend(self.filled(&repeated, count));
+        let made = with_columns(&repeated, new)?;
+        conformed(self.kind, &made).map_err(|error| OperatorError::data(error.0))
+    }
+
+    fn id(&self, id: &str, sample: u32, place: usize) -> String {
+        let id = if self.samples > 1 { format!("{id}@{sample}") } else { id.to_owned() };
+        if self.explodes { format!("{id}#{place}") } else { id }
+    }
+
+    /// Returns the columns of the kind that neither the input nor the answer has.
+    fn filled(&self, row: &RecordBatch, count: usize) -> Vec<(Field, ArrayRef)> {
+        if self.kind == RecordKind::Table {
+            return Vec::new();
+        }
+        let absent = |field: &&FieldRef| {
+            let name = field.name();
+            let given = name == ID || self.origin.is_some_and(|origin| origin == name);
+            !given && row.column_by_name(name).is_none() && self.answer.column_with_name(name).is_none()
+        };
+        let empty = |field: &FieldRef| match field.data_type() {
+            DataType::List(item) if !field.is_nullable() => empty_lists(item, count),
+            other => new_null_array(other, count),
+        };
+        let wanted = self.kind.schema();
+        wanted.fields().iter().filter(absent).map(|field| (field.as_ref().clone(), empty(field))).collect()
+    }
+}
+
+/// Returns the column with the number of the answer, if there are several.
+pub(super) fn sample_field(samples: u32) -> Option<Field> {
+    (samples > 1).then(|| Field::new(SAMPLE, DataType::Int64, false))
+}
+
+pub(super) fn empty_lists(item: &FieldRef, count: usize) -> ArrayRef {
+    let offsets = arrow::buffer::OffsetBuffer::from_lengths(vec![0; count]);
+    Arc::new(arrow::array::ListArray::new(Arc::clone(item), offsets, new_empty_array(item.data_type()), None))
+}
+
+/// Column that holds the id of a row of this kind.
+pub(super) fn origin(kind: RecordKind) -> Option<&'static str> {
+    match kind {
+        RecordKind::Document => Some("document_id"),
+        RecordKind::Chunk => Some("chunk_id"),
+        RecordKind::Question => Some("question_id"),
+        RecordKind::Trajectory => Some("trajectory_id"),
+        _ => None,
+    }
+}

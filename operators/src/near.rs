@@ -1,0 +1,202 @@
+//! Near duplicates: what `dedup` and `decontaminate` share.
+
+use arrow::array::{Array, AsArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, SchemaRef};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_text::minhash::{self, Bands, Permutations};
+use searchmill_text::words::Words;
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{Keys, check_key};
+
+/// Which texts to compare, and how.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Near {
+    /// Text columns or SQL expressions; several are compared as one text (`[text]`).
+    #[serde(default = "text_column")]
+    pub(crate) columns: Vec<String>,
+    /// MinHash with banding.
+    #[serde(default)]
+    pub(crate) minhash: Minhash,
+}
+
+/// MinHash with banding, over sets of word n-grams.
+///
+/// Signatures are those of datasketch 2 (`MinHash`), bands and rows those of its `MinHashLSH` with equal weights:
+/// Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman, Mining of Massive
+/// Datasets, chapter 3. Two texts are candidates if their signatures agree in all rows of a band: for a similarity s, with
+/// the probability 1 - (1 - s^rows)^bands. The node's summary shows that probability at the threshold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct Minhash {
+    /// Words per n-gram (5). A text with fewer words has one n-gram: all its words. A text without words is similar to
+    /// no other.
+    pub(crate) ngram: usize,
+    /// Minimum Jaccard similarity of the two sets of n-grams, above 0 and at most 1 (0.8).
+    pub(crate) threshold: f64,
+    /// Number of permutations: values per signature, from 2 to 1024 (128).
+    pub(crate) permutations: usize,
+    /// Number of bands and of rows per band. Default: for the threshold, the numbers with the smallest sum of false
+    /// positives and false negatives (9 bands of 13 rows for 0.8 and 128 permutations). More bands of fewer rows miss
+    /// fewer pairs and compare more.
+    pub(crate) banding: Option<Banding>,
+    /// Seed of the permutations (1).
+    pub(crate) seed: u32,
+    /// Compare lower-case words without punctuation: a word is a run of letters, marks and digits, or one ideograph, kana
+    /// or Hangul syllable. datatrove's MinHash does the same, and also removes accents and replaces numbers; Data-Juicer's
+    /// lower-cases. `false`: words are separated by white space and compared as they are.
+    pub(crate) normalized: bool,
+    /// Compare the sets of n-grams of candidates. `false`: all candidates count as similar.
+    pub(crate) verify: bool,
+}
+
+/// Shape of the bands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Banding {
+    /// Number of bands.
+    pub(crate) bands: usize,
+    /// Rows per band. `bands` times `rows` is at most `permutations`.
+    pub(crate) rows: usize,
+}
+
+impl Near {
+    /// Returns the issues of the params, which stand at this path.
+    pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = column_issues(&format!("{path}.columns"), &self.columns);
+        issues.extend(self.minhash.issues(&format!("{path}.minhash")));
+        issues
+    }
+}
+
+impl Default for Minhash {
+    fn default() -> Self {
+        Self { ngram: 5, threshold: 0.8, permutations: 128, banding: None, seed: 1, normalized: true, verify: true }
+    }
+}
+
+impl Minhash {
+    /// Returns the issues of the params, which stand at this path.
+    pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        let mut issue = |wrong: bool, name: &str, message: String| {
+            issues.extend(wrong.then(|| ParamIssue::new(format!("{path}.{name}"), message)));
+        };
+        let outside = !(self.threshold > 0.0 && self.threshold <= 1.0);
+        issue(self.ngram == 0, "ngram", "must be at least 1".to_owned());
+        issue(outside, "threshold", format!("must be above 0 and at most 1, found {}", self.threshold));
+        issue(!(2..=1024).contains(&self.permutations), "permutations", "must be from 2 to 1024".to_owned());
+        if let Some(Banding { bands, rows }) = self.banding {
+            let values = bands.saturating_mul(rows);
+            let wrong = values == 0 || values > self.permutations;
+            let limit = self.permutations;
+            issue(
+                wrong,
+                "banding",
+                format!("`bands` times `rows` must be from 1 to {limit} (`permutations`), found {values}"),
+            );
+        }
+        issues
+    }
+}
+
+/// Sets of n-grams and their signatures.
+pub(crate) struct Sketcher {
+    params: Minhash,
+    permutations: Permutations,
+    banding: Banding,
+}
+
+impl Sketcher {
+    pub(crate) fn new(params: &Minhash) -> Self {
+        let banding = params.banding.unwrap_or_else(|| {
+            let (bands, rows) = minhash::banding(params.threshold, params.permutations);
+            Banding { bands, rows }
+        });
+        let permutations = Permutations::new(params.permutations, params.seed);
+        Self { params: params.clone(), permutations, banding }
+    }
+
+    /// Returns the n-grams of a text; none for a text without words.
+    pub(crate) fn set(&self, text: &str) -> Box<[u64]> {
+        let words = if self.params.normalized { Words::normalized(text) } else { Words::plain(text) };
+        minhash::set(words.grams(self.params.ngram))
+    }
+
+    /// Returns the signature of a set; none for an empty set.
+    pub(crate) fn signature(&self, set: &[u64]) -> Option<Vec<u32>> {
+        (!set.is_empty()).then(|| self.permutations.signature(set))
+    }
+
+    /// Returns bands without signatures.
+    pub(crate) fn bands(&self) -> Bands {
+        Bands::new(self.banding.bands, self.banding.rows)
+    }
+
+    /// Whether two candidates count as similar.
+    pub(crate) fn accepts(&self, a: &[u64], b: &[u64]) -> bool {
+        !self.params.verify || minhash::jaccard(a, b) >= self.params.threshold
+    }
+
+    /// Describes the bands, for the node's summary.
+    pub(crate) fn describe(&self) -> String {
+        let (Banding { bands, rows }, threshold) = (self.banding, self.params.threshold);
+        let found = 1.0 - (1.0 - threshold.powi(rows as i32)).powi(bands as i32);
+        format!(
+            "{bands} bands of {rows} rows: a pair with similarity {threshold} is found with probability {found:.2}.\n"
+        )
+    }
+}
+
+/// Text columns or SQL expressions, bound to the schema of the batches.
+pub(crate) struct Texts(Keys);
+
+impl Texts {
+    /// Binds columns, which the user wrote in `param`.
+    pub(crate) fn new(schema: &SchemaRef, param: &str, columns: &[String]) -> Result<Self, OperatorError> {
+        let texts = Self(Keys::new(schema, param, columns)?);
+        let values = texts.0.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
+        match columns.iter().zip(&values).find(|(_, values)| !is_text(values.data_type())) {
+            Some((column, values)) => {
+                Err(OperatorError::pipeline(format!("`{param}`: `{column}` is not text but {}", values.data_type()))
+                    .with_help(
+                        "name a text column, or an SQL expression such as `array_to_string(golden_answers, ' ')`",
+                    ))
+            }
+            None => Ok(texts),
+        }
+    }
+
+    /// Returns the text of each row: its columns, a line each, without nulls.
+    pub(crate) fn of(&self, batch: &RecordBatch) -> Result<Vec<String>, OperatorError> {
+        let columns = self.0.values(batch)?.into_iter().map(|values| Ok(cast(&values, &DataType::Utf8)?));
+        let columns = columns.collect::<Result<Vec<_>, OperatorError>>()?;
+        let columns: Vec<&StringArray> = columns.iter().map(AsArray::as_string).collect();
+        let text = |row: usize| {
+            let lines = columns.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        Ok((0..batch.num_rows()).map(text).collect())
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null)
+}
+
+/// Returns the issues of a list of text columns.
+pub(crate) fn column_issues(path: &str, columns: &[String]) -> Vec<ParamIssue> {
+    if columns.is_empty() {
+        return vec![ParamIssue::new(path, "name at least one column")];
+    }
+    let columns = columns.iter().enumerate();
+    columns.filter_map(|(place, text)| check_key(&format!("{path}.{place}"), text)).collect()
+}
+
+/// The default of the columns to compare.
+pub(crate) fn text_column() -> Vec<String> {
+    vec!["text".to_owned()]
+}

@@ -1,0 +1,341 @@
+//! `pair`: pairs the best and the worst rollouts of each question.
+
+use std::collections::HashMap;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt32Array};
+use arrow::compute::{SortOptions, cast, take_record_batch};
+use arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use arrow::row::{RowConverter, SortField};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    RowsInput,
+};
+use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch};
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{id_at, id_column};
+use crate::relation::{Grouping, Keys, check_key};
+use crate::unfit::Unfit;
+
+const TRAJECTORIES: &str = "trajectories";
+const PAIRS: &str = "pairs";
+
+/// Pairs the best and the worst rollouts of each question, for preference training. The rollouts of a question are ranked
+/// by `order_by`, ties by their order in the input. The first pair is the best and the worst, the next one the second of
+/// each end, and so on; no rollout is in two pairs. Rollouts that rank equally are not paired. Questions are in the order
+/// of their first rollout. Rollouts without a rank (null or NaN) are rejects. `convert-to-swift`, `convert-to-trl` and
+/// `convert-to-openai` write pairs in preference layouts.
+pub(crate) struct Pair;
+
+/// Parameters of `pair`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct PairParams {
+    /// What to rank by, the most important first: columns or SQL expressions, each with `desc` (higher is better) or `asc`
+    /// (lower is better), for example `[reward desc, turns asc]`. Scores of `evaluate` become columns with `join`.
+    pub(crate) order_by: Vec<String>,
+    /// Pair rollouts that agree in these columns or SQL expressions (`[question_id]`).
+    #[serde(default = "question")]
+    pub(crate) by: Vec<String>,
+    /// Minimum difference of what comes first in `order_by` (0).
+    #[serde(default)]
+    pub(crate) margin: f64,
+    /// Maximum number of pairs per question (1).
+    #[serde(default = "one")]
+    pub(crate) pairs_per_question: usize,
+}
+
+fn question() -> Vec<String> {
+    vec!["question_id".to_owned()]
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Operator for Pair {
+    type Params = PairParams;
+    const NAME: &'static str = "pair";
+    const VERSION: u32 = 1;
+    const ABOUT: &'static str = "Pairs the best and the worst rollouts of each question.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "By reward; of two that earn the same, the shorter rollout is better",
+            yaml: "pairs: {op: pair, from: rewarded, with: {order_by: [reward desc, turns asc]}}",
+        },
+        Example {
+            title: "By F1, joined from the scores of `evaluate`: up to two pairs that are clearly apart",
+            yaml: "pairs: {op: pair, from: scored, with: {order_by: [f1 desc], margin: 0.5, pairs_per_question: 2}}",
+        },
+        Example {
+            title: "Per question and model",
+            yaml: "pairs: {op: pair, from: rewarded, with: {order_by: [reward desc, completion_tokens asc], by: [question_id, model]}}",
+        },
+    ];
+
+    fn declare(params: &PairParams) -> Declaration {
+        let ports = Ports::new()
+            .rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "Rollouts, several per question.")
+            .rows_out(PAIRS, RecordKind::Pair, "The pairs, the best and the worst of a question first.");
+        Declaration::pure(ports).issues(issues(params))
+    }
+
+    fn open(params: &PairParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Blocking(Box::new(params.clone())))
+    }
+}
+
+fn issues(params: &PairParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    for (place, text) in params.order_by.iter().enumerate() {
+        let path = format!("order_by.{place}");
+        match directed(text) {
+            Some((key, _)) => issues.extend(check_key(&path, key)),
+            None => issues.push(
+                ParamIssue::new(path, format!("`{text}` has no direction"))
+                    .with_help(format!("write `{text} desc` (higher is better) or `{text} asc` (lower is better)")),
+            ),
+        }
+    }
+    let keys = params.by.iter().enumerate();
+    issues.extend(keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)));
+    for (path, list) in [("order_by", &params.order_by), ("by", &params.by)] {
+        issues.extend(list.is_empty().then(|| ParamIssue::new(path, "name at least one column")));
+    }
+    if !(params.margin.is_finite() && params.margin >= 0.0) {
+        issues.push(ParamIssue::new("margin", format!("must be 0 or more, found {}", params.margin)));
+    }
+    if params.pairs_per_question == 0 {
+        issues.push(ParamIssue::new("pairs_per_question", "must be at least 1"));
+    }
+    issues
+}
+
+/// Splits `reward desc` into the key and whether it descends.
+fn directed(text: &str) -> Option<(&str, bool)> {
+    let (key, direction) = text.trim().rsplit_once(char::is_whitespace)?;
+    let descends = direction.eq_ignore_ascii_case("desc");
+    (descends || direction.eq_ignore_ascii_case("asc")).then(|| (key.trim_end(), descends))
+}
+
+/// Ranks rows.
+struct Ranking {
+    keys: Keys,
+    converter: RowConverter,
+}
+
+/// Values of a batch to rank by.
+struct Values {
+    columns: Vec<ArrayRef>,
+    /// The columns that are numbers, as floats.
+    numbers: Vec<Option<Float64Array>>,
+}
+
+impl Ranking {
+    fn new(schema: &SchemaRef, order_by: &[String]) -> Result<Self, OperatorError> {
+        let (names, descends): (Vec<&str>, Vec<bool>) = order_by.iter().filter_map(|text| directed(text)).unzip();
+        let keys = Keys::new(schema, "order_by", &names)?;
+        let types = keys.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
+        let options = |descending| SortOptions { descending, nulls_first: false };
+        let fields = types.iter().zip(descends);
+        let fields =
+            fields.map(|(values, descends)| SortField::new_with_options(values.data_type().clone(), options(descends)));
+        Ok(Self { converter: RowConverter::new(fields.collect())?, keys })
+    }
+
+    fn values(&self, batch: &RecordBatch) -> Result<Values, OperatorError> {
+        let columns = self.keys.values(batch)?;
+        let number = |column: &ArrayRef| {
+            let counts = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
+            counts.then(|| Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())).transpose()
+        };
+        let numbers = columns.iter().map(number).collect::<Result<_, OperatorError>>()?;
+        Ok(Values { columns, numbers })
+    }
+}
+
+impl Values {
+    /// Returns the first column at `row` if it is a number.
+    fn score(&self, row: usize) -> Option<f64> {
+        self.numbers.first()?.as_ref().map(|numbers| numbers.value(row))
+    }
+
+    /// Whether the row has no rank.
+    fn lacks(&self, row: usize) -> bool {
+        let is_nan = |numbers: &Float64Array| numbers.is_valid(row) && numbers.value(row).is_nan();
+        self.columns.iter().any(|column| column.is_null(row)) || self.numbers.iter().flatten().any(is_nan)
+    }
+}
+
+/// A row of the input.
+struct Ranked {
+    /// Better rows have smaller keys.
+    key: Box<[u8]>,
+    row: u32,
+    score: Option<f64>,
+}
+
+/// Two rows of the input.
+struct Chosen {
+    best: Ranked,
+    worst: Ranked,
+    question: String,
+}
+
+/// Why questions have no pair.
+#[derive(Default)]
+struct Tally {
+    questions: usize,
+    single: usize,
+    equal: usize,
+    close: usize,
+}
+
+impl BlockingKernel for PairParams {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let rows = inputs.rows(TRAJECTORIES)?;
+        let mut tally = Tally::default();
+        let mut pairs = Vec::new();
+        for (question, ranked) in self.ranked(rows, outputs, context)? {
+            pairs.extend(self.pairs(&question, ranked, &mut tally));
+        }
+        let count = pairs.len();
+        write(rows, pairs, outputs, context)?;
+        tally.report(count, outputs);
+        Ok(())
+    }
+}
+
+impl PairParams {
+    /// Returns the rows of each group, the best first. Rejects rows without a rank.
+    fn ranked(
+        &self,
+        rows: &RowsInput,
+        outputs: &mut Outputs,
+        context: &Context,
+    ) -> Result<Vec<(String, Vec<Ranked>)>, OperatorError> {
+        let ranking = Ranking::new(&rows.schema, &self.order_by)?;
+        let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
+        let mut groups: Vec<Vec<Ranked>> = Vec::new();
+        let mut start = 0_u32;
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let (ids, values) = (id_column(&batch), ranking.values(&batch)?);
+            if self.margin > 0.0 && values.numbers.first().is_some_and(Option::is_none) {
+                let message = format!("`margin`: `{}` is not a number", self.order_by[0]);
+                return Err(OperatorError::pipeline(message).with_help("remove `margin`, or rank by a number first"));
+            }
+            let keys = ranking.converter.convert_columns(&values.columns)?;
+            for (place, group) in grouping.assign(&batch)?.into_iter().enumerate() {
+                groups.resize_with(groups.len().max(group as usize + 1), Vec::new);
+                if values.lacks(place) {
+                    let unfit = Unfit::new("the rollout has no rank: a value of `order_by` is null or NaN");
+                    outputs.reject(unfit.reject(id_at(ids.as_ref(), place).unwrap_or_default()))?;
+                    continue;
+                }
+                let (key, row) = (keys.row(place).as_ref().into(), start + place as u32);
+                groups[group as usize].push(Ranked { key, row, score: values.score(place) });
+            }
+            start += batch.num_rows() as u32;
+        }
+        for ranked in &mut groups {
+            ranked.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        Ok(grouping.labels().cloned().zip(groups).collect())
+    }
+
+    /// Pairs the rows of a question from both ends.
+    fn pairs(&self, question: &str, ranked: Vec<Ranked>, tally: &mut Tally) -> Vec<Chosen> {
+        let (mut pairs, mut ranked) = (Vec::new(), ranked.into_iter());
+        tally.questions += 1;
+        while pairs.len() < self.pairs_per_question {
+            let (Some(best), Some(worst)) = (ranked.next(), ranked.next_back()) else {
+                tally.single += usize::from(pairs.is_empty());
+                break;
+            };
+            if best.key == worst.key {
+                tally.equal += usize::from(pairs.is_empty());
+                break;
+            }
+            if margin(&best, &worst).is_some_and(|margin| margin + 1e-9 < self.margin) {
+                tally.close += usize::from(pairs.is_empty());
+                break;
+            }
+            pairs.push(Chosen { best, worst, question: question.to_owned() });
+        }
+        pairs
+    }
+}
+
+/// Returns the difference of the scores.
+fn margin(best: &Ranked, worst: &Ranked) -> Option<f64> {
+    Some((best.score? - worst.score?).abs())
+}
+
+/// Writes each pair as soon as both of its rollouts were read again.
+fn write(rows: &RowsInput, pairs: Vec<Chosen>, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+    let mut wanted = vec![false; rows.rows as usize];
+    pairs.iter().flat_map(|pair| [pair.best.row, pair.worst.row]).for_each(|row| wanted[row as usize] = true);
+    let (mut read, mut pairs) = (HashMap::new(), pairs.into_iter().peekable());
+    let mut start = 0;
+    for batch in rows.batches() {
+        context.check_cancelled()?;
+        let batch = batch?;
+        let places = (0..batch.num_rows()).filter(|place| wanted[start + place]);
+        let places: Vec<u32> = places.map(|place| place as u32).collect();
+        let batch_rows = from_batch::<Trajectory>(&take_record_batch(&batch, &UInt32Array::from(places.clone()))?)?;
+        read.extend(places.into_iter().map(|place| start as u32 + place).zip(batch_rows));
+        start += batch.num_rows();
+        let mut ready = Vec::new();
+        while let Some(pair) =
+            pairs.next_if(|pair| read.contains_key(&pair.best.row) && read.contains_key(&pair.worst.row))
+        {
+            ready.extend(pair.take(&mut read));
+        }
+        outputs.write_rows(PAIRS, &ready)?;
+    }
+    Ok(())
+}
+
+impl Chosen {
+    fn take(self, read: &mut HashMap<u32, Trajectory>) -> Option<schemas::Pair> {
+        let (chosen, rejected) = (read.remove(&self.best.row)?, read.remove(&self.worst.row)?);
+        Some(schemas::Pair {
+            id: chosen.id.clone(),
+            chosen_id: chosen.id.clone(),
+            rejected_id: rejected.id.clone(),
+            margin: margin(&self.best, &self.worst),
+            chosen_score: self.best.score,
+            rejected_score: self.worst.score,
+            question_id: self.question,
+            chosen,
+            rejected,
+        })
+    }
+}
+
+impl Tally {
+    fn report(&self, pairs: usize, outputs: &mut Outputs) {
+        let without = self.single + self.equal + self.close;
+        outputs.figure("questions", self.questions as f64);
+        outputs.figure("questions_paired", (self.questions - without) as f64);
+        outputs.figure("pairs", pairs as f64);
+        let mut text = format!("{pairs} pairs of {} questions.\n", self.questions);
+        for (count, why) in [
+            (self.single, "have fewer than two ranked rollouts."),
+            (self.equal, "have rollouts of equal rank only."),
+            (self.close, "have rollouts closer than `margin` only."),
+        ] {
+            if count > 0 {
+                text += &format!("{count} questions {why}\n");
+            }
+        }
+        outputs.summary(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests;
