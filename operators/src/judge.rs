@@ -31,8 +31,7 @@ use verdict::{JudgeRule, PORT, Verdict};
 /// Asks a model whether the prediction of each rollout agrees with its golden answers. Adds the columns `judged` (true
 /// if the answer is right), `rationale` (the judge's reason, if the rule asks for one) and `judge` (the judge's name).
 /// An empty prediction is wrong and costs no call. A rollout without golden answers, and one whose judge gives no
-/// verdict, is a reject: it is neither right nor wrong. Question, golden answers and prediction alone decide a verdict;
-/// equal ones are asked once.
+/// verdict, is a reject: it is neither right nor wrong. Question, golden answers and prediction alone decide a verdict.
 pub(crate) struct Judge;
 
 /// Parameters of `judge`.

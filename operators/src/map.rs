@@ -32,7 +32,7 @@ use recheck::MapRecheck;
 use rows::MadeRows;
 
 /// Asks a language model about each row and adds its answer as columns. The prompt is a Jinja template over the columns
-/// of the row; the columns that it names decide the answer, and rows that are equal in them are asked once. An answer that
+/// of the row; the columns that it names decide the answer. An answer that
 /// does not fit `output` is asked again with the error; after `repairs` such requests the row is a reject, and the answer
 /// is kept in its `detail`.
 ///

@@ -110,6 +110,36 @@ fn an_audit_looks_at_the_answers() {
     assert!(told.stdout.contains("23 rows match the cached answers"), "{}", told.stdout);
 }
 
+/// Every answer becomes two rows; two input rows are equal.
+const EXPLODED: &str = r#"name: exploded
+nodes:
+  texts: {op: read, with: {path: documents.jsonl, as: document}}
+  made:
+    op: map
+    from: texts
+    with:
+      prompt: "{{ text }}{{ output_schema and '' }}"
+      policy: {endpoint: {base_url: "URL", model: m, temperature: 0}}
+      output: {made: [{question: text}]}
+      explode: made
+      samples: 2
+      as: question
+"#;
+
+#[test]
+fn an_audit_looks_at_every_row_of_an_answer() {
+    let answer = say(r#"{"made": [{"question": "a?"}, {"question": "b?"}]}"#);
+    let server =
+        OpenAiServer::start([("Ada".to_owned(), vec![answer.clone()]), ("Bob".to_owned(), vec![answer])].into());
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", &EXPLODED.replace("URL", &server.base_url()));
+    let row = |id: &str, text: &str| format!("{{\"id\": \"{id}\", \"text\": \"{text}\"}}\n");
+    mill.write("documents.jsonl", &[row("a", "Ada"), row("b", "Bob"), row("c", "Ada")].concat());
+    mill.run(&[]).exit(0);
+    let told = mill.call(&["audit", "latest", "--rollouts"]).exit(0);
+    assert!(told.stdout.contains("12 rows match the cached answers"), "{}", told.stdout);
+}
+
 #[test]
 fn mistakes_are_told_before_anything_is_paid() {
     let server = OpenAiServer::start_by_turn(script());

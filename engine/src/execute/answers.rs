@@ -1,7 +1,7 @@
 //! Checks whether the recorded rows of a node follow from the remembered answers: its kernel runs again with these
 //! answers alone, and the external content of each row is compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,7 +44,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let recorded = recorded(store, rerun, kernel.as_ref())?;
     let rows = input_rows(rerun, kernel.as_ref(), seed)?;
     let answers = Answers { calls, observed, since };
-    let (same, other) = context.block_on(count(&kernel, &context, &answers, rows, &recorded))?;
+    let (same, other) = context.block_on(compared(&kernel, &context, &answers, rows, &recorded))?;
     if !other.is_empty() {
         let wrong = |id: String| {
             let place = format!("row {id}, what the model said");
@@ -52,7 +52,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
         };
         return Ok(Outcome::Differs(other.into_iter().take(TOLD).map(wrong).collect()));
     }
-    let all = recorded.len();
+    let (all, same) = (recorded.len(), same.len());
     Ok(match all - same {
         0 => Outcome::Same(format!("{all} rows match the cached answers")),
         unknown => Outcome::NotChecked(format!(
@@ -94,20 +94,20 @@ fn input_rows(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel, seed: u64) -> Resu
     Ok(found)
 }
 
-/// Counts the rows that match their answers and returns the ids of those that do not.
-async fn count(
+/// Returns the ids of the rows that match their answers, and of those that do not.
+async fn compared(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
     answers: &Answers,
     rows: Vec<Rehearsed>,
     recorded: &BTreeMap<String, Digest>,
-) -> Result<(usize, Vec<String>), OperatorError> {
+) -> Result<(BTreeSet<String>, Vec<String>), OperatorError> {
     let compared = rows.into_iter().map(|row| compare_row(kernel, context, answers, row, recorded));
     let mut compared = stream::iter(compared).buffered(context.concurrency());
-    let (mut same, mut other) = (0, Vec::new());
+    let (mut same, mut other) = (BTreeSet::new(), Vec::new());
     while let Some(row) = compared.next().await {
         match row? {
-            Compared::Same => same += 1,
+            Compared::Same(ids) => same.extend(ids),
             Compared::Other(id) => other.push(id),
             Compared::Unknown => {}
         }
@@ -115,8 +115,9 @@ async fn count(
     Ok((same, other))
 }
 
+/// The recorded rows of one input row, by id. An input row can have several.
 enum Compared {
-    Same,
+    Same(Vec<String>),
     Other(String),
     Unknown,
 }
@@ -136,12 +137,12 @@ async fn compare_row(
         answers.observed.join(&mut session, Some(&key), answers.since);
         if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_session(session)).await {
             let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
-            for (id, digest) in said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
-                match recorded.get(&id) {
-                    Some(known) if *known == digest => return Ok(Compared::Same),
-                    Some(_) => other = Compared::Other(id),
-                    None => {}
-                }
+            let said = said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
+            let known: Vec<_> = said.filter(|(id, _)| recorded.contains_key(id)).collect();
+            match known.iter().find(|(id, digest)| recorded.get(id) != Some(digest)) {
+                Some((id, _)) => other = Compared::Other(id.clone()),
+                None if known.is_empty() => {}
+                None => return Ok(Compared::Same(known.into_iter().map(|(id, _)| id).collect())),
             }
         }
         match journal.next_way() {

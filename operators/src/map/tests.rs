@@ -49,7 +49,7 @@ fn scored(server: &OpenAiServer, more: Value) -> Value {
 }
 
 #[test]
-fn answers_become_typed_columns_and_equal_rows_are_asked_alike() {
+fn answers_become_typed_columns_and_the_others_pass() {
     let server = OpenAiServer::start_by_turn(
         [("Ada", r#"{"reason": "so", "score": 5}"#), ("Bob", "```json\n{\"score\": 1, \"reason\": \"no\"}\n```")]
             .map(|(text, answer)| (text.to_owned(), vec![say(answer)]))

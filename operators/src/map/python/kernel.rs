@@ -81,13 +81,19 @@ impl MapKernel for Parts {
 }
 
 impl Parts {
-    /// Calls the function with a batch; if it fails, with each of its rows, to find those that fail.
+    /// Calls the function with a batch; if it raises an exception or is lost, with each of its rows, to find those that
+    /// fail.
     fn batch(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         match self.calls.pool.call_batch(batch)? {
             CalledBatch::Rows(batches) => {
                 for made in batches {
                     output.push(ROWS, self.calls.made.of_batch(&made)?);
                 }
+            }
+            // The function would be wrong for every batch, and called with one row it may seem right.
+            CalledBatch::Failed(failure) if failure.why == Why::Unfit => {
+                let help = "the function gets and returns whole batches; without `batch` it gets rows";
+                return Err(OperatorError::pipeline(failure.message).with_help(help));
             }
             CalledBatch::Failed(failure) if batch.num_rows() == 1 => output.reject(reject(batch, failure)),
             CalledBatch::Failed(_) => {

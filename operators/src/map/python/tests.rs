@@ -217,6 +217,7 @@ fn batches_are_cut_and_failed_ones_searched_for_the_row() {
         def size(batch):\n    if 'two words' in batch['text'].to_pylist(): raise ValueError('two')\n    \
         return {'size': [batch.num_rows] * batch.num_rows}\n\
         def half(batch): return pa.table({'text': batch['text']})\n\
+        def mean(batch): return {'size': [batch.num_rows]}\n\
         def other(batch): return {'size': ['x' if batch.num_rows == 1 else '1'] * batch.num_rows}\n";
     std::fs::write(steps.path().join("steps.py"), text).unwrap();
     let run = |name: &str, batch: u32, more: Value| {
@@ -231,6 +232,8 @@ fn batches_are_cut_and_failed_ones_searched_for_the_row() {
     assert_eq!((outcome.rejects().len(), outcome.rejects()[0].id.as_str()), (1, "b"));
     let lacks = run("half", 4, json!({})).unwrap_err();
     assert!(lacks.message.contains("without the column `id`"), "{lacks}");
+    let mean = run("mean", 3, json!({})).unwrap_err();
+    assert!(mean.message.contains("returned 1 rows for a batch of 3"), "{mean}");
     let other = run("other", 2, json!({})).unwrap_err();
     assert!(other.message.contains("returned `size` as Utf8, and its type is Int64"), "{other}");
     assert!(batch.column_by_name("title").unwrap().is_valid(0), "columns that a dict leaves out ride along");
