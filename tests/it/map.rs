@@ -158,6 +158,16 @@ fn mistakes_are_told_before_anything_is_paid() {
     assert_eq!(server.count(), 0);
 }
 
+#[test]
+fn a_typo_in_a_prompt_is_told_at_its_message() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", "{\"id\": \"a\", \"text\": \"Ada\"}\n");
+    let prompt = "{system: \"Be brief.\",\n        user: \"Rate {{ txet }} of {{ titel }}.\"}";
+    mill.write("pipeline.yaml", &KNOWN.replacen("\"Rate {{ text }}.\"", prompt, 1));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("pipeline.yaml:10:") && told.contains("`txet`") && told.contains("`titel`"), "{told}");
+}
+
 /// Columns that are known: documents of a file, through a predicate, a prompt and a query.
 const KNOWN: &str = r#"name: known
 nodes:

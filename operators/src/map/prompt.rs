@@ -1,6 +1,6 @@
 //! The user's prompt: templates of messages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::Schema;
 use minijinja::{Environment, UndefinedBehavior};
@@ -159,7 +159,8 @@ pub(super) struct Prompts {
     environment: Environment<'static>,
     /// Places in the params, which name the templates, and speakers.
     messages: Vec<(String, Role)>,
-    columns: BTreeSet<String>,
+    /// Columns that the templates read, with the place of the first template that does.
+    columns: BTreeMap<String, String>,
     /// Whether a template describes the output itself.
     describes: bool,
 }
@@ -180,23 +181,30 @@ impl Prompts {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let mut messages = Vec::new();
-        let mut columns = BTreeSet::new();
+        let mut columns = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let wrong =
                 |error: minijinja::Error| ParamIssue::new(place.clone(), format!("is no template: {}", told(&error)));
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
-            columns.extend(template.undeclared_variables(false));
+            for name in template.undeclared_variables(false) {
+                columns.entry(name).or_insert_with(|| place.clone());
+            }
             messages.push((place.clone(), role));
         }
-        let describes = columns.remove(OUTPUT_SCHEMA);
-        columns.retain(|name| !given.contains(name));
+        let describes = columns.remove(OUTPUT_SCHEMA).is_some();
+        columns.retain(|name, _| !given.contains(name));
         Ok(Self { environment, messages, columns, describes })
     }
 
     /// Returns the columns that the templates read.
     pub(super) fn columns(&self) -> Vec<String> {
-        self.columns.iter().cloned().collect()
+        self.columns.keys().cloned().collect()
+    }
+
+    /// Returns the places of the templates that read them.
+    pub(super) fn places(&self) -> BTreeMap<String, String> {
+        self.columns.clone()
     }
 
     /// Renders the messages of a row; `described`: the description of the output's fields.
@@ -223,12 +231,15 @@ impl Prompts {
     }
 }
 
-/// Returns an issue that names the first column that a table lacks, if any.
-pub(super) fn missing(columns: &[String], schema: &Schema) -> Option<ParamIssue> {
-    let missing = columns.iter().find(|name| schema.column_with_name(name).is_none())?;
+/// Returns an issue for each column that a table lacks; `places` are those of [`Prompts::places`].
+pub(super) fn missing(places: &BTreeMap<String, String>, schema: &Schema) -> Vec<ParamIssue> {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let issue = ParamIssue::new("prompt", format!("the input has no column `{missing}`"));
-    Some(issue.with_help(suggest(missing, &names, "columns")))
+    let missing = places.iter().filter(|(name, _)| schema.column_with_name(name).is_none());
+    let issue = |(name, place): (&String, &String)| {
+        let issue = ParamIssue::new(place.clone(), format!("the input has no column `{name}`"));
+        issue.with_help(suggest(name, &names, "columns"))
+    };
+    missing.map(issue).collect()
 }
 
 /// Returns an error of a template with its line.
