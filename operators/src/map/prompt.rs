@@ -181,15 +181,15 @@ impl Prompts {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let mut messages = Vec::new();
-        let mut columns = BTreeMap::new();
+        let mut columns: BTreeMap<String, String> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let wrong =
                 |error: minijinja::Error| ParamIssue::new(place.clone(), format!("is no template: {}", told(&error)));
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
-            for name in template.undeclared_variables(false) {
-                columns.entry(name).or_insert_with(|| place.clone());
-            }
+            let names = template.undeclared_variables(false).into_iter().map(|name| (name, place.clone()));
+            // A column that several templates read stands at the first.
+            columns = names.chain(columns).collect();
             messages.push((place.clone(), role));
         }
         let describes = columns.remove(OUTPUT_SCHEMA).is_some();
