@@ -13,7 +13,13 @@ parser.add_argument("--reps", type=int, default=5)
 parser.add_argument("--concurrency", type=int, default=30)
 parser.add_argument("--think-ms", type=float, default=0)
 parser.add_argument("--port", type=int, default=18621)
+parser.add_argument("--operator", choices=["rollout", "map"], default="rollout", help="the same task as a rollout without tools, or as a prompt")
 args = parser.parse_args()
+POLICY = 'policy: {endpoint: {base_url: "http://127.0.0.1:%d/v1", model: mock}}' % args.port
+NODES = {
+    "rollout": "op: rollout\n    from: {questions: questions}\n    with: {%s, max_turns: 1, ask_for_answer: false}" % POLICY,
+    "map": 'op: map\n    from: questions\n    with: {%s, prompt: "{{ question }}"}' % POLICY,
+}
 binary = os.path.abspath(args.bin)
 folder = tempfile.mkdtemp()
 questions = [json.loads(line)["question"] for line in open(os.path.join(os.environ["PEERS_DATA"], "questions.jsonl"))]
@@ -25,9 +31,7 @@ open(f"{folder}/pipeline.yaml", "w").write(f"""name: datagen
 nodes:
   questions: {{op: read, with: {{path: questions.jsonl, as: question}}}}
   answers:
-    op: rollout
-    from: {{questions: questions}}
-    with: {{policy: {{endpoint: {{base_url: "http://127.0.0.1:{args.port}/v1", model: mock}}}}, max_turns: 1, ask_for_answer: false}}
+    {NODES[args.operator]}
     resources: {{concurrency: {args.concurrency}}}
 """)
 
