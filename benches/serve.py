@@ -12,7 +12,7 @@ servers run): `fastapi-bm25s` (bm25s with numba) and `fastapi-faiss` (faiss-cpu,
 fastapi, uvicorn, bm25s, numba, faiss-cpu, numpy. searchmill and the peers run one after the other. Prints one JSON line per
 server and number of connections: queries a second, p50 and p99 in ms, failed requests (any status but 200, or no answer).
 """
-import argparse, asyncio, json, os, random, re, statistics, subprocess, sys, tempfile, time
+import argparse, asyncio, json, os, random, re, shutil, statistics, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", default="target/release/searchmill")
@@ -21,6 +21,7 @@ parser.add_argument("--connections", default="1,32,200,1000")
 parser.add_argument("--seconds", type=float, default=10)
 parser.add_argument("--kinds", default="bm25,dense,fused")
 parser.add_argument("--peers", default="fastapi-bm25s,fastapi-faiss")
+parser.add_argument("--keep", metavar="FOLDER", help="only writes corpus, indexes and queries, for `wrk -s serve.lua`")
 parser.add_argument("--serve-peer", help=argparse.SUPPRESS)
 parser.add_argument("--corpus", help=argparse.SUPPRESS)
 args = parser.parse_args()
@@ -171,12 +172,19 @@ def serve(command, folder):
 def main():
     texts = corpus(args.chunks)
     asked = queries(texts)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = os.path.abspath(args.keep or scratch)
+        os.makedirs(folder, exist_ok=True)
         with open(f"{folder}/corpus.jsonl", "w") as file:
             file.writelines(json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(texts))
         with open(f"{folder}/pipeline.yaml", "w") as file:
             file.write(PIPELINE)
         subprocess.run([binary, "run", "pipeline.yaml", "--quiet"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        if args.keep:
+            with open(f"{folder}/queries.txt", "w") as file:
+                file.write("\n".join(asked))
+            shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "serve.lua"), folder)
+            return
         indexes = {"bm25": ["bm25"], "dense": ["dense"], "fused": ["bm25", "dense"]}
         own = {f"searchmill-{kind}": [binary, "serve", "env", *indexes[kind], "--listen", "127.0.0.1:0"]
                for kind in args.kinds.split(",") if kind}
