@@ -8,7 +8,7 @@ use searchmill_engine::operator::ParamIssue;
 use serde_json::{Map, Value, json};
 
 use super::answer::object_in;
-use super::schema::{Kind, Typed, fields_of};
+use super::schema::{Kind, Typed};
 
 /// Mistakes of an answer that are told to the model.
 const TOLD: usize = 5;
@@ -159,17 +159,8 @@ impl Form {
 
 impl Object {
     fn short(written: &Value) -> Result<Self, String> {
-        let mut fields = Vec::new();
-        for (name, written) in fields_of(written)? {
-            let typed = Typed::short(written).map_err(|message| format!("`{name}`: {message}"))?;
-            fields.push((name, typed));
-        }
-        let properties: Map<String, Value> =
-            fields.iter().map(|(name, typed)| (name.clone(), typed.schema.clone())).collect();
-        let required: Vec<&String> = fields.iter().map(|(name, _)| name).collect();
-        let schema = json!({"type": "object", "properties": properties, "required": required});
-        let shown = fields.iter().map(|(name, typed)| format!("{}: {}", Value::from(name.as_str()), typed.shown));
-        let shown = format!("{{{}}}", shown.collect::<Vec<_>>().join(", "));
+        let Typed { kind, schema, shown, .. } = Typed::fields(written)?;
+        let Kind::Object(fields) = kind else { return Err("names no field".to_owned()) };
         let described = format!("Reply with one JSON object and nothing else, with these fields: {shown}");
         Self::new(fields, schema, described)
     }

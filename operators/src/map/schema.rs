@@ -13,7 +13,6 @@ const DEEPEST: usize = 16;
 pub(super) struct Typed {
     /// Its JSON Schema.
     pub(super) schema: Value,
-    /// Its Arrow type; `None`: any JSON, kept as text.
     pub(super) kind: Kind,
     pub(super) nullable: bool,
     /// Its description for a model.
@@ -34,12 +33,12 @@ pub(super) enum Kind {
 }
 
 impl Typed {
-    /// Reads the short form.
+    /// Reads the fields of an answer: a map, or a list of maps with one field each, which keeps their order.
     ///
     /// # Errors
-    /// If it names no type.
-    pub(super) fn short(written: &Value) -> Result<Self, String> {
-        Self::short_at(written, 0)
+    /// If there are none, or one is of no type.
+    pub(super) fn fields(written: &Value) -> Result<Self, String> {
+        Self::object(fields_of(written)?, 0)
     }
 
     fn short_at(written: &Value, depth: usize) -> Result<Self, String> {
@@ -215,7 +214,7 @@ const TYPES: &str = "write `text`, `int`, `float`, `bool`, `json`, `[text]`, `{n
 ///
 /// # Errors
 /// If there are none, or a name is there twice.
-pub(super) fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
+fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
     let maps: Vec<&Value> = match written {
         Value::Array(maps) => maps.iter().collect(),
         other => vec![other],
