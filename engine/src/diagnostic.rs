@@ -46,6 +46,43 @@ pub struct Label {
     pub message: String,
 }
 
+/// A word of a text param that an error is about: its place in the source is found by [`SourceMap::narrow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// The word as the param has it.
+    pub text: String,
+    /// How many times the word stands before this place.
+    pub before: usize,
+}
+
+impl Word {
+    /// The first place of a word.
+    pub fn first(text: impl Into<String>) -> Self {
+        Self { text: text.into(), before: 0 }
+    }
+
+    /// The word that stands at a byte of a text; none if there is no word.
+    pub fn at(text: &str, offset: usize) -> Option<Self> {
+        let word = text.get(offset..)?.split(|c: char| !is_of_word(c)).next().filter(|word| !word.is_empty())?;
+        let before = places(text, word).position(|place| place == offset)?;
+        Some(Self { text: word.to_owned(), before })
+    }
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Offsets of a whole word in a text.
+fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
+    let bounded = move |place: usize| {
+        let before = text[..place].chars().next_back();
+        let after = text[place + word.len()..].chars().next();
+        !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+    };
+    text.match_indices(word).map(|(place, _)| place).filter(move |place| !word.is_empty() && bounded(*place))
+}
+
 /// One diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -59,13 +96,15 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// How to fix it.
     pub help: Option<String>,
+    /// Word inside the primary location.
+    pub word: Option<Word>,
 }
 
 impl Diagnostic {
     /// An error without a location yet.
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { code, message, labels: Vec::new(), notes: Vec::new(), help: None }
+        Self { code, message, labels: Vec::new(), notes: Vec::new(), help: None, word: None }
     }
 
     /// Adds a location; the first one is the primary location.
@@ -137,6 +176,16 @@ impl SourceMap {
         let lines = std::iter::once(0).chain(newlines).collect();
         self.files.push(SourceFile { path: path.into(), text, lines });
         FileId(u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Moves the primary location of a diagnostic to its word, if the source has it there.
+    pub fn narrow(&self, diagnostic: &mut Diagnostic) {
+        let (Some(word), Some(label)) = (diagnostic.word.take(), diagnostic.labels.first_mut()) else { return };
+        let text = self.get(label.span.file).and_then(|(_, text)| text.get(label.span.start..label.span.end));
+        let place = text.and_then(|text| places(text, &word.text).nth(word.before));
+        if let Some(place) = place {
+            label.span = label.span.part(place, place + word.text.len());
+        }
     }
 
     /// Returns the path and text of a file.

@@ -20,7 +20,7 @@ use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
 use crate::near::Near;
-use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered};
+use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions};
 use similar::{DUPLICATES, Similar, Stays};
 
 /// Keeps one row per key (`by`), or per group of rows with similar texts (`near`), in input order, with all its columns.
@@ -118,6 +118,7 @@ impl QueryKernel for DedupParams {
         _inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
+            register_functions(session);
             let rows = session.table(ROWS).await?;
             let keys = self.keys(session, &rows)?;
             let kept = self.chosen(numbered(rows.clone())?, keys)?;

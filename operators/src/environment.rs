@@ -169,7 +169,7 @@ fn of_trainer(issue: ParamIssue) -> ParamIssue {
 
 /// Places an error at a setting.
 fn at(path: &str) -> impl Fn(OperatorError) -> ParamIssue {
-    move |error| ParamIssue { path: path.to_owned(), message: error.message, help: error.help }
+    move |error| ParamIssue { help: error.help, ..ParamIssue::new(path, error.message) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
-//! `exec`: runs any program as an operator. The program reads an Arrow IPC stream on stdin and writes one to stdout.
+//! `exec`: runs any program as an operator. The program reads an Arrow IPC stream on stdin and writes one to stdout, or
+//! exchanges files.
 //!
 //! Operators do not start programs. The exceptions are this one, `map` with a function, and `train` with an external
 //! trainer; all start them in `program.rs`.
 
 mod conversation;
+mod exchange;
+mod fitting;
+mod params;
 mod repetition;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,64 +16,19 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use arrow::ipc::reader::StreamReader;
-use schemars::JsonSchema;
 use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
-use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports, Repeatability, Source,
+    ParamIssue, Ports, Repeatability, Source, TreeKind,
 };
 use searchmill_schemas::RecordKind;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::columns::conformed;
+use self::fitting::checked;
+pub use self::params::Params;
 
 /// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
-
-/// Parameters of `exec`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub struct Params {
-    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Files and folders named in
-    /// the arguments (also after a `=`, inside the script of `sh -c`, and after `-m`) are sources: the node runs
-    /// again if their content or their paths change. Your own scripts and programs are identified by content, system
-    /// programs by their `--version` output.
-    pub command: Vec<String>,
-    /// Version of the program, instead of its `--version` output. Part of the cache key; otherwise unused.
-    #[serde(default)]
-    pub version: Option<String>,
-    /// More files whose content determines the output (imported modules, word lists). A folder stands for all files
-    /// below it.
-    #[serde(default)]
-    pub files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not
-    /// sources.
-    #[serde(default)]
-    pub writes: Vec<String>,
-    /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
-    #[serde(default)]
-    pub params: Map<String, Value>,
-    /// Record kind of the output, whose columns are checked. `table` allows any columns.
-    #[serde(default, rename = "as")]
-    pub output: RowKind,
-    /// Environment variables passed to the program besides `PATH` and `HOME` (`LANG` is always `C.UTF-8`, unless
-    /// named here). Their values are not part of the cache key: use them for credentials and caches, never for
-    /// anything that changes the output.
-    #[serde(default)]
-    pub environment: Vec<String>,
-    /// Timeout in seconds (0 = none).
-    #[serde(default)]
-    #[schemars(extend("x-searchmill-key" = false))]
-    pub timeout_seconds: u64,
-    /// Whether the program may run again after a failure (a non-zero exit code, a signal, a timeout). The node's
-    /// `retry` then applies, by default 3 attempts. Rows of failed attempts are dropped; files that the program
-    /// writes itself remain.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(extend("x-searchmill-key" = false))]
-    pub repeatable: bool,
-}
 
 /// The operator `exec`.
 pub struct Exec;
@@ -93,6 +52,12 @@ impl Operator for Exec {
                    environment: [HF_HOME], as: question, timeout_seconds: 600}}",
         },
         Example {
+            title: "A program that reads two tables and writes a table and a folder",
+            yaml: "study:\n  op: exec\n  from: {scores: scores, corpus: corpus}\n  with:\n    command: [python3, study.py, \
+                   \"{scores}\", \"{corpus}\", \"{summary}\", \"{plots}\"]\n    outputs: {summary: table}\n    \
+                   folders: [plots]\n",
+        },
+        Example {
             title: "A program that may run again after a failure",
             yaml: "pages: {op: exec, from: corpus, retry: {max_attempts: 5, backoff: 10s}, \
                    with: {command: [python3, fetch.py], as: document, repeatable: true}}",
@@ -100,12 +65,14 @@ impl Operator for Exec {
     ];
 
     fn declare(params: &Params) -> Declaration {
-        let ports =
-            Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "rows that the program reads on stdin");
-        let ports = ports.rows_out("rows", RecordKind::from(params.output), "rows that the program writes to stdout");
-        let read = params.clone();
-        Declaration::seeded(ports)
+        let (read, named) = (params.clone(), params.clone());
+        Declaration::seeded(params.ports())
             .issues(issues(params))
+            .checks_inputs(
+                move |inputs| {
+                    if named.exchanges_files() { exchange::input_issues(&named, inputs) } else { Vec::new() }
+                },
+            )
             // The program must be deterministic.
             .repeatability(Repeatability::Processor)
             .runs_programs(true)
@@ -135,6 +102,11 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
         let issue = ParamIssue::new("command", "names no program");
         issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
     }
+    issues.extend(exchange::issues(params));
+    if params.exchanges_files() && RecordKind::from(params.output) != RecordKind::Table {
+        let issue = ParamIssue::new("as", "has no effect with `outputs` and `folders`");
+        issues.push(issue.with_help("write the kind of each table in `outputs`"));
+    }
     issues.extend(variable_issues("environment", &params.environment));
     issues.extend(write_issues("writes", &params.writes));
     if shown(&params.params).len() > LONGEST_PARAMS {
@@ -145,6 +117,22 @@ fn issues(params: &Params) -> Vec<ParamIssue> {
 }
 
 impl Params {
+    fn ports(&self) -> Ports {
+        if !self.exchanges_files() {
+            let about = "rows that the program reads on stdin";
+            let ports = Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, about);
+            return ports.rows_out("rows", RecordKind::from(self.output), "rows that the program writes to stdout");
+        }
+        let mut ports = Ports::new().named_inputs(Accept::Any).optional_inputs().equal_outputs();
+        for (name, kind) in &self.outputs {
+            ports = ports.rows_out(name, RecordKind::from(*kind), "table that the program writes");
+        }
+        for name in &self.folders {
+            ports = ports.tree_out(name, TreeKind::Files, "folder that the program fills");
+        }
+        ports
+    }
+
     fn words(&self) -> Command<'_> {
         let (program, arguments) = self.command.split_at(self.command.len().min(1));
         Command { program, arguments, version: self.version.as_deref(), writes: &self.writes }
@@ -161,12 +149,15 @@ impl BlockingKernel for Params {
             ("SEARCHMILL_PARAMS".to_owned(), shown(&self.params)),
             ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
         ]);
+        if self.exchanges_files() {
+            return exchange::run(self, given, inputs, outputs, context);
+        }
         let program =
             Program { command: &self.command, given, allowed: &self.environment, seconds: self.timeout_seconds };
         let input = inputs.rows_optional("input");
         let kind = RecordKind::from(self.output);
         if self.repeatable {
-            let output = repetition::repeat(&program, input, context)?;
+            let output = repetition::output(&program, input, context)?;
             return receive(&mut BufReader::new(output), kind, outputs, context);
         }
         conversation::converse(&program, input, context, |stdout| receive(stdout, kind, outputs, context))
@@ -210,13 +201,6 @@ fn receive(
 fn malformed(reason: &str) -> OperatorError {
     OperatorError::pipeline(format!("the program's stdout is not one Arrow IPC stream: {reason}"))
         .with_help("write with `pyarrow.ipc.new_stream(sys.stdout.buffer, schema)` and print messages to stderr")
-}
-
-fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    conformed(kind, batch).map_err(|error| {
-        OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
-            .with_help("fix the program's schema, or set `as:` to the kind that it writes")
-    })
 }
 
 #[cfg(test)]

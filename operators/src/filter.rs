@@ -9,7 +9,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_expression, explain, require_repeatable};
+use crate::relation::{ROWS, check_expression, explain, register_functions, require_repeatable};
 use datafusion::prelude::SessionContext;
 
 /// Keeps the rows for which `where` is true, in their order, with all their columns. Rows for which it is NULL are
@@ -59,6 +59,7 @@ impl QueryKernel for FilterParams {
         _inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
+            register_functions(session);
             let rows = session.table(ROWS).await?;
             let explained = |error| explain("where", error, &[]);
             let predicate = rows.parse_sql_expr(&self.predicate).map_err(explained)?;

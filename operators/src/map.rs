@@ -80,7 +80,7 @@ impl Operator for Map {
         }
         let prompts = Prompts::new(&params.prompt.clone().unwrap_or(Prompt::User(String::new())));
         let columns = prompts.as_ref().map(Prompts::columns).unwrap_or_default();
-        let places = prompts.as_ref().map(Prompts::places).unwrap_or_default();
+        let readers = prompts.as_ref().map(Prompts::readers).unwrap_or_default();
         let declaration = Declaration::external(ports(params))
             .issues(issue)
             .issues(issues(params))
@@ -88,7 +88,7 @@ impl Operator for Map {
             .uses_gpus(matches!(params.policy, Some(PolicyParams::Model(_))))
             .rows(RowShape { columns, samples: params.samples })
             .checks_columns(move |inputs| {
-                inputs.get(ROWS).map(|schema| prompt::missing(&places, schema)).unwrap_or_default()
+                inputs.get(ROWS).map(|schema| prompt::missing(&readers, schema)).unwrap_or_default()
             });
         let declaration = match Output::new(&params.answer(), params.explode.as_deref()) {
             Ok(output) if params.kind.is_none() => {
@@ -116,7 +116,7 @@ impl Operator for Map {
         let prompts = Prompts::new(prompt).map_err(refused)?;
         let output = Output::new(&params.answer(), params.explode.as_deref()).map_err(refused)?;
         let input = inputs.rows(ROWS)?;
-        if let Some(issue) = prompt::missing(&prompts.places(), &input.schema).into_iter().next() {
+        if let Some(issue) = prompt::missing(&prompts.readers(), &input.schema).into_iter().next() {
             return Err(refused(issue));
         }
         let made = MadeRows::new(params, &output, input)?;

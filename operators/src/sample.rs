@@ -15,7 +15,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, row_random};
+use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions, row_random};
 
 /// Keeps a random part of the rows, without repeats, in input order. The draw depends only on the node's seed and the
 /// rows' positions: a larger sample of the same rows contains the smaller one.
@@ -87,6 +87,7 @@ impl QueryKernel for SampleKernel {
         _inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
+            register_functions(session);
             let rows = session.table(ROWS).await?;
             let bound = self.params.by.iter().map(|text| key(session, rows.schema(), "by", text));
             let keys = bound.collect::<Result<Vec<_>, _>>()?;

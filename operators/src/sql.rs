@@ -12,7 +12,9 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{check_query, check_tables, explain, require_columns, require_repeatable_plan};
+use crate::relation::{
+    check_query, check_tables, explain, register_functions, require_columns, require_repeatable_plan,
+};
 
 /// Output port of the result.
 const ROWS: &str = "rows";
@@ -70,6 +72,7 @@ impl QueryKernel for SqlParams {
         inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         async move {
+            register_functions(session);
             let planned = read_only(session, &self.query).await;
             let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
             require_repeatable_plan("query", frame.logical_plan())?;
@@ -88,8 +91,9 @@ async fn read_only(session: &SessionContext, query: &str) -> Result<DataFrame, D
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::Array;
     use arrow::array::{AsArray, RecordBatch};
-    use arrow::datatypes::Int64Type;
+    use arrow::datatypes::{Float64Type, Int64Type};
     use searchmill_engine::operator::entry;
     use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
     use searchmill_schemas::{Document, Trajectory};
@@ -136,6 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_compared_by_their_n_grams() {
+        let query = "SELECT ngram_jaccard('The red fox, again', 'the red  fox', 2) AS a, ngram_jaccard(title, 'x', 1) AS b, \
+                     ngram_jaccard('a', 'A', 3) AS c FROM d ORDER BY id LIMIT 2";
+        let batch = run(json!({"query": query}), &trajectories(1)).expect("runs").batch("rows");
+        let column = |name: &str| batch.column_by_name(name).expect(name).as_primitive::<Float64Type>().clone();
+        assert_eq!((column("a").value(0), column("b").value(0), column("c").value(0)), (2.0 / 3.0, 0.0, 1.0));
+        assert!(column("b").is_null(1), "a title that is null");
+        let error = run(json!({"query": "SELECT ngram_jaccard('a', 'b', 0) FROM d"}), &trajectories(1)).expect_err("0");
+        assert!(error.message.contains("at least 1 word"), "{}", error.message);
+    }
+
+    #[test]
     fn errors_name_inputs_columns_and_params() {
         let message = |query: &str| {
             let error = run(json!({"query": query}), &trajectories(2)).expect_err(query);
@@ -146,6 +162,8 @@ mod tests {
         assert_eq!(message("SELECT turn FROM t").0, "`query`: there is no column `turn`");
         assert!(message("SELECT turn FROM t").1.starts_with("did you mean `turns`?"));
         assert_eq!(message("SELECT id FROM t, d").0, "`query`: the column `id` is in more than one input");
+        let arrow = message("SELECT id FROM d WHERE metadata->>'lang' = 'pl'");
+        assert!(arrow.1.starts_with("write parentheses"), "{arrow:?}");
         assert!(message("SELECT random() FROM t").0.contains("`random()` gives another value"));
         assert!(message("SELECT id FROM t WHERE id IN (SELECT id FROM d WHERE random() > 0.5)").0.contains("random()"));
         for wrong in ["SELEC", "DROP TABLE t", "COPY t TO '/tmp/x.csv'", "SELECT 1; SELECT 2", ""] {

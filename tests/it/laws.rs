@@ -102,7 +102,8 @@ const NOT_IN_KEYS: [&str; 75] = [
 ];
 
 /// Params that have a single value so far (one method), or whose value must fit their neighbours (a schema).
-const SINGLE_VALUED: [&str; 28] = [
+const SINGLE_VALUED: [&str; 29] = [
+    "exec folders.0",
     "map explode",
     "map output.0.reason",
     "map output.1.score",

@@ -8,6 +8,7 @@ mod carrying;
 mod chaos;
 mod circles;
 mod comes_back;
+mod cookbook;
 mod concurrency;
 mod crash;
 mod diagnostics;

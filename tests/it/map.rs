@@ -194,15 +194,22 @@ fn columns_that_are_known_are_checked_before_anything_runs() {
         mill.call(&[command, "pipeline.yaml"]).exit(code).stderr
     };
     told("long", "long", "validate", 0);
-    for (from, to, place, message) in [
-        ("length(text)", "length(txt)", "pipeline.yaml:4:", "there is no column `txt`"),
-        ("length(text)", "lenght(text)", "pipeline.yaml:4:", "lenght"),
-        ("{{ text }}", "{{ txet }}", "pipeline.yaml:9:", "the input has no column `txet`"),
-        ("SELECT id, score", "SELECT id, scor", "pipeline.yaml:12:", "there is no column `scor`"),
-        ("score > 3\"", "points > 3\"", "pipeline.yaml:13:", "there is no column `points`"),
+    for (from, to, word, message) in [
+        ("length(text)", "length(txt)", "txt", "there is no column `txt`"),
+        ("length(text)", "lenght(text)", "lenght", "there is no function `lenght`"),
+        ("{{ text }}", "txet of {{ txet }}", "txet }}", "the input has no column `txet`"),
+        ("SELECT id, score", "SELECT id, scor", "scor FROM", "there is no column `scor`"),
+        ("SELECT id, score FROM r", "SELECT id, score\n        FROM rr", "rr", "there is no input `rr`"),
+        ("SELECT id, score", "SELECT id score nine,", "nine", "found: nine"),
+        ("score > 3\"", "points > 3\"", "points", "there is no column `points`"),
     ] {
         let shown = told(from, to, "validate", 2);
-        assert!(shown.contains(place) && shown.contains(message), "{to}: {shown}");
+        let written = mill.read("pipeline.yaml");
+        let place = written.find(word).expect("the wrong word");
+        let line = written[..place].matches('\n').count() + 1;
+        let column = place - written[..place].rfind('\n').map_or(0, |end| end + 1) + 1;
+        let place = format!("pipeline.yaml:{line}:{column}");
+        assert!(shown.contains(&place) && shown.contains(message), "{to}: {place}: {shown}");
         let shown = told(from, to, "run", 2);
         assert!(shown.contains(message), "{to}: {shown}");
     }

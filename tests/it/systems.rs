@@ -3,6 +3,9 @@
 
 use std::path::Path;
 
+use searchmill_fixtures::openai_server::{OpenAiServer, Step, message};
+use serde_json::{Value, json};
+
 use crate::mill::Mill;
 
 /// Small sizes: the pipelines' own take a minute each.
@@ -83,4 +86,89 @@ fn searchlm_runs_one_e_and_m_step_offline() {
     let weights = mill.read("out/weights.csv");
     assert!(weights.starts_with("is_right,question_softmax,documented,branch_main,branch_v1,rollouts\n"), "{weights}");
     assert!(mill.read("out/paired.csv").starts_with("before,after,questions\n"));
+}
+
+#[test]
+fn searchlms_annotation_by_a_model_becomes_rollouts() {
+    let steps = |steps: Value| vec![Step::Say(message(&json!({"steps": steps}).to_string()))];
+    let hops = json!([
+        {"search": "director of Polish-Russian War", "reference": "Polish-Russian War was directed by Xawery Żuławski",
+         "keyword": "It was made by Żuławski"},
+        {"search": "mother of Xawery Żuławski", "reference": "He is the son of actress Małgorzata Braunek.",
+         "keyword": "his mother is Braunek"},
+    ]);
+    let script = [
+        ("Question: Who is the mother of the director of Polish-Russian War?".to_owned(), steps(hops)),
+        ("Question: Who is blank?".to_owned(), steps(json!([{"search": " ", "reference": "", "keyword": ""}]))),
+    ];
+    let server = OpenAiServer::start_by_turn(script.into());
+    let mill = Mill::new();
+    let part = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines/parts/annotate_by_model.yaml");
+    let pipeline = format!(
+        r#"name: annotated
+include:
+- path: "{}"
+  params: {{annotator: {{endpoint: {{base_url: "{}", model: m}}}}, top_k: 3}}
+nodes:
+  documents: {{op: read, with: {{path: documents.jsonl, as: document}}}}
+  passages: {{op: chunk, from: documents, with: {{size: 100, count: words}}}}
+  index: {{op: index, from: passages, with: {{kind: bm25}}}}
+  train: {{op: read, with: {{path: questions.jsonl, as: question}}}}
+  halves: {{op: split, from: train, with: {{parts: {{warm: 2}}}}, seed: 1}}
+"#,
+        part.display(),
+        server.base_url()
+    );
+    mill.write("pipeline.yaml", &pipeline);
+    let document =
+        |id: &str, title: &str, text: &str| json!({"id": id, "title": title, "text": text}).to_string() + "\n";
+    let film = document(
+        "p1",
+        "Polish-Russian War",
+        "Polish-Russian War is a film of 2009. It was directed by Xawery Żuławski.",
+    );
+    let man = document(
+        "p2",
+        "Xawery Żuławski",
+        "Xawery Żuławski is a director. He is the son of actress Małgorzata Braunek.",
+    );
+    mill.write("documents.jsonl", &(film + &man + &document("p3", "Rome", "Rome is a city in Italy.")));
+    let fact = |title: &str, fact: &str| json!({"document_id": null, "title": title, "fact": fact});
+    let evidence = [
+        fact("Xawery Żuławski", "He is the son of actress Małgorzata Braunek."),
+        fact("Polish-Russian War", "It was directed by Xawery Żuławski."),
+    ];
+    let question = |id: &str, text: &str| {
+        let row = json!({"id": id, "question": text, "golden_answers": ["Małgorzata Braunek"], "question_type": null,
+                         "evidence": evidence, "metadata": null});
+        row.to_string() + "\n"
+    };
+    let asked = question("q1", "Who is the mother of the director of Polish-Russian War?");
+    mill.write("questions.jsonl", &(asked + &question("q2", "Who is blank?")));
+    mill.run(&[]).exit(3);
+    let rejects = mill.call(&["show", "annotated.rejects", "--format", "jsonl"]).exit(0).stdout;
+    assert!(rejects.contains("step 0 of `steps` has an empty `search`") && rejects.lines().count() == 1, "{rejects}");
+    let row = mill.call(&["show", "annotated", "--format", "jsonl"]).exit(0).stdout;
+    let planned = mill.call(&["show", "planned.rejects", "--format", "jsonl"]);
+    let row: Value = serde_json::from_str(row.lines().next().unwrap_or_else(|| panic!("{planned:?}"))).expect("JSON");
+    let said: Vec<&str> = row["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .filter(|message| message["role"] == "assistant")
+        .filter_map(|message| message["content"].as_str())
+        .collect();
+    let all = said.join("\n");
+    let order = [
+        "<QUERY> director of Polish-Russian War",
+        "<FACT> It was made by Żuławski",
+        "<QUERY> mother of Xawery Żuławski",
+        "<FACT> his mother is Braunek",
+        "<FINAL>",
+        "Małgorzata Braunek",
+    ];
+    let places: Vec<_> = order.iter().map(|text| all.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{all}");
+    let audit = mill.call(&["audit", "latest", "--replay", "--rollouts"]).exit(0);
+    assert!(audit.stdout.contains("everything checked is as recorded"), "{}", audit.stdout);
 }

@@ -31,7 +31,7 @@ use url::Url;
 use super::columns::column_lineage;
 use crate::operator::{
     Computed, Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, Repeatability,
-    RowsInput, query_config, query_session,
+    RowsInput, query_config, query_session, storable,
 };
 use crate::store::ColumnLineage;
 
@@ -61,9 +61,10 @@ pub(crate) async fn run_query(
     }
     let mut lineage = BTreeMap::new();
     for output in kernel.plan(&session, &QueryInputs { tables: tables.clone() }).await? {
-        lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
-        let schema = Arc::clone(output.frame.schema().inner());
-        let plan = in_order(output.frame.create_physical_plan().await?)?;
+        let frame = storable(output.frame)?;
+        lineage.insert(output.port.clone(), column_lineage(frame.logical_plan(), &tables));
+        let schema = Arc::clone(frame.schema().inner());
+        let plan = in_order(frame.create_physical_plan().await?)?;
         let done = write(&plan, schema, &task, &output.port, outputs, context).await?;
         let more = match kernel.expects_once() {
             Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),

@@ -58,6 +58,7 @@ mod declaration;
 mod deliver;
 mod error;
 mod failure;
+mod functions;
 mod rate_limiter;
 mod kernel;
 pub(crate) mod listing;
@@ -89,6 +90,7 @@ pub use endpoint_session::KeptCall;
 pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use failure::{FailureKind, RowFailure};
+pub(crate) use functions::storable;
 pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,

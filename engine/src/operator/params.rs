@@ -5,6 +5,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::diagnostic::Word;
+
 /// Requirements for a params type.
 ///
 /// A field that must not enter the key (an endpoint's URL, an API key reference) has the attribute
@@ -22,12 +24,21 @@ pub struct ParamIssue {
     pub message: String,
     /// How to fix it.
     pub help: Option<String>,
+    /// Word of the param that is wrong, if its value is a text.
+    pub word: Option<Word>,
 }
 
 impl ParamIssue {
     /// Creates an issue at `path`.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into(), help: None }
+        Self { path: path.into(), message: message.into(), help: None, word: None }
+    }
+
+    /// Adds the word of the param that is wrong.
+    #[must_use]
+    pub fn about(mut self, word: Option<Word>) -> Self {
+        self.word = word;
+        self
     }
 
     /// Adds help.

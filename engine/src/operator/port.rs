@@ -134,6 +134,8 @@ pub struct Ports {
     pub outputs: Vec<OutputPort>,
     /// Set if the user names the inputs (`sql`): each `from:` key becomes a port that accepts this.
     pub named_inputs: Option<Accept>,
+    /// Set if the operator with named inputs also runs without any.
+    pub optional_inputs: bool,
     /// Set if no output is the default (`split`): a reference must name the output.
     pub equal_outputs: bool,
 }
@@ -183,6 +185,13 @@ impl Ports {
     #[must_use]
     pub fn named_inputs(mut self, accept: Accept) -> Self {
         self.named_inputs = Some(accept);
+        self
+    }
+
+    /// Lets the operator with named inputs run without any.
+    #[must_use]
+    pub fn optional_inputs(mut self) -> Self {
+        self.optional_inputs = true;
         self
     }
 

@@ -15,8 +15,10 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
 use super::error::OperatorError;
-use super::kernel::{QueryInputs, QueryKernel};
+use super::functions;
+use super::kernel::{QueryInputs, QueryKernel, QueryOutput};
 use super::params::ParamIssue;
+use crate::diagnostic::Word;
 
 /// Known columns by port. A port whose columns are unknown is absent.
 pub type Tables = BTreeMap<String, SchemaRef>;
@@ -48,11 +50,12 @@ impl TableRules {
     }
 }
 
-/// Errors of a query begin with the name of the param.
+/// Errors of a query begin with the name of the param, and quote the word they are about.
 fn issue_of(error: OperatorError) -> ParamIssue {
     let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
     let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
-    ParamIssue { path: path.to_owned(), message: message.to_owned(), help: error.help }
+    let word = message.split('`').nth(1).map(|word| Word::first(word.trim_end_matches("()")));
+    ParamIssue { path: path.to_owned(), message: message.to_owned(), help: error.help, word }
 }
 
 /// Plans a query over empty tables with these columns.
@@ -64,7 +67,9 @@ fn planned(query: &dyn QueryKernel, inputs: &Tables) -> Result<Tables, OperatorE
     }
     let tables = QueryInputs { tables: inputs.keys().cloned().collect() };
     let outputs = futures::executor::block_on(query.plan(&session, &tables))?;
-    Ok(outputs.into_iter().map(|output| (output.port, Arc::clone(output.frame.schema().inner()))).collect())
+    let schema =
+        |output: QueryOutput| Ok((output.port, Arc::clone(functions::storable(output.frame)?.schema().inner())));
+    outputs.into_iter().map(schema).collect()
 }
 
 /// One partition: rows keep the plan's order, so equal rows produce equal bytes.
@@ -80,8 +85,14 @@ pub(crate) fn query_config() -> SessionConfig {
 /// copied; each copy has a separate catalog.
 pub(crate) fn query_session() -> Result<SessionContext, OperatorError> {
     static STATE: OnceLock<SessionState> = OnceLock::new();
-    let build = || SessionStateBuilder::new().with_config(query_config()).with_default_features().build();
-    let state = STATE.get_or_init(build).clone();
+    let state = match STATE.get() {
+        Some(state) => state.clone(),
+        None => {
+            let mut state = SessionStateBuilder::new().with_config(query_config()).with_default_features().build();
+            functions::register(&mut state)?;
+            STATE.get_or_init(|| state).clone()
+        }
+    };
     let names = state.config_options().catalog.clone();
     let (catalogs, catalog) = (MemoryCatalogProviderList::new(), MemoryCatalogProvider::new());
     let schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());

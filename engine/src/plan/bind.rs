@@ -147,7 +147,7 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
     let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
-    Diagnostic { help: issue.help, ..error }
+    Diagnostic { help: issue.help, word: issue.word, ..error }
 }
 
 /// Rewords serde's ``unknown variant `a`, expected one of `b`, `c` `` like all other errors.
@@ -159,7 +159,7 @@ fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
         return issue;
     };
     let message = format!("`{param}` of `{operator}` cannot be `{wrong}`");
-    ParamIssue { help: Some(suggest(wrong, known, "it can be")), message, path: issue.path }
+    ParamIssue { help: Some(suggest(wrong, known, "it can be")), message, ..issue }
 }
 
 /// Checks that all prices use one currency: a run adds up costs.

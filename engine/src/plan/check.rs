@@ -77,7 +77,7 @@ pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], er
             errors.push(error.help(format!("add `from: {{{}: NODE}}`", port.name)));
         }
     }
-    if ports.named_inputs.is_some() && bound.is_empty() {
+    if ports.named_inputs.is_some() && !ports.optional_inputs && bound.is_empty() {
         let message = format!("`{}` needs at least one named input", node.operator);
         let error = Diagnostic::error("missing-input", message).at(node.id_span, "");
         errors.push(error.help("add `from: {name: NODE}`; the query then reads the table `name`"));

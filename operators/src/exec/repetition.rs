@@ -12,23 +12,34 @@ use super::conversation::converse;
 ///
 /// # Errors
 /// The last failure.
-pub(super) fn repeat(
+pub(super) fn output(
     program: &Program<'_>,
     input: Option<&RowsInput>,
     context: &Context,
 ) -> Result<File, OperatorError> {
     std::fs::create_dir_all(context.scratch())?;
     let path = context.scratch().join("output.arrows");
+    repeat(context, || {
+        let mut output = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        converse(program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?))?;
+        output.rewind()?;
+        Ok(output)
+    })
+}
+
+/// Makes attempts until one succeeds or the node's attempts run out.
+///
+/// # Errors
+/// The last failure.
+pub(super) fn repeat<T>(
+    context: &Context,
+    mut run: impl FnMut() -> Result<T, OperatorError>,
+) -> Result<T, OperatorError> {
     let retry = context.retry();
     let mut attempt = 1;
     loop {
-        let mut output = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
-        let ran = converse(program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?));
-        let failure = match ran {
-            Ok(()) => {
-                output.rewind()?;
-                return Ok(output);
-            }
+        let failure = match run() {
+            Ok(made) => return Ok(made),
             Err(failure) if failure.blame == Blame::Cancelled || retry.max_attempts <= 1 => return Err(failure),
             Err(failure) => failure,
         };

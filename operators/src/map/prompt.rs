@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::datatypes::Schema;
 use minijinja::{Environment, UndefinedBehavior};
 use schemars::JsonSchema;
+use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::ParamIssue;
 use searchmill_engine::suggest;
 use searchmill_schemas::{Message, Role};
@@ -160,7 +161,7 @@ pub(super) struct Prompts {
     /// Places in the params, which name the templates, and speakers.
     messages: Vec<(String, Role)>,
     /// Columns that the templates read, with the place of the first template that does.
-    columns: BTreeMap<String, String>,
+    columns: BTreeMap<String, Reader>,
     /// Whether a template describes the output itself.
     describes: bool,
 }
@@ -181,13 +182,14 @@ impl Prompts {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let mut messages = Vec::new();
-        let mut columns: BTreeMap<String, String> = BTreeMap::new();
+        let mut columns: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let wrong =
                 |error: minijinja::Error| ParamIssue::new(place.clone(), format!("is no template: {}", told(&error)));
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
-            let names = template.undeclared_variables(false).into_iter().map(|name| (name, place.clone()));
+            let names = template.undeclared_variables(false).into_iter();
+            let names = names.map(|name| (name.clone(), Reader { place: place.clone(), word: read_at(text, &name) }));
             // A column that several templates read stands at the first.
             columns = names.chain(columns).collect();
             messages.push((place.clone(), role));
@@ -202,8 +204,8 @@ impl Prompts {
         self.columns.keys().cloned().collect()
     }
 
-    /// Returns the places of the templates that read them.
-    pub(super) fn places(&self) -> BTreeMap<String, String> {
+    /// Returns which templates read them.
+    pub(super) fn readers(&self) -> BTreeMap<String, Reader> {
         self.columns.clone()
     }
 
@@ -231,13 +233,32 @@ impl Prompts {
     }
 }
 
-/// Returns an issue for each column that a table lacks; `places` are those of [`Prompts::places`].
-pub(super) fn missing(places: &BTreeMap<String, String>, schema: &Schema) -> Vec<ParamIssue> {
+/// The template that reads a column.
+#[derive(Clone)]
+pub(super) struct Reader {
+    /// Its place in the params.
+    place: String,
+    /// Where it names the column.
+    word: Option<Word>,
+}
+
+/// Returns the first place inside `{{ … }}` or `{% … %}` where a template names a column.
+fn read_at(template: &str, name: &str) -> Option<Word> {
+    let inside = |place: usize| {
+        let last = |marks: [&str; 2]| marks.iter().filter_map(|mark| template[..place].rfind(mark)).max();
+        last(["{{", "{%"]) > last(["}}", "%}"])
+    };
+    let at = |place: usize| Word::at(template, place).filter(|word| word.text == name);
+    template.match_indices(name).map(|(place, _)| place).filter(|place| inside(*place)).find_map(at)
+}
+
+/// Returns an issue for each column that a table lacks; `readers` are those of [`Prompts::readers`].
+pub(super) fn missing(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssue> {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let missing = places.iter().filter(|(name, _)| schema.column_with_name(name).is_none());
-    let issue = |(name, place): (&String, &String)| {
-        let issue = ParamIssue::new(place.clone(), format!("the input has no column `{name}`"));
-        issue.with_help(suggest(name, &names, "columns"))
+    let missing = readers.iter().filter(|(name, _)| schema.column_with_name(name).is_none());
+    let issue = |(name, reader): (&String, &Reader)| {
+        let issue = ParamIssue::new(reader.place.clone(), format!("the input has no column `{name}`"));
+        issue.about(reader.word.clone()).with_help(suggest(name, &names, "columns"))
     };
     missing.map(issue).collect()
 }

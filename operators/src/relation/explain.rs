@@ -37,7 +37,16 @@ fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError 
     let table = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
     let Some(table) = table else {
         let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+        if let Some(name) = first.strip_prefix("Invalid function '").and_then(|rest| rest.split_once('\'')) {
+            let error = OperatorError::pipeline(format!("`{param}`: there is no function `{}`", name.0));
+            let near = rest.split('\'').nth(1).map(|near| format!("did you mean `{near}`?"));
+            return near.map_or(error.clone(), |near| error.with_help(near));
+        }
         let error = OperatorError::pipeline(format!("`{param}`: {first}"));
+        if first.contains("'json_") && first.contains("got Boolean") {
+            // `a->>'b' = 'c'` is read as `a->>('b' = 'c')`.
+            return error.with_help("write parentheses around the arrow: `(metadata->>'lang') = 'pl'`");
+        }
         return if rest.is_empty() { error } else { error.with_help(rest) };
     };
     let name = table.rsplit('.').next().unwrap_or(table);

@@ -12,6 +12,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Statement as SqlStatement, TableFactor, Visit, Visitor};
+use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 
 use super::explain::{explain, missing_input};
@@ -25,7 +26,8 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     match parsed {
         Ok(parsed) => refused(path, &parsed.expr),
         Err(error) => {
-            Some(ParamIssue::new(path, format!("not an SQL expression: {}", reason(&error.strip_backtrace()))))
+            let reason = reason(&error.strip_backtrace());
+            Some(ParamIssue::new(path, format!("not an SQL expression: {reason}")).about(word_at(text, &reason)))
         }
     }
 }
@@ -45,7 +47,10 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
     let statements = match parsed {
         Ok(statements) => statements,
-        Err(error) => return Some(ParamIssue::new(path, format!("not SQL: {}", reason(&error.strip_backtrace())))),
+        Err(error) => {
+            let reason = reason(&error.strip_backtrace());
+            return Some(ParamIssue::new(path, format!("not SQL: {reason}")).about(word_at(text, &reason)));
+        }
     };
     if statements.len() != 1 {
         return Some(ParamIssue::new(path, format!("expected one query, found {} statements", statements.len())));
@@ -58,7 +63,8 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
 
 fn refused(path: &str, text: &impl Visit) -> Option<ParamIssue> {
     let (message, help) = text.visit(&mut Refused).break_value()?;
-    Some(ParamIssue::new(path, message).with_help(help))
+    let word = message.split('`').nth(1).map(|word| Word::first(word.trim_end_matches("()")));
+    Some(ParamIssue::new(path, message).about(word).with_help(help))
 }
 
 /// Finds in a query's text what its plan does not show: calls that planning replaces by values (`range(0, now())`),
@@ -113,8 +119,9 @@ pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<Pa
     let mut unknown = bare.filter(|table| {
         !inputs.iter().any(|input| input.eq_ignore_ascii_case(table)) && !is_called(&text.to_lowercase(), table)
     });
-    let (message, help) = missing_input(unknown.next()?, inputs);
-    Some(ParamIssue { help: Some(help), ..ParamIssue::new(path, message) })
+    let unknown_name = unknown.next()?;
+    let (message, help) = missing_input(unknown_name, inputs);
+    Some(ParamIssue::new(path, message).about(Some(Word::first(unknown_name))).with_help(help))
 }
 
 /// Whether the text contains `name(`.
@@ -127,6 +134,16 @@ fn reason(error: &str) -> String {
     let text = error.trim_start_matches("SQL error: ");
     let text = text.strip_prefix("ParserError(\"").and_then(|rest| rest.strip_suffix("\")")).unwrap_or(text);
     text.replace("\\\"", "\"")
+}
+
+/// Returns the word at the place that a parser's message names (`… at Line: 1, Column: 8`).
+fn word_at(text: &str, reason: &str) -> Option<Word> {
+    let (line, column) = reason.rsplit_once("Line: ")?.1.split_once(", Column: ")?;
+    let number = |text: &str| text.trim().parse::<usize>().ok()?.checked_sub(1);
+    let (line, column) = (number(line)?, number(column)?);
+    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+    let (offset, _) = text.get(start..)?.char_indices().nth(column)?;
+    Word::at(text, start + offset)
 }
 
 /// Binds a key: the column with exactly this name, otherwise an SQL expression.

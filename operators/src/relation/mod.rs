@@ -2,6 +2,7 @@
 
 mod explain;
 mod expression;
+mod functions;
 mod groups;
 mod kind;
 mod order;
@@ -14,6 +15,7 @@ pub(crate) use explain::explain;
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
+pub(crate) use functions::register as register_functions;
 pub(crate) use groups::{Grouping, Keys};
 pub(crate) use kind::require_columns;
 pub(crate) use order::{KEPT, ROW, keep, numbered};

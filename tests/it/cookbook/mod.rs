@@ -1,5 +1,9 @@
 //! The recipes of `examples/cookbook`, run in a copy of their folder as their pages say.
 
+mod decontamination;
+mod preference_pairs;
+mod questions_judged;
+
 use std::path::Path;
 
 use crate::mill::Mill;

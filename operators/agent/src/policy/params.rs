@@ -125,6 +125,11 @@ pub struct EvidenceParams {
     pub wording: EvidenceWording,
     /// Seed of the wording, combined with the question's id and the sample's number.
     pub seed: u64,
+    /// Field of the question's `metadata` with a search plan: a list of `{search, reference, keyword}`. The teacher follows
+    /// its order, searches for `search`, looks for the document of the evidence most like `reference` (ROUGE-L), and says
+    /// `keyword` when it was found. A question without a plan is rejected (default: the teacher plans).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
 }
 
 /// When a piece of evidence counts as retrieved.
@@ -153,7 +158,14 @@ pub enum EvidenceWording {
 
 impl Default for EvidenceParams {
     fn default() -> Self {
-        Self { matches: EvidenceMatch::Fact, attempts: 3, parallel: false, wording: EvidenceWording::Varied, seed: 0 }
+        Self {
+            matches: EvidenceMatch::Fact,
+            attempts: 3,
+            parallel: false,
+            wording: EvidenceWording::Varied,
+            seed: 0,
+            plan: None,
+        }
     }
 }
 

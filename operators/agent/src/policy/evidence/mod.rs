@@ -1,6 +1,7 @@
 //! Policy `evidence`: a teacher that knows the gold evidence, searches for it with the real indexes, and answers only
 //! if the evidence was retrieved. It never claims evidence that it did not find.
 
+mod annotation;
 mod choice;
 mod plan;
 mod sighting;
@@ -12,7 +13,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use searchmill_engine::operator::{Context, RowFailure};
+use searchmill_engine::operator::{Context, FailureKind, RowFailure};
 use searchmill_schemas::{Message, Question, Role};
 use searchmill_text::normalize::{contains_words, normalize_answer};
 
@@ -47,8 +48,24 @@ impl Policy for EvidenceTeacher {
 
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
         let chance = crate::chance::stream(self.params.seed, &question.id, sample);
-        let (pieces, hidden) = (plan::pieces(question), Hidden::new(question));
+        let hidden = Hidden::new(question);
+        let pieces = match &self.params.plan {
+            None => plan::pieces(question),
+            Some(field) => match annotation::pieces(question, field) {
+                Ok(pieces) => pieces,
+                Err(problem) => return Box::new(Unplanned(problem)),
+            },
+        };
         Box::new(Teacher { settings: self, question, chance, pieces, hidden, read: 0, searches: 0 })
+    }
+}
+
+/// Rejects a question whose search plan cannot be read.
+struct Unplanned(String);
+
+impl Actor for Unplanned {
+    fn act<'a>(&'a mut self, _: &'a [Message], _: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        futures::future::ready(Err(RowFailure::new(FailureKind::Data, self.0.clone()))).boxed()
     }
 }
 
@@ -97,10 +114,11 @@ impl Teacher<'_> {
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
             for message in &results {
                 piece.notice(&message.content);
-                piece.found |= sighting::shows(message, piece.evidence, self.settings.params.matches);
+                piece.found |=
+                    piece.is_due() && sighting::shows(message, &piece.evidence, self.settings.params.matches);
             }
             if piece.found {
-                found.push(piece.evidence);
+                found.push(piece.statement());
             }
         }
         let open = self.pieces.iter().filter(|piece| !piece.found).count();
@@ -119,8 +137,9 @@ impl Teacher<'_> {
         }
         let attempts = self.settings.params.attempts;
         let open = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts));
-        // Pieces already named come first: titles of the others may appear in their passages.
-        let (named, unnamed): (Vec<_>, Vec<_>) = open.partition(|&i| self.pieces[i].named);
+        // Pieces already named come first: titles of the others may appear in their passages. A plan has an order.
+        let (named, unnamed): (Vec<_>, Vec<_>) =
+            open.partition(|&i| self.pieces[i].named && self.pieces[i].step.is_none());
         let together = self.settings.params.parallel && named.len() > 1 && self.chance.random_bool(0.5);
         let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
         let most = most.min(self.settings.protocol.searches_at_once());
@@ -175,7 +194,7 @@ impl Teacher<'_> {
 
     /// Chooses the listed passages that show evidence not found yet.
     fn choose(&self, request: &Message) -> Reply {
-        let open = self.pieces.iter().filter(|piece| !piece.found).map(|piece| piece.evidence);
+        let open = self.pieces.iter().filter(|piece| piece.is_due()).map(|piece| piece.evidence.as_ref());
         let chosen = choice::chosen(request, open, self.settings.params.matches);
         let mut message = self.settings.protocol.write(&Speech::Choice(&chosen));
         message.prompt_tokens = Some(words(request));

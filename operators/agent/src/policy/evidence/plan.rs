@@ -1,19 +1,32 @@
 //! The teacher's search plan: which pieces of evidence to find, in which order, and with which queries.
 
+use std::borrow::Cow;
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_schemas::{Evidence, Question};
 use searchmill_text::normalize::{contains_words, normalize_answer};
 
+use super::wording;
+
 /// A piece of evidence to find.
 pub(super) struct Piece<'a> {
-    pub(super) evidence: &'a Evidence,
+    pub(super) evidence: Cow<'a, Evidence>,
+    /// First query and the words for what it finds, if the question comes with a search plan.
+    pub(super) step: Option<Step>,
     pub(super) found: bool,
     /// Whether the question or a passage has named it, so that a model could search for it.
     pub(super) named: bool,
     tries: u32,
     /// Index of the first query variant.
     first_way: Option<u32>,
+}
+
+/// A step of a search plan.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) search: String,
+    pub(super) keyword: String,
 }
 
 /// The distinct pieces to find.
@@ -24,7 +37,7 @@ pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
             unique.push(evidence);
         }
     }
-    let mut pieces: Vec<_> = unique.into_iter().map(Piece::new).collect();
+    let mut pieces: Vec<_> = unique.into_iter().map(|evidence| Piece::new(Cow::Borrowed(evidence))).collect();
     for piece in &mut pieces {
         piece.notice(&question.question);
     }
@@ -32,8 +45,21 @@ pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
 }
 
 impl<'a> Piece<'a> {
-    fn new(evidence: &'a Evidence) -> Self {
-        Self { evidence, found: false, named: false, tries: 0, first_way: None }
+    pub(super) fn new(evidence: Cow<'a, Evidence>) -> Self {
+        Self { evidence, step: None, found: false, named: false, tries: 0, first_way: None }
+    }
+
+    /// Whether results can show the piece: a step of a plan counts only after its own search.
+    pub(super) fn is_due(&self) -> bool {
+        !self.found && (self.step.is_none() || self.tries > 0)
+    }
+
+    /// What the teacher says about the piece once it is found.
+    pub(super) fn statement(&self) -> String {
+        match &self.step {
+            Some(step) if !step.keyword.trim().is_empty() => step.keyword.trim().to_owned(),
+            _ => wording::quoted(&self.evidence),
+        }
     }
 
     /// Marks the piece as named if the text contains its title.
@@ -49,6 +75,9 @@ impl<'a> Piece<'a> {
     /// Returns the next query: the title, the title with words of the question, the sentence, or the question. No
     /// query reveals what `hidden` hides.
     pub(super) fn next_query(&mut self, question: &str, hidden: &Hidden, chance: &mut ChaCha8Rng) -> String {
+        if let Some(query) = self.planned_query(hidden) {
+            return query;
+        }
         let ways = self.ways(question, hidden);
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
         let place = match self.tries {
@@ -60,9 +89,20 @@ impl<'a> Piece<'a> {
         ways[place as usize % ways.len()].clone()
     }
 
+    /// Returns the query of the plan if it was not asked yet and names more than hidden answers.
+    fn planned_query(&mut self, hidden: &Hidden) -> Option<String> {
+        let step = self.step.as_ref().filter(|_| self.tries == 0)?;
+        let query = hidden.strip(&step.search);
+        self.tries += u32::from(!query.is_empty());
+        Some(query).filter(|query| !query.is_empty())
+    }
+
     /// Returns the next query of a plain teacher, in a fixed order. The first query uses words that a student can
     /// know: those of the question if it asks only for this piece, otherwise the title with them.
     pub(super) fn next_plain_query(&mut self, question: &str, hidden: &Hidden, alone: bool) -> String {
+        if let Some(query) = self.planned_query(hidden) {
+            return query;
+        }
         let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
         let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
         let others = self.ways(question, hidden).into_iter().filter(|way| *way != first);
@@ -176,7 +216,7 @@ mod tests {
             fact: Some("Kiss and Tell is a 1945 American comedy film.".to_owned()),
         };
         for seed in 0..4 {
-            let mut piece = Piece::new(&evidence);
+            let mut piece = Piece::new(Cow::Borrowed(&evidence));
             let mut chance = ChaCha8Rng::seed_from_u64(seed);
             let none = Hidden(Vec::new());
             let ask = |_| piece.next_query("Who portrayed Corliss?", &none, &mut chance);
@@ -192,10 +232,10 @@ mod tests {
         let evidence = Evidence { title: Some("How Zorga is governed".to_owned()), ..Evidence::default() };
         let question = "In which year did Zorga receive its city charter?";
         assert_eq!(
-            Piece::new(&evidence).next_plain_query(question, &Hidden(Vec::new()), true),
+            Piece::new(Cow::Borrowed(&evidence)).next_plain_query(question, &Hidden(Vec::new()), true),
             "year Zorga receive city charter"
         );
-        let mut piece = Piece::new(&evidence);
+        let mut piece = Piece::new(Cow::Borrowed(&evidence));
         let mut ask = || piece.next_plain_query(question, &Hidden(Vec::new()), false);
         assert_eq!(ask(), "How Zorga is governed year receive city charter");
         assert_eq!(ask(), "How Zorga is governed");
@@ -204,7 +244,7 @@ mod tests {
     #[test]
     fn evidence_without_words_is_sought_by_the_question() {
         let evidence = Evidence { document_id: Some("17".to_owned()), ..Evidence::default() };
-        let mut piece = Piece::new(&evidence);
+        let mut piece = Piece::new(Cow::Borrowed(&evidence));
         let mut chance = ChaCha8Rng::seed_from_u64(0);
         let mut ask = || piece.next_query("Who was Etan Boritzer?", &Hidden(Vec::new()), &mut chance);
         assert_eq!(ask(), "Who was Etan Boritzer?");

@@ -101,11 +101,10 @@ impl Wording<'_> {
     }
 
     /// Sentence after a search: what it found, and whether evidence is still missing.
-    pub(super) fn remark(&mut self, found: &[&Evidence], open: usize) -> String {
-        if found.is_empty() {
+    pub(super) fn remark(&mut self, facts: &[String], open: usize) -> String {
+        if facts.is_empty() {
             return self.pick(NOT_FOUND).to_owned();
         }
-        let facts: Vec<String> = found.iter().map(|evidence| quoted(evidence)).collect();
         if self.style == EvidenceWording::Plain {
             return facts.join(" ");
         }
@@ -134,7 +133,7 @@ fn listed(queries: &[String]) -> String {
 }
 
 /// Quotes a piece of evidence, shortened; without a sentence, names its document.
-fn quoted(evidence: &Evidence) -> String {
+pub(super) fn quoted(evidence: &Evidence) -> String {
     let Some(fact) = &evidence.fact else {
         let name = evidence.title.as_deref().or(evidence.document_id.as_deref()).unwrap_or("the document");
         return format!("there is a passage from {name}.");
@@ -166,7 +165,7 @@ mod tests {
             let said = [
                 wording.opening(&queries),
                 wording.onward(&queries),
-                wording.remark(&[&evidence], 1),
+                wording.remark(&[quoted(&evidence)], 1),
                 wording.remark(&[], 2),
                 wording.failed(),
                 wording.answer(),

@@ -1,0 +1,328 @@
+//! Data exchange by files: named inputs and outputs of a program are paths in its arguments.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::reader::{FileReader, StreamReader};
+use arrow::ipc::writer::FileWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use searchmill_data::program::{Log, Program};
+use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
+use searchmill_schemas::RecordKind;
+
+use super::conversation::converse;
+use super::fitting::checked;
+use super::params::Params;
+use super::repetition;
+
+/// Returns the issues of the outputs.
+pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
+    let tables = params.outputs.keys().map(|name| (format!("outputs.{name}"), name));
+    let folders = params.folders.iter().enumerate().map(|(place, name)| (format!("folders.{place}"), name));
+    let mut issues = Vec::new();
+    for (path, name) in tables.chain(folders) {
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !name.is_empty();
+        if !plain || name == "rejects" {
+            let issue = ParamIssue::new(path, format!("an output cannot be named `{name}`"));
+            issues.push(issue.with_help("use letters, digits, `_` and `-`; `rejects` is taken"));
+        } else if !is_passed(&params.command, name) {
+            let issue = ParamIssue::new(path, format!("`command` does not pass the path of the output `{name}`"));
+            issues.push(issue.with_help(format!("write `{{{name}}}` as one of its arguments")));
+        }
+    }
+    let twice = params
+        .folders
+        .iter()
+        .enumerate()
+        .find(|(place, name)| params.outputs.contains_key(*name) || params.folders[..*place].contains(name));
+    issues.extend(
+        twice.map(|(place, name)| {
+            ParamIssue::new(format!("folders.{place}"), format!("there are two outputs `{name}`"))
+        }),
+    );
+    issues
+}
+
+/// Returns the issues of the inputs' names.
+pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> {
+    let issue = |name: &&str| {
+        if params.outputs.contains_key(*name) || params.folders.iter().any(|folder| folder == name) {
+            return Some(ParamIssue::new("outputs", format!("`{name}` is an input and an output: rename one")));
+        }
+        let issue = ParamIssue::new("command", format!("does not pass the path of the input `{name}`"));
+        let help = format!("write `{{{name}}}` as one of its arguments, or remove the input");
+        (!is_passed(&params.command, name)).then(|| issue.with_help(help))
+    };
+    inputs.iter().filter_map(issue).collect()
+}
+
+fn is_passed(command: &[String], name: &str) -> bool {
+    command.iter().skip(1).any(|word| word.contains(&format!("{{{name}}}")))
+}
+
+/// Runs the program and reads what it wrote.
+///
+/// # Errors
+/// If the program fails, does not write an output, or writes one that does not fit.
+pub(super) fn run(
+    params: &Params,
+    given: BTreeMap<String, String>,
+    inputs: &Inputs,
+    outputs: &mut Outputs,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let folder = context.scratch().join("exchange");
+    std::fs::create_dir_all(&folder)?;
+    let mut paths = input_paths(&folder, inputs)?;
+    let written: Vec<(&String, RecordKind, PathBuf)> = params
+        .outputs
+        .iter()
+        .map(|(name, kind)| (name, RecordKind::from(*kind), folder.join(format!("{name}.arrow"))))
+        .collect();
+    paths.extend(written.iter().map(|(name, _, path)| ((*name).clone(), path.clone())));
+    let mut trees = Vec::new();
+    for name in &params.folders {
+        let tree = outputs.tree(name)?;
+        paths.insert(name.clone(), tree.clone());
+        trees.push(tree);
+    }
+    let command = command(&params.command, &paths)?;
+    let program = Program { command: &command, given, allowed: &params.environment, seconds: params.timeout_seconds };
+    let attempt = || {
+        for (_, _, path) in &written {
+            remove(path)?;
+        }
+        trees.iter().try_for_each(|tree| emptied(tree))?;
+        converse(&program, None, context, |stdout| {
+            Log::new(context).listen(stdout);
+            Ok(())
+        })
+    };
+    if params.repeatable {
+        repetition::repeat(context, attempt)?
+    } else {
+        attempt()?
+    }
+    for (name, kind, path) in &written {
+        receive(name, *kind, path, outputs)?;
+    }
+    Ok(())
+}
+
+/// Writes tables to Arrow IPC files; folders keep their place.
+fn input_paths(folder: &Path, inputs: &Inputs) -> Result<BTreeMap<String, PathBuf>, OperatorError> {
+    let mut paths = BTreeMap::new();
+    for (name, bound) in inputs.iter() {
+        let path = match bound.first() {
+            Some(InputArtifact::Rows(rows)) => {
+                let path = folder.join(format!("{name}.arrow"));
+                write(rows, &path)?;
+                path
+            }
+            Some(InputArtifact::Tree(tree)) => tree.path.clone(),
+            None => continue,
+        };
+        paths.insert(name.to_owned(), path);
+    }
+    Ok(paths)
+}
+
+fn write(rows: &RowsInput, path: &Path) -> Result<(), OperatorError> {
+    let mut writer = FileWriter::try_new(BufWriter::new(File::create(path)?), &rows.schema)?;
+    for batch in rows.batches() {
+        writer.write(&batch?)?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Replaces `{name}` in the arguments by paths; other braces stay.
+fn command(words: &[String], paths: &BTreeMap<String, PathBuf>) -> Result<Vec<String>, OperatorError> {
+    let mut replaced = words.to_vec();
+    for (name, path) in paths {
+        let text = path.to_str().ok_or_else(|| {
+            OperatorError::machine(format!("{} is not UTF-8, so no argument can name it", path.display()))
+        })?;
+        for word in replaced.iter_mut().skip(1) {
+            *word = word.replace(&format!("{{{name}}}"), text);
+        }
+    }
+    Ok(replaced)
+}
+
+fn remove(path: &Path) -> Result<(), OperatorError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn emptied(folder: &Path) -> Result<(), OperatorError> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.is_symlink() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
+    }
+    Ok(())
+}
+
+/// Emits the rows of a file that the program wrote.
+fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> Result<(), OperatorError> {
+    let mut file = File::open(path).map_err(|error| {
+        let what = match error.kind() {
+            std::io::ErrorKind::NotFound => "the program did not write it".to_owned(),
+            _ => error.to_string(),
+        };
+        OperatorError::pipeline(format!("output `{name}`: {what}"))
+            .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for"))
+    })?;
+    let wrong = |error: String| {
+        OperatorError::pipeline(format!("output `{name}`: {error}"))
+            .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
+    };
+    let (schema, batches) = batches(&mut file).map_err(&wrong)?;
+    outputs.write(name, &checked(kind, &RecordBatch::new_empty(schema))?)?;
+    for batch in batches {
+        outputs.write(name, &checked(kind, &batch.map_err(&wrong)?)?)?;
+    }
+    Ok(())
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>>>;
+
+/// Opens a file in the format that its first bytes tell.
+fn batches(file: &mut File) -> Result<(SchemaRef, Batches), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let mut start = Vec::new();
+    file.by_ref().take(6).read_to_end(&mut start).map_err(|error| told(&error))?;
+    file.rewind().map_err(|error| told(&error))?;
+    let file = file.try_clone().map_err(|error| told(&error))?;
+    if start.starts_with(b"ARROW1") {
+        let reader = FileReader::try_new_buffered(file, None).map_err(|error| told(&error))?;
+        return Ok((reader.schema(), Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
+    }
+    if start.starts_with(b"PAR1") {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| told(&error))?;
+        let schema = builder.schema().clone();
+        let reader = builder.build().map_err(|error| told(&error))?;
+        return Ok((schema, Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
+    }
+    if start.starts_with(&[0xff; 4]) {
+        let reader = StreamReader::try_new(BufReader::new(file), None).map_err(|error| told(&error))?;
+        return Ok((reader.schema(), Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
+    }
+    Err(format!("it begins with {:?}", String::from_utf8_lossy(&start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+    use searchmill_schemas::Document;
+    use serde_json::{Value, json};
+
+    use super::super::Exec;
+    use super::*;
+
+    fn documents(rows: usize) -> InputArtifact {
+        let one = |i| Document { id: format!("d{i}"), title: None, text: format!("Text {i}"), metadata: None };
+        rows_input(&(0..rows).map(one).collect::<Vec<_>>())
+    }
+
+    fn run(script: &str, words: &[&str], more: Value) -> Result<Outcome, OperatorError> {
+        let mut command = vec!["/bin/sh", "-c", script, "sh"];
+        command.extend(words);
+        let mut params = json!({"command": command});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        run_in(&Harness::new(), params)
+    }
+
+    fn run_in(harness: &Harness, params: Value) -> Result<Outcome, OperatorError> {
+        harness.run(&entry::<Exec>(), params, &inputs([("a", documents(3)), ("b", documents(2))]))
+    }
+
+    #[test]
+    fn several_tables_and_folders_go_in_and_out() {
+        let script = "cp $1 $3; cp $2 $4; mkdir $5/deep; echo hello > $5/deep/page.txt; echo said";
+        let command = ["/bin/sh", "-c", script, "sh", "{a}", "{b}", "{first}", "{second}", "{pages}"];
+        let outputs = json!({"first": "document", "second": "table"});
+        let harness = Harness::new();
+        let outcome = run_in(&harness, json!({"command": command, "outputs": outputs, "folders": ["pages"]})).unwrap();
+        assert_eq!(outcome.read::<Document>("first").len(), 3);
+        assert_eq!(outcome.batch("second").num_rows(), 2);
+        let page = outcome.trees["pages"].join("deep/page.txt");
+        assert_eq!(std::fs::read_to_string(page).unwrap(), "hello\n");
+    }
+
+    #[test]
+    fn streams_and_parquet_are_read_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let batch =
+            RecordBatch::try_from_iter([("n", std::sync::Arc::new(Int64Array::from(vec![4, 2])) as _)]).unwrap();
+        let stream = folder.path().join("stream");
+        let mut writer =
+            arrow::ipc::writer::StreamWriter::try_new(File::create(&stream).unwrap(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let table = folder.path().join("table");
+        let mut writer =
+            parquet::arrow::ArrowWriter::try_new(File::create(&table).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let script = format!("cp {} $1; cp {} $2; : $3 $4", stream.display(), table.display());
+        let outcome =
+            run(&script, &["{one}", "{two}", "{a}", "{b}"], json!({"outputs": {"one": "table", "two": "table"}}));
+        let outcome = outcome.unwrap();
+        for port in ["one", "two"] {
+            assert_eq!(outcome.batch(port).column(0).as_primitive::<Int64Type>().values(), &[4, 2], "{port}");
+        }
+    }
+
+    #[test]
+    fn failures_name_the_output() {
+        let words = ["{a}", "{b}", "{first}"];
+        let message =
+            |script: &str, kind: &str| run(script, &words, json!({"outputs": {"first": kind}})).unwrap_err().message;
+        assert_eq!(message("true", "table"), "output `first`: the program did not write it");
+        assert!(message("echo hello > $3", "table").contains("it begins with \"hello\\n\""));
+        assert!(message("cp $1 $3", "chunk").contains("`as: chunk`"));
+        assert!(message("head -c 300 $1 > $3", "table").starts_with("output `first`: "));
+        assert!(message("echo bad >&2; exit 3", "table").contains("exit code 3"));
+    }
+
+    #[test]
+    fn a_repeated_program_starts_with_empty_outputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = folder.path().join("count");
+        let script = format!(
+            "echo x >> {0}; test -e $3 && exit 9; ls $4 | grep -q . && exit 9; echo y > $4/left; cp $1 $3; test $(wc -l < {0}) -ge 2",
+            count.display()
+        );
+        let more = json!({"outputs": {"first": "table"}, "folders": ["more"], "repeatable": true});
+        let outcome = run(&script, &["{a}", "{b}", "{first}", "{more}"], more).unwrap();
+        assert_eq!(outcome.batch("first").num_rows(), 3);
+        assert_eq!(std::fs::read_to_string(count).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn names_are_checked_with_their_places() {
+        let message = |words: &[&str], more: Value| {
+            let issue = run("true", words, more).unwrap_err().message;
+            issue.lines().next().unwrap_or_default().to_owned()
+        };
+        assert!(
+            message(&["{a}", "{b}"], json!({"outputs": {"x": "table"}}))
+                .starts_with("outputs.x: `command` does not pass")
+        );
+        assert!(
+            message(&["{x y}"], json!({"outputs": {"x y": "table"}}))
+                .starts_with("outputs.x y: an output cannot be named")
+        );
+        assert!(message(&["{x}"], json!({"outputs": {"x": "table"}, "folders": ["x"]})).contains("two outputs `x`"));
+        assert!(message(&["{x}"], json!({"outputs": {"x": "table"}, "as": "document"})).starts_with("as: "));
+    }
+}
