@@ -9,7 +9,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_expression, explain, register_functions, require_repeatable};
+use crate::relation::{ROWS, check_expression, check_types, explain, register_functions, require_repeatable};
 use datafusion::prelude::SessionContext;
 
 /// Keeps the rows for which `where` is true, in their order, with all their columns. Rows for which it is NULL are
@@ -65,6 +65,7 @@ impl QueryKernel for FilterParams {
             let predicate = rows.parse_sql_expr(&self.predicate).map_err(explained)?;
             require_repeatable("where", &predicate)?;
             let frame = rows.filter(predicate).map_err(explained)?;
+            check_types(session, "where", frame.logical_plan(), &[])?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }
         .boxed()

@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
 use serde::{Deserialize, Serialize};
 
 use crate::relation::{
-    check_query, check_tables, explain, register_functions, require_columns, require_repeatable_plan,
+    check_query, check_tables, check_types, explain, register_functions, require_columns, require_repeatable_plan,
 };
 
 /// Output port of the result.
@@ -76,6 +76,7 @@ impl QueryKernel for SqlParams {
             let planned = read_only(session, &self.query).await;
             let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
             require_repeatable_plan("query", frame.logical_plan())?;
+            check_types(session, "query", frame.logical_plan(), &inputs.tables)?;
             require_columns(self.kind, frame.schema())?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }

@@ -213,6 +213,8 @@ fn columns_that_are_known_are_checked_before_anything_runs() {
         let shown = told(from, to, "run", 2);
         assert!(shown.contains(message), "{to}: {shown}");
     }
+    let shown = told("length(text) > 3", "metadata->>'a' = 'b'", "validate", 2);
+    assert!(shown.contains("pipeline.yaml:4:") && shown.contains("write parentheses"), "types are checked: {shown}");
     let ran = mill.call(&["runs"]).stdout;
     assert!(!ran.contains("known"), "nothing ran: {ran}");
 }

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
 use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
+use super::functions::storable;
 use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel};
 use super::listing::files_of;
 use super::money::Usage;
@@ -22,6 +22,7 @@ use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, RowsInput, TreeInput};
 use super::sources::{Source, SourceFiles};
+use super::tables::query_session;
 
 /// Files behind sources, without comparison.
 struct Listed(BTreeMap<String, Vec<PathBuf>>);
@@ -270,7 +271,7 @@ impl Harness {
 }
 
 async fn run_query(kernel: &dyn QueryKernel, inputs: &Inputs, sink: &mut MemorySink) -> Result<(), OperatorError> {
-    let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let session = query_session()?;
     let mut tables = Vec::new();
     for (port, bound) in inputs.iter() {
         if let Some(InputArtifact::Rows(rows)) = bound.first() {
@@ -280,7 +281,7 @@ async fn run_query(kernel: &dyn QueryKernel, inputs: &Inputs, sink: &mut MemoryS
         }
     }
     for output in kernel.plan(&session, &QueryInputs { tables }).await? {
-        for batch in output.frame.collect().await? {
+        for batch in storable(output.frame)?.collect().await? {
             sink.write(&output.port, &batch)?;
         }
     }

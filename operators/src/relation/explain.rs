@@ -2,6 +2,8 @@
 
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
 use searchmill_engine::operator::OperatorError;
 use searchmill_engine::spec::closest;
 use searchmill_schemas::renamed;
@@ -13,6 +15,21 @@ pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) ->
         DataFusionError::Plan(message) => explain_plan(param, message, tables),
         other => OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
     }
+}
+
+/// Checks the types of a plan, as its execution would.
+///
+/// # Errors
+/// If an operator or a function has arguments of types that it does not take.
+pub(crate) fn check_types(
+    session: &SessionContext,
+    param: &str,
+    plan: &LogicalPlan,
+    tables: &[String],
+) -> Result<(), OperatorError> {
+    let state = session.state();
+    let checked = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
+    checked.map(drop).map_err(|error| explain(param, error, tables))
 }
 
 fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {

@@ -11,7 +11,7 @@ mod share;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use explain::explain;
+pub(crate) use explain::{check_types, explain};
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
