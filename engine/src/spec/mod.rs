@@ -45,7 +45,9 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
-pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
+pub use pipeline::{
+    Binding, Coordinate, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec,
+};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub use settings::settings;

@@ -61,7 +61,18 @@ pub struct NodeSpec {
     /// Seed of all random choices.
     pub seed: u64,
     /// Coordinates in a matrix, in the order of the keys.
-    pub matrix: Vec<(String, String)>,
+    pub matrix: Vec<Coordinate>,
+}
+
+/// The value of one key of a matrix in one of its nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coordinate {
+    /// The key.
+    pub key: String,
+    /// The value in the node's id.
+    pub name: String,
+    /// The value of `${matrix.KEY}`.
+    pub value: Spanned,
 }
 
 impl NodeSpec {
@@ -123,6 +134,17 @@ pub struct Reference {
     pub port: Option<String>,
     /// Location of the reference.
     pub span: Span,
+    /// Set if it was written for all nodes of a matrix that differ in some keys, of which this is one.
+    pub gathers: Option<Gathers>,
+}
+
+/// A reference to several nodes of a matrix, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gathers {
+    /// The id of the node that gathers their rows: `hits@all`, `hits@k=5,all`.
+    pub id: String,
+    /// Whether `@all` was written.
+    pub stated: bool,
 }
 
 /// Resources of a node. Execution only: never part of a key.
