@@ -41,18 +41,20 @@ impl TableRules {
         match &self.query {
             Some(query) if complete => match planned(query.as_ref(), inputs) {
                 Ok(outputs) => (outputs, issues),
-                Err(error) => (gives, vec![issue_of(error)]),
+                Err(error) => (gives, vec![error.into()]),
             },
             _ => (gives, issues),
         }
     }
 }
 
-/// Errors of a query begin with the name of the param.
-fn issue_of(error: OperatorError) -> ParamIssue {
-    let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
-    let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
-    ParamIssue { path: path.to_owned(), message: message.to_owned(), help: error.help }
+impl From<OperatorError> for ParamIssue {
+    /// Errors about columns begin with the name of the param.
+    fn from(error: OperatorError) -> Self {
+        let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+        let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
+        Self { path: path.to_owned(), message: message.to_owned(), help: error.help }
+    }
 }
 
 /// Plans a query over empty tables with these columns.

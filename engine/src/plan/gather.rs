@@ -30,7 +30,10 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
                 match gathers.filter(|_| group.iter().all(gives_rows)) {
                     None => kept.extend(group.iter().cloned()),
                     Some(gathers) => {
-                        let id = id_of(gathers, group[0].port.as_deref());
+                        let first = variants[&group[0].node].1.and_then(|ports| ports.outputs.first());
+                        let port =
+                            group[0].port.as_deref().filter(|port| first.is_none_or(|first| first.name != *port));
+                        let id = id_of(gathers, port);
                         let coordinates = |reference: &Reference| variants[&reference.node].0.clone();
                         let new = || {
                             let tables = group.iter().map(|reference| (reference, coordinates(reference))).collect();
@@ -108,10 +111,11 @@ fn variant(reference: &Reference) -> &str {
     reference.node.split_once('@').map_or(reference.node.as_str(), |(_, coordinates)| coordinates)
 }
 
-/// Returns the value of a column: a scalar itself, a list or a map by its name.
+/// Returns the value of a column: a scalar itself, a named value, a list or a map by its name.
 fn cell(coordinate: &Coordinate, span: Span) -> Spanned {
     match coordinate.value.value {
         Value::List(_) | Value::Map(_) => text(&coordinate.name, span),
+        _ if coordinate.is_named => text(&coordinate.name, span),
         _ => Spanned { span, via: None, ..coordinate.value.clone() },
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::{Budget, weight};
+use super::coordinate::Coordinate;
 use super::field::{Problems, is_id};
-use super::pipeline::Coordinate;
 use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
@@ -52,7 +52,11 @@ impl Taken<'_> {
         let mut seen = BTreeSet::from([node]);
         let mut found = self.raw.get(node);
         while let Some(Value::String(next)) = found.map(|found| &found.value) {
-            found = if seen.insert(next) { self.raw.get(next) } else { None };
+            if !seen.insert(next) {
+                self.problems.push(bad(span, format!("the matrix of `{node}` names itself")));
+                return None;
+            }
+            found = self.raw.get(next);
         }
         if found.is_none() {
             let names: Vec<&str> = self.raw.keys().map(String::as_str).collect();
@@ -131,11 +135,11 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
         }
         Value::List(items) if !items.is_empty() => {
             let named = items.iter().enumerate().map(|(position, value)| (coordinate_name(value, position), value));
-            Some(distinct(&key.text, named.collect(), problems))
+            Some(distinct((&key.text, false), named.collect(), problems))
         }
         Value::Map(entries) if !entries.is_empty() => {
             let named = entries.iter().map(|(name, value)| (plain(&name.text), value));
-            Some(distinct(&key.text, named.collect(), problems))
+            Some(distinct((&key.text, true), named.collect(), problems))
         }
         _ => {
             let message =
@@ -153,7 +157,11 @@ fn bad(span: Span, message: String) -> Diagnostic {
 }
 
 /// Returns the values of a key with their names, which must differ.
-fn distinct(key: &str, values: Vec<(String, &Spanned)>, problems: &mut Problems) -> Vec<Coordinate> {
+fn distinct(
+    (key, is_named): (&str, bool),
+    values: Vec<(String, &Spanned)>,
+    problems: &mut Problems,
+) -> Vec<Coordinate> {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let mut axis = Vec::new();
     for (name, value) in values {
@@ -162,7 +170,7 @@ fn distinct(key: &str, values: Vec<(String, &Spanned)>, problems: &mut Problems)
             problems.push(fault.at(value.span, "again here").at(*first, "first here"));
         } else {
             seen.insert(name.clone(), value.span);
-            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone() });
+            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone(), is_named });
         }
     }
     axis
@@ -181,18 +189,4 @@ fn coordinate_name(value: &Spanned, position: usize) -> String {
 fn plain(text: &str) -> String {
     let keep = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-' | '.' | '+' | '/' | ':');
     text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
-}
-
-/// Returns an id like `train@lr=1e-4,rank=64`.
-pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
-    if names.is_empty() {
-        return base.to_owned();
-    }
-    let coordinates: Vec<_> = names.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("{base}@{}", coordinates.join(","))
-}
-
-/// Returns the coordinates as text, as in the node's id.
-pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
-    coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
 }

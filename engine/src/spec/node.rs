@@ -1,9 +1,10 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
+use super::coordinate::{self, Coordinate};
 use super::field::{self, Problems, take};
 use super::matrix;
-use super::pipeline::{Coordinate, NodeSpec, OnError, Resources};
+use super::pipeline::{NodeSpec, OnError, Resources};
 use super::reference;
 use super::scope::{Scope, Shared};
 use super::service;
@@ -99,7 +100,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
     Some(NodeSpec {
         settings,
         services,
-        id: matrix::node_id(&id.text, &matrix::names(&coordinates)),
+        id: coordinate::node_id(&id.text, &coordinate::names(&coordinates)),
         id_span: id.span,
         operator: name,
         operator_span: operator.span,

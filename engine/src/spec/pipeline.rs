@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::coordinate::Coordinate;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
@@ -62,17 +63,6 @@ pub struct NodeSpec {
     pub seed: u64,
     /// Coordinates in a matrix, in the order of the keys.
     pub matrix: Vec<Coordinate>,
-}
-
-/// The value of one key of a matrix in one of its nodes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Coordinate {
-    /// The key.
-    pub key: String,
-    /// The value in the node's id.
-    pub name: String,
-    /// The value of `${matrix.KEY}`.
-    pub value: Spanned,
 }
 
 impl NodeSpec {

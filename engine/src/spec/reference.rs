@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
+use super::coordinate::{names, node_id};
 use super::field::{self, Problems};
-use super::matrix::{names, node_id};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;

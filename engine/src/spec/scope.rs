@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
-use super::pipeline::Coordinate;
+use super::coordinate::Coordinate;
 use super::scalar;
 use super::suggest;
 use super::template::{self, Part, Target};

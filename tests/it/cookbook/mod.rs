@@ -1,5 +1,8 @@
 //! The recipes of `examples/cookbook`, run in a copy of their folder as their pages say.
 
+mod retriever_study;
+mod two_data_sets;
+
 use std::path::Path;
 
 use crate::mill::Mill;
