@@ -76,9 +76,9 @@ fn the_key_of_a_gathered_table_is_its_variants_and_their_values() {
     mill.write(
         "pipeline.yaml",
         &STUDY
-            .replace("k: [2, 5]", "top: [2, 5]")
-            .replace("matrix.k}", "matrix.top}")
-            .replace(", k, count", ", top, count"),
+            .replace("k: [2, 5]", "depth: [2, 5]")
+            .replace("matrix.k}", "matrix.depth}")
+            .replace(", k, count", ", depth, count"),
     );
     assert_eq!(mill.run(&["counts"]).exit(0).ran(), "counts hits@all");
     // With one value, the column is there all the same.
