@@ -116,13 +116,14 @@ fn issues(params: &GatherParams) -> Vec<ParamIssue> {
 }
 
 fn input_issues(params: &GatherParams, inputs: &[&str]) -> Vec<ParamIssue> {
-    let named = |name: &str| params.tables.iter().any(|table| table.name == name);
-    let missing = params.tables.iter().enumerate().filter(|(_, table)| !inputs.contains(&table.name.as_str()));
+    let named: BTreeSet<&str> = params.tables.iter().map(|table| table.name.as_str()).collect();
+    let bound: BTreeSet<&str> = inputs.iter().copied().collect();
+    let missing = params.tables.iter().enumerate().filter(|(_, table)| !bound.contains(table.name.as_str()));
     let missing = missing.map(|(place, table)| {
         let message = format!("there is no input `{}`", table.name);
         ParamIssue::new(format!("tables.{place}.name"), message).with_help("name it in `from:`")
     });
-    let unused = inputs.iter().filter(|name| !named(name)).map(|name| {
+    let unused = inputs.iter().filter(|name| !named.contains(*name)).map(|name| {
         ParamIssue::new("tables", format!("the input `{name}` is not in `tables`")).with_help("add it, or remove it")
     });
     missing.chain(unused).collect()

@@ -88,8 +88,10 @@ fn every_operator_passes_columns_beyond_the_kind_on() {
     }
     let outputs = ["world", "other", "bm25"];
     for node in nodes.iter().filter(|node| !outputs.contains(&node.node.as_str())) {
-        for port in
-            node.outputs.keys().filter(|port| !["rejects", "dropped", "duplicates", "matches", "report"].contains(&port.as_str()))
+        for port in node
+            .outputs
+            .keys()
+            .filter(|port| !["rejects", "dropped", "duplicates", "matches", "report"].contains(&port.as_str()))
         {
             let rows = table(&mill, &node.node, port);
             let tiers = rows.column_by_name("tier").unwrap_or_else(|| panic!("{}.{port} lost it", node.node));
