@@ -166,12 +166,11 @@ fn united(params: &GatherParams, schemas: &[&SchemaRef]) -> Result<SchemaRef, Op
 
 /// Returns the type for the values of both columns.
 fn common(one: &Field, other: &Field) -> Result<DataType, OperatorError> {
-    let is_number = |data_type: &DataType| data_type.is_numeric();
     match (one.data_type(), other.data_type()) {
         (one, other) if one == other => Ok(one.clone()),
         (DataType::Null, known) | (known, DataType::Null) => Ok(known.clone()),
         (one, other) if one.is_integer() && other.is_integer() => Ok(DataType::Int64),
-        (one, other) if is_number(one) && is_number(other) => Ok(DataType::Float64),
+        (one, other) if one.is_numeric() && other.is_numeric() => Ok(DataType::Float64),
         (mine, theirs) => {
             let message = format!("the column `{}` is {mine} in one input and {theirs} in another", one.name());
             Err(OperatorError::data(message).with_help("give it one type by `sql`: `CAST(… AS …)`"))
@@ -181,13 +180,17 @@ fn common(one: &Field, other: &Field) -> Result<DataType, OperatorError> {
 
 /// Returns the type of an added column: that of all its values.
 fn type_of(params: &GatherParams, place: usize) -> DataType {
-    let values = || params.tables.iter().filter_map(|table| table.values.get(place)).filter(|value| !value.is_null());
-    match () {
-        () if values().next().is_none() => DataType::Utf8,
-        () if values().all(Value::is_i64) => DataType::Int64,
-        () if values().all(Value::is_number) => DataType::Float64,
-        () if values().all(Value::is_boolean) => DataType::Boolean,
-        () => DataType::Utf8,
+    let values = params.tables.iter().filter_map(|table| table.values.get(place));
+    let values: Vec<&Value> = values.filter(|value| !value.is_null()).collect();
+    let all = |is: fn(&Value) -> bool| !values.is_empty() && values.iter().all(|value| is(value));
+    if all(Value::is_i64) {
+        DataType::Int64
+    } else if all(Value::is_number) {
+        DataType::Float64
+    } else if all(Value::is_boolean) {
+        DataType::Boolean
+    } else {
+        DataType::Utf8
     }
 }
 

@@ -10,44 +10,44 @@ use crate::spec::{Binding, Coordinate, Gathers, Key, NodeSpec, OnError, Referenc
 
 /// Binds such inputs to nodes that gather, and returns these. `ports`: those of the nodes that are bound.
 pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &OperatorEntry) -> Vec<NodeSpec> {
-    let variants: BTreeMap<String, (Vec<Coordinate>, Option<&Ports>)> = nodes
-        .iter()
-        .zip(ports)
-        .filter(|(node, _)| !node.matrix.is_empty())
-        .map(|(node, ports)| (node.id.clone(), (node.matrix.clone(), *ports)))
-        .collect();
-    let gives_rows = |reference: &Reference| {
-        variants.get(&reference.node).is_some_and(|(_, ports)| ports.is_some_and(|ports| is_table(reference, ports)))
-    };
-    let mut made: BTreeMap<String, NodeSpec> = BTreeMap::new();
+    let of_matrices = nodes.iter().zip(ports.iter().copied()).filter(|(node, _)| !node.matrix.is_empty());
+    let variants: Variants<'_> =
+        of_matrices.filter_map(|(node, ports)| Some((node.id.clone(), (node.matrix.clone(), ports?)))).collect();
+    let mut made = BTreeMap::new();
     for (node, ports) in nodes.iter_mut().zip(ports) {
         let taken: Vec<_> = node.from.iter().map(|binding| taken(node, *ports, binding)).collect();
         for (binding, taken) in node.from.iter_mut().zip(taken) {
             let Some(only_stated) = taken else { continue };
-            let mut kept: Vec<Reference> = Vec::new();
-            for group in binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers) {
-                let gathers = group[0].gathers.as_ref().filter(|gathers| gathers.stated || !only_stated);
-                match gathers.filter(|_| group.iter().all(gives_rows)) {
-                    None => kept.extend(group.iter().cloned()),
-                    Some(gathers) => {
-                        let first = variants[&group[0].node].1.and_then(|ports| ports.outputs.first());
-                        let port =
-                            group[0].port.as_deref().filter(|port| first.is_none_or(|first| first.name != *port));
-                        let id = id_of(gathers, port);
-                        let coordinates = |reference: &Reference| variants[&reference.node].0.clone();
-                        let new = || {
-                            let tables = group.iter().map(|reference| (reference, coordinates(reference))).collect();
-                            node_of(id.clone(), tables, entry)
-                        };
-                        made.entry(id.clone()).or_insert_with(new);
-                        kept.push(Reference { node: id, port: None, span: group[0].span, gathers: None });
-                    }
+            let written = binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers);
+            let bind = |group: &[Reference]| match gathered(group, &variants, only_stated) {
+                None => group.to_vec(),
+                Some(reference) => {
+                    let node = || node_of(reference.node.clone(), group, &variants, entry);
+                    made.entry(reference.node.clone()).or_insert_with(node);
+                    vec![reference]
                 }
-            }
-            binding.references = kept;
+            };
+            binding.references = written.flat_map(bind).collect();
         }
     }
     made.into_values().collect()
+}
+
+/// The nodes of matrices that are bound, with their coordinates and ports.
+type Variants<'p> = BTreeMap<String, (Vec<Coordinate>, &'p Ports)>;
+
+/// Returns the reference that takes the place of references to several variants; `None`: they stay.
+fn gathered(group: &[Reference], variants: &Variants<'_>, only_stated: bool) -> Option<Reference> {
+    let first = group.first()?;
+    let gathers = first.gathers.as_ref().filter(|gathers| gathers.stated || !only_stated)?;
+    let gives_rows =
+        |reference: &Reference| variants.get(&reference.node).is_some_and(|(_, ports)| is_table(reference, ports));
+    if !group.iter().all(gives_rows) {
+        return None;
+    }
+    let default = variants.get(&first.node).and_then(|(_, ports)| ports.outputs.first());
+    let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
+    Some(Reference { node: id_of(gathers, port), port: None, span: first.span, gathers: None })
 }
 
 /// Whether a binding can take a gathered table; `Some(true)`: it takes several tables, so that `@all` must be written.
@@ -73,26 +73,27 @@ fn id_of(gathers: &Gathers, port: Option<&str>) -> String {
     }
 }
 
-fn node_of(id: String, tables: Vec<(&Reference, Vec<Coordinate>)>, entry: &OperatorEntry) -> NodeSpec {
-    let span = tables[0].0.span;
-    let columns = tables[0].1.iter().map(|coordinate| text(&coordinate.key, span)).collect();
-    let named = |(reference, coordinates): &(&Reference, Vec<Coordinate>)| {
-        let values = coordinates.iter().map(|coordinate| cell(coordinate, span)).collect();
+fn node_of(id: String, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
+    let span = group[0].span;
+    let coordinates = |reference: &Reference| variants.get(&reference.node).map_or(&[][..], |(found, _)| found);
+    let columns = coordinates(&group[0]).iter().map(|coordinate| text(&coordinate.key, span)).collect();
+    let named = |reference: &Reference| {
+        let values = coordinates(reference).iter().map(|coordinate| cell(coordinate, span)).collect();
         map(vec![("name", text(variant(reference), span)), ("values", list(values, span))], span)
     };
-    let with =
-        map(vec![("columns", list(columns, span)), ("tables", list(tables.iter().map(named).collect(), span))], span);
-    let binding = |(reference, _): &(&Reference, Vec<Coordinate>)| Binding {
+    let tables = group.iter().map(named).collect();
+    let with = map(vec![("columns", list(columns, span)), ("tables", list(tables, span))], span);
+    let binding = |reference: &Reference| Binding {
         port: Some(variant(reference).to_owned()),
         port_span: span,
-        references: vec![Reference { gathers: None, ..(*reference).clone() }],
+        references: vec![Reference { gathers: None, ..reference.clone() }],
     };
     NodeSpec {
         id,
         id_span: span,
         operator: entry.name.to_owned(),
         operator_span: span,
-        from: tables.iter().map(binding).collect(),
+        from: group.iter().map(binding).collect(),
         from_span: Some(span),
         with,
         services: Vec::new(),
@@ -113,11 +114,10 @@ fn variant(reference: &Reference) -> &str {
 
 /// Returns the value of a column: a scalar itself, a named value, a list or a map by its name.
 fn cell(coordinate: &Coordinate, span: Span) -> Spanned {
-    match coordinate.value.value {
-        Value::List(_) | Value::Map(_) => text(&coordinate.name, span),
-        _ if coordinate.is_named => text(&coordinate.name, span),
-        _ => Spanned { span, via: None, ..coordinate.value.clone() },
+    if coordinate.is_named || matches!(coordinate.value.value, Value::List(_) | Value::Map(_)) {
+        return text(&coordinate.name, span);
     }
+    Spanned { span, via: None, ..coordinate.value.clone() }
 }
 
 fn text(text: &str, span: Span) -> Spanned {

@@ -1,5 +1,7 @@
 //! Columns of the rollouts in training rows: all extra ones in the table of examples, named ones in the rows.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Schema;
@@ -8,7 +10,6 @@ use arrow::json::writer::LineDelimited;
 use searchmill_engine::operator::{Declaration, OperatorError, ParamIssue};
 use searchmill_schemas::RecordKind;
 use searchmill_text::json::Json;
-use std::sync::Arc;
 
 use crate::columns::{extra, with_all};
 use crate::pair::REJECTED;
@@ -109,7 +110,7 @@ pub(crate) fn side(pairs: &RecordBatch, is_rejected: bool) -> Result<RecordBatch
     for field in schema.fields().iter().filter(|field| !is_of_rejected(field.name())) {
         let other = pairs.column_by_name(&format!("{REJECTED}{}", field.name()));
         let other = other.filter(|_| is_rejected && own.column_with_name(field.name()).is_none());
-        columns.push(Arc::clone(other.map_or(&pairs[field.name().as_str()], |other| other)));
+        columns.push(Arc::clone(other.unwrap_or(&pairs[field.name().as_str()])));
         fields.push(Arc::clone(field));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
