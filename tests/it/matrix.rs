@@ -24,6 +24,7 @@ nodes:
   rollouts: {op: rollout, from: {questions: world.questions, search: index}, matrix: index, with: {policy: evidence}}
   some:     {op: sample, from: rollouts, with: {n: 12}}
   swift:    {op: convert-to-swift, from: some}
+  scores:   {op: evaluate, from: {trajectories: rollouts, questions: world.questions}}
 ";
 
 fn study() -> Mill {
@@ -59,6 +60,7 @@ fn an_input_takes_all_variants_as_one_table_with_typed_columns() {
     assert_eq!(variants, declared.map(|(size, retriever)| (Some(size), Some(retriever))));
     let ids: BTreeSet<_> = gathered.iter().map(|row| row["id"].as_str().expect("an id")).collect();
     assert!(ids.len() == 32 && ids.contains("q-000000@0~size=80,retriever=dense"), "{ids:?}");
+    assert_eq!(rows(&mill, "scores").len(), 32, "a score for each rollout of each variant");
     let again = mill.run(&[]).exit(0);
     assert_eq!(again.ran(), "");
 }
