@@ -97,7 +97,7 @@ pub struct Diagnostic {
     /// How to fix it.
     pub help: Option<String>,
     /// Word inside the primary location.
-    pub word: Option<Word>,
+    pub word: Option<Box<Word>>,
 }
 
 impl Diagnostic {

@@ -16,6 +16,8 @@ use searchmill_text::chunking::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::columns::{carried, carried_fields};
+
 /// Text size in bytes at which a batch of chunks is emitted, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;
 
@@ -138,7 +140,7 @@ pub(crate) struct Chunk;
 impl Operator for Chunk {
     type Params = ChunkParams;
     const NAME: &'static str = "chunk";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str = "Splits documents into chunks: recursively, by token windows or by sentences. Each chunk \
         records its position in the document, and no text is lost.";
     const EXAMPLES: &'static [Example] = &[
@@ -162,7 +164,11 @@ impl Operator for Chunk {
             RecordKind::Chunk,
             "Chunks, document by document, in text order.",
         );
-        params.count.declared(Declaration::pure(ports).issues(issues(params)).gives_plain_columns())
+        let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+            let given = |documents| carried_fields(&RecordKind::Chunk.schema(), documents, RecordKind::Document);
+            inputs.get("documents").map(|documents| ("chunks".to_owned(), given(documents))).into_iter().collect()
+        });
+        params.count.declared(declaration)
     }
 
     fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -279,17 +285,17 @@ impl MapKernel for Chunker {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut rows = ChunkRows::default();
-        for document in Document::all(batch)? {
+        for (place, document) in Document::all(batch)?.enumerate() {
             match self.cut(&document, &mut memo) {
-                Ok(pieces) => rows.push(&document, &pieces, self.title_prefix)?,
+                Ok(pieces) => rows.push(&document, place as u32, &pieces, self.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
             }
             if rows.bytes >= FLUSH_BYTES {
-                output.push("chunks", std::mem::take(&mut rows).finish()?);
+                output.push("chunks", std::mem::take(&mut rows).finish(batch)?);
             }
         }
         self.memos.lock().unwrap_or_else(PoisonError::into_inner).push(memo);
-        output.push("chunks", rows.finish()?);
+        output.push("chunks", rows.finish(batch)?);
         Ok(())
     }
 }
@@ -356,11 +362,19 @@ struct ChunkRows {
     end: Int64Builder,
     tokens: Int32Builder,
     metadata: StringBuilder,
+    /// The row of the document behind each chunk.
+    origins: Vec<u32>,
     bytes: usize,
 }
 
 impl ChunkRows {
-    fn push(&mut self, document: &Document<'_>, pieces: &[Piece], title_prefix: bool) -> Result<(), OperatorError> {
+    fn push(
+        &mut self,
+        document: &Document<'_>,
+        place: u32,
+        pieces: &[Piece],
+        title_prefix: bool,
+    ) -> Result<(), OperatorError> {
         use std::fmt::Write as _;
         let prefix = document.title.filter(|title| title_prefix && !title.is_empty());
         let repeated = document.title.map_or(0, str::len) + document.metadata.map_or(0, str::len);
@@ -382,12 +396,13 @@ impl ChunkRows {
             self.end.append_value(piece.end as i64);
             self.tokens.append_value(piece.tokens as i32);
             self.metadata.append_option(document.metadata);
+            self.origins.push(place);
             self.bytes += 2 * text.len() + 2 * repeated;
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<RecordBatch, OperatorError> {
+    fn finish(mut self, documents: &RecordBatch) -> Result<RecordBatch, OperatorError> {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.id.finish()),
             Arc::new(self.document_id.finish()),
@@ -401,7 +416,8 @@ impl ChunkRows {
             Arc::new(self.tokens.finish()),
             Arc::new(self.metadata.finish()),
         ];
-        Ok(RecordBatch::try_new(RecordKind::Chunk.schema(), columns)?)
+        let chunks = RecordBatch::try_new(RecordKind::Chunk.schema(), columns)?;
+        carried(&chunks, documents, RecordKind::Document, self.origins)
     }
 }
 

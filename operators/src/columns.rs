@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array};
+use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{RecordKind, SchemaError, conform};
@@ -28,6 +28,44 @@ pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
     let is_new = |name: &str| new.iter().any(|field| field.name() == name);
     let kept = schema.fields().iter().filter(|field| !is_new(field.name())).cloned();
     Arc::new(Schema::new(kept.chain(new.iter().cloned().map(Arc::new)).collect::<Vec<_>>()))
+}
+
+/// Returns the columns of rows of a kind that neither the kind nor `taken` has.
+pub(crate) fn extra(
+    from: &RecordBatch,
+    kind: RecordKind,
+    taken: &Schema,
+) -> Result<Option<RecordBatch>, OperatorError> {
+    let schema = from.schema();
+    let places: Vec<usize> = extra_places(&schema, kind, taken).collect();
+    if places.is_empty() { Ok(None) } else { Ok(Some(from.project(&places)?)) }
+}
+
+fn extra_places(from: &Schema, kind: RecordKind, taken: &Schema) -> impl Iterator<Item = usize> {
+    let own = kind.schema();
+    let is_extra =
+        move |field: &Field| [&*own, taken].iter().all(|known| known.column_with_name(field.name()).is_none());
+    from.fields().iter().enumerate().filter(move |(_, field)| is_extra(field)).map(|(place, _)| place)
+}
+
+/// Adds the extra columns of `from` to rows made from it; `rows`: the row of `from` behind each. Columns that the new rows
+/// have themselves are not replaced.
+pub(crate) fn carried(
+    new: &RecordBatch,
+    from: &RecordBatch,
+    kind: RecordKind,
+    rows: Vec<u32>,
+) -> Result<RecordBatch, OperatorError> {
+    match extra(from, kind, &new.schema())? {
+        None => Ok(new.clone()),
+        Some(extra) => with_all(new, &take_record_batch(&extra, &UInt32Array::from(rows))?),
+    }
+}
+
+/// Returns the columns of [`carried`].
+pub(crate) fn carried_fields(new: &Schema, from: &Schema, kind: RecordKind) -> Arc<Schema> {
+    let extra: Vec<Field> = extra_places(from, kind, new).map(|place| from.field(place).clone()).collect();
+    with_fields(new, &extra)
 }
 
 /// Casts the kind's columns to its types and puts them first; other columns follow unchanged.

@@ -4,7 +4,7 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken, Told};
-use crate::conversion::kernel::{chat_converter, converter};
+use crate::conversion::kernel::{PORT, chat_converter, converter};
 use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
 use crate::unfit::Unfit;
 
@@ -24,9 +24,9 @@ chat_converter! {
 fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
     if are_pairs(inputs, false)? {
-        return Ok(pair_converter("openai", move |preference| pair(preference, thinking)));
+        return Ok(pair_converter("openai", (&params.carry, false), move |preference| pair(preference, thinking)));
     }
-    Ok(converter("openai", move |conversation| Ok((convert(conversation, thinking), None))))
+    Ok(converter("openai", &params.carry, move |conversation| Ok((convert(conversation, thinking), None))))
 }
 
 fn convert(conversation: &Conversation, thinking: bool) -> Json {

@@ -5,7 +5,7 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::kernel::{chat_converter, converter, ports};
+use crate::conversion::kernel::{PORT, chat_converter, converter, ports};
 use crate::unfit::Unfit;
 
 chat_converter! {
@@ -20,7 +20,7 @@ chat_converter! {
 #[expect(clippy::unnecessary_wraps, reason = "the other converters may fail")]
 fn kernel(params: &ConvertToSharegptParams, _inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
-    Ok(converter("sharegpt", move |conversation| Ok((convert(conversation, thinking)?, None))))
+    Ok(converter("sharegpt", &params.carry, move |conversation| Ok((convert(conversation, thinking)?, None))))
 }
 
 /// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.

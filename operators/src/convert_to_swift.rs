@@ -6,9 +6,10 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 use serde::{Deserialize, Serialize};
 
+use crate::conversion::carry::checked;
 use crate::conversion::conversation::{Conversation, Message, Spoken};
 use crate::conversion::hermes::{Rendered, Template, render};
-use crate::conversion::kernel::converter;
+use crate::conversion::kernel::{PORT, converter};
 use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
 use crate::unfit::Unfit;
 
@@ -39,12 +40,16 @@ pub(crate) struct ConvertToSwiftParams {
     /// For pairs: write a row with a label for each rollout, for KTO (default: a row for each pair).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unpaired: bool,
+    /// Columns of the rollouts to write into the rows, for example `[weight]`. The examples have all columns beyond the
+    /// kind, but files have the rows alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) carry: Vec<String>,
 }
 
 impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Converts rollouts to training rows in ms-swift's agent layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
@@ -53,21 +58,26 @@ impl Operator for ConvertToSwift {
             yaml: "swift: {op: convert-to-swift, from: balanced, with: {thinking: true, template: qwen3}}",
         },
         Example {
+            title: "With the weight of each rollout in its row",
+            yaml: "swift: {op: convert-to-swift, from: weighted, with: {carry: [weight]}}",
+        },
+        Example {
             title: "Pairs as single rows with labels, for KTO",
             yaml: "labelled: {op: convert-to-swift, from: pairs, with: {unpaired: true}}",
         },
     ];
 
-    fn declare(_params: &ConvertToSwiftParams) -> Declaration {
-        Declaration::pure(ports())
+    fn declare(params: &ConvertToSwiftParams) -> Declaration {
+        checked(Declaration::pure(ports()), PORT, &params.carry)
     }
 
     fn open(params: &ConvertToSwiftParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let ConvertToSwiftParams { thinking, template, unpaired } = *params;
+        let ConvertToSwiftParams { thinking, template, unpaired, ref carry } = *params;
         if are_pairs(inputs, unpaired)? {
-            return Ok(pair_converter("swift", move |preference| pair(preference, thinking, template, unpaired)));
+            let convert = move |preference: &Preference| pair(preference, thinking, template, unpaired);
+            return Ok(pair_converter("swift", (carry, unpaired), convert));
         }
-        Ok(converter("swift", move |conversation| convert(conversation, thinking, template)))
+        Ok(converter("swift", carry, move |conversation| convert(conversation, thinking, template)))
     }
 }
 

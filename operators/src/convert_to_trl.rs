@@ -4,7 +4,7 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::kernel::{chat_converter, converter};
+use crate::conversion::kernel::{PORT, chat_converter, converter};
 use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
 
 chat_converter! {
@@ -22,11 +22,13 @@ chat_converter! {
 }
 
 fn kernel(params: &ConvertToTrlParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
-    let ConvertToTrlParams { thinking, unpaired } = *params;
+    let ConvertToTrlParams { thinking, unpaired, ref carry } = *params;
     if are_pairs(inputs, unpaired)? {
-        return Ok(pair_converter("trl", move |preference| Ok(pair(preference, thinking, unpaired))));
+        return Ok(pair_converter("trl", (carry, unpaired), move |preference| {
+            Ok(pair(preference, thinking, unpaired))
+        }));
     }
-    Ok(converter("trl", move |conversation| Ok((convert(conversation, thinking), None))))
+    Ok(converter("trl", carry, move |conversation| Ok((convert(conversation, thinking), None))))
 }
 
 /// Builds the row `{"messages": […], "tools": […]}`.

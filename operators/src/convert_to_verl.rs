@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use schemars::JsonSchema;
@@ -17,6 +18,8 @@ use searchmill_schemas::{Question, RecordKind, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::columns::with_all;
+use crate::conversion::carry;
 use crate::unfit::Unfit;
 
 const QUESTIONS: &str = "questions";
@@ -45,6 +48,9 @@ pub(crate) struct ConvertToVerlParams {
     /// `tool_agent`.
     #[serde(default)]
     pub(crate) agent_name: Option<String>,
+    /// Columns of the questions to add after the trainer's, for example `[source]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) carry: Vec<String>,
 }
 
 fn train() -> String {
@@ -65,6 +71,10 @@ impl Operator for ConvertToVerl {
             title: "For verl's agent loop",
             yaml: "rl: {op: convert-to-verl, from: train, with: {layout: verl, data_source: hotpotqa, agent_name: tool_agent}}",
         },
+        Example {
+            title: "With the data set that each question is from",
+            yaml: "rl: {op: convert-to-verl, from: mixed, with: {layout: search-r1, data_source: nq, carry: [source]}}",
+        },
     ];
 
     fn declare(params: &ConvertToVerlParams) -> Declaration {
@@ -73,7 +83,7 @@ impl Operator for ConvertToVerl {
             RecordKind::Table,
             "rows in the trainer's layout",
         );
-        Declaration::pure(ports).issues(issues(params))
+        carry::checked(Declaration::pure(ports).issues(issues(params)), QUESTIONS, &params.carry)
     }
 
     fn open(params: &ConvertToVerlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -105,6 +115,15 @@ impl ConvertToVerlParams {
         Arc::new(Schema::new(fields))
     }
 
+    /// Adds the columns `carry` of the questions.
+    fn with_carried(&self, rows: &RecordBatch, questions: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        if let Some(name) = self.carry.iter().find(|name| rows.column_by_name(name).is_some()) {
+            let message = format!("`carry`: the training rows already have a column `{name}`");
+            return Err(OperatorError::pipeline(message).with_help("rename the column by `sql`"));
+        }
+        if self.carry.is_empty() { Ok(rows.clone()) } else { with_all(rows, &carry::columns(questions, &self.carry)?) }
+    }
+
     /// Builds one row.
     fn row(&self, question: &Question, index: u64) -> Value {
         let mut row = match self.layout {
@@ -125,18 +144,21 @@ impl BlockingKernel for ConvertToVerlParams {
         let mut index = 0;
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
-            let mut rows = Vec::new();
-            for question in from_batch::<Question>(&batch?)? {
+            let batch = batch?;
+            let (mut rows, mut places) = (Vec::new(), Vec::new());
+            for (place, question) in from_batch::<Question>(&batch)?.into_iter().enumerate() {
                 // No trainer accepts a blank question.
                 if question.question.trim().is_empty() {
                     outputs.reject(Unfit::new("the question is blank").reject(question.id))?;
                 } else {
                     rows.push(self.row(&question, index));
+                    places.push(place as u32);
                 }
                 index += 1;
             }
             if !rows.is_empty() {
-                outputs.write(ROWS, &to_columns(&schema, &rows)?)?;
+                let taken = take_record_batch(&batch, &UInt32Array::from(places))?;
+                outputs.write(ROWS, &self.with_carried(&to_columns(&schema, &rows)?, &taken)?)?;
             }
         }
         Ok(())

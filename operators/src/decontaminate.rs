@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::columns::{id_column, with_columns};
 use crate::near::{Minhash, Texts, column_issues, text_column};
-use crate::relation::ROWS;
+use crate::relation::{ROWS, columns_checked};
 use matches::Report;
 use tests_index::{Found, TestsIndex};
 
@@ -100,7 +100,14 @@ impl Operator for Decontaminate {
                  `against_id`, `by` (`ngram` or `minhash`), the shared `ngram`, and `similarity`.",
             )
             .tree_out("report", TreeKind::Report, "`report.html`: matches by test set, and the first ones in full.");
-        Declaration::pure(ports).issues(issues(params))
+        let given = params.clone();
+        Declaration::pure(ports).issues(issues(params)).checks_columns(move |tables| {
+            let texts = |port, param, columns: &[String]| {
+                columns_checked(tables, port, |schema| Texts::new(schema, param, columns))
+            };
+            let against = texts(AGAINST, "against_columns", given.columns_of_tests());
+            texts(ROWS, "columns", &given.columns).into_iter().chain(against).collect()
+        })
     }
 
     fn open(params: &DecontaminateParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -147,9 +154,13 @@ impl BlockingKernel for DecontaminateParams {
 }
 
 impl DecontaminateParams {
+    fn columns_of_tests(&self) -> &[String] {
+        if self.against_columns.is_empty() { &self.columns } else { &self.against_columns }
+    }
+
     /// Reads the test sets.
     fn index(&self, inputs: &Inputs, context: &Context) -> Result<TestsIndex, OperatorError> {
-        let columns = if self.against_columns.is_empty() { &self.columns } else { &self.against_columns };
+        let columns = self.columns_of_tests();
         let mut index = TestsIndex::new(self.ngram, self.min_words, self.minhash.as_ref());
         for artifact in inputs.many(AGAINST) {
             let InputArtifact::Rows(rows) = artifact else { continue };

@@ -19,8 +19,8 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::near::Near;
-use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions};
+use crate::near::{Near, Texts};
+use crate::relation::{KEPT, ROW, ROWS, check_key, columns_checked, keep, key, numbered, register_functions};
 use similar::{DUPLICATES, Similar, Stays};
 
 /// Keeps one row per key (`by`), or per group of rows with similar texts (`near`), in input order, with all its columns.
@@ -83,7 +83,12 @@ impl Operator for Dedup {
             ),
         };
         let declaration = Declaration::pure(ports).issues(issues(params));
-        if params.near.is_none() { declaration.query(params.clone()) } else { declaration.gives_plain_columns() }
+        let Some(near) = &params.near else { return declaration.query(params.clone()) };
+        let columns = near.columns.clone();
+        declaration.gives_plain_columns().checks_columns(move |tables| {
+            let texts = columns_checked(tables, ROWS, |schema| Texts::new(schema, "near.columns", &columns));
+            texts.into_iter().collect()
+        })
     }
 
     fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -85,8 +85,8 @@ fn ports() -> Ports {
             "questions",
             rows(RecordKind::Question),
             Arity::Optional,
-            "The questions to rate, with all their columns. Not given: the questions of the trajectories, in the order \
-             of their first appearance.",
+            "The questions to rate, with all their columns. Not given: the questions of the trajectories, without columns \
+             beyond the kind, in the order of their first appearance.",
         )
         .rows_out("questions", RecordKind::Question, "The questions with their difficulty, in input order.")
 }

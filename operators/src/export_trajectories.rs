@@ -12,6 +12,7 @@ mod verifiers;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
+use arrow::array::RecordBatch;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
@@ -21,6 +22,7 @@ use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::conversion::carry;
 use crate::reward::Rewarded;
 use crate::unfit::Unfit;
 
@@ -41,11 +43,16 @@ pub(crate) struct ExportTrajectoriesParams {
     /// NeMo Gym's files; otherwise unused.
     #[serde(default = "default_name")]
     pub(crate) name: String,
+    /// Columns beyond the kind to write, for example `[weight]`, in an object `carried`: under `extra` of an ATIF document,
+    /// `metadata` of a sample of Inspect, `info` of a trace of verifiers, and in the rollout of NeMo Gym.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) carry: Vec<String>,
 }
 
 /// The format of another tool. `read` with the `layout` of the same name gives all columns of the kind back, also those
 /// that the format has no field for (question, evidence, chunks shown, …), and texts that are not plain JSON. Columns
-/// beyond the kind are not in the files, but for `reward` and `reward_parts`, which `verifiers` and `nemo-gym` show.
+/// beyond the kind are not in the files, but for those in `carry`, and for `reward` and `reward_parts`, which `verifiers`
+/// and `nemo-gym` show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Format {
@@ -93,6 +100,10 @@ impl Operator for ExportTrajectories {
             title: "Rewarded rollouts for NeMo Gym's tools",
             yaml: "gym: {op: export-trajectories, from: rewarded, with: {format: nemo-gym, name: search_agent}}",
         },
+        Example {
+            title: "With the weight of each rollout",
+            yaml: "atif: {op: export-trajectories, from: weighted, with: {format: atif, carry: [weight]}}",
+        },
     ];
 
     fn declare(params: &ExportTrajectoriesParams) -> Declaration {
@@ -103,7 +114,7 @@ impl Operator for ExportTrajectories {
         );
         let unnamed = params.name.trim().is_empty();
         let issue = ParamIssue::new("name", "is blank").with_help("write a name, or remove the param");
-        Declaration::pure(ports).issues(unnamed.then_some(issue))
+        carry::checked(Declaration::pure(ports).issues(unnamed.then_some(issue)), TRAJECTORIES, &params.carry)
     }
 
     fn open(params: &ExportTrajectoriesParams, _: &Inputs, _: &Context) -> Result<Kernel, OperatorError> {
@@ -118,7 +129,9 @@ impl BlockingKernel for ExportTrajectoriesParams {
         match self.format {
             Format::Atif => {
                 let mut target = file("trajectories.jsonl")?;
-                self.each(inputs, context, |row, _| Ok(writeln!(target, "{}", atif::document(row))?))?;
+                self.each(inputs, context, |row, _, carried| {
+                    Ok(writeln!(target, "{}", with_carried(atif::document(row), "/extra", carried))?)
+                })?;
                 target.flush()?;
             }
             Format::Inspect => {
@@ -128,8 +141,9 @@ impl BlockingKernel for ExportTrajectoriesParams {
             }
             Format::Verifiers => {
                 let mut target = file("traces.jsonl")?;
-                self.each(inputs, context, |row, rewards| {
-                    Ok(writeln!(target, "{}", verifiers::episode(row, rewards, &self.name))?)
+                self.each(inputs, context, |row, rewards, carried| {
+                    let episode = verifiers::episode(row, rewards, &self.name);
+                    Ok(writeln!(target, "{}", with_carried(episode, "/traces/0/info", carried))?)
                 })?;
                 target.flush()?;
             }
@@ -147,15 +161,15 @@ impl ExportTrajectoriesParams {
     /// Writes the head of the log, and its samples as they stream.
     fn inspect_log(&self, target: &mut impl Write, inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
         let mut totals = inspect::Totals::default();
-        self.each(inputs, context, |row, _| {
+        self.each(inputs, context, |row, _, _| {
             totals.add(row);
             Ok(())
         })?;
         let head = totals.head(&self.name).to_string();
         write!(target, "{},\"samples\":[", head.strip_suffix('}').unwrap_or(&head))?;
         let mut between = "\n";
-        self.each(inputs, context, |row, _| {
-            let sample: Value = inspect::sample(row);
+        self.each(inputs, context, |row, _, carried| {
+            let sample = with_carried(inspect::sample(row), "/metadata", carried);
             write!(target, "{between}{sample}")?;
             between = ",\n";
             Ok(())
@@ -178,12 +192,13 @@ impl ExportTrajectoriesParams {
         }
         let mut places = nemo_gym::Places::default();
         let mut rejects = Vec::new();
-        self.each(inputs, context, |row, rewards| {
+        self.each(inputs, context, |row, rewards, carried| {
             let Some(rewards) = rewards else {
                 rejects.push(Unfit::new("its `reward` is null or not a finite number").reject(row.id.clone()));
                 return Ok(());
             };
-            let lines = nemo_gym::lines(row, rewards, &self.name, places.next(&row.question_id));
+            let [asked, done] = nemo_gym::lines(row, rewards, &self.name, places.next(&row.question_id));
+            let lines = [asked, with_carried(done, "", carried)];
             for (target, line) in targets.iter_mut().zip(lines) {
                 writeln!(target, "{line}")?;
             }
@@ -193,21 +208,43 @@ impl ExportTrajectoriesParams {
         Ok(rejects)
     }
 
-    /// Passes every trajectory to `take`, in order, with its reward if the format has rewards.
+    /// Returns the values of the columns `carry`, an object for each row; null without such columns.
+    fn carried(&self, batch: &RecordBatch) -> Result<Vec<Value>, OperatorError> {
+        if self.carry.is_empty() {
+            return Ok(vec![Value::Null; batch.num_rows()]);
+        }
+        let lines = carry::lines(batch, &self.carry)?;
+        let parse = |line: &str| serde_json::from_str(line).map_err(|error| OperatorError::engine(error.to_string()));
+        lines.lines().map(parse).collect()
+    }
+
+    /// Passes every trajectory to `take`, in order, with its reward if the format has rewards, and the values of `carry`.
     fn each(
         &self,
         inputs: &Inputs,
         context: &Context,
-        mut take: impl FnMut(&Trajectory, Option<&Rewarded>) -> Result<(), OperatorError>,
+        mut take: impl FnMut(&Trajectory, Option<&Rewarded>, &Value) -> Result<(), OperatorError>,
     ) -> Result<(), OperatorError> {
         let with_rewards = matches!(self.format, Format::Verifiers | Format::NemoGym);
         for batch in inputs.rows(TRAJECTORIES)?.batches() {
             context.check_cancelled()?;
             let batch = batch?;
             let rewards = if with_rewards { rewards::of_rows(&batch)? } else { vec![None; batch.num_rows()] };
+            let carried = self.carried(&batch)?;
             let rows = from_batch::<Trajectory>(&batch)?;
-            rows.iter().zip(&rewards).try_for_each(|(row, rewards)| take(row, rewards.as_ref()))?;
+            let rows = rows.iter().zip(&rewards).zip(&carried);
+            rows.into_iter().try_for_each(|((row, rewards), carried)| take(row, rewards.as_ref(), carried))?;
         }
         Ok(())
     }
+}
+
+/// Adds the values of the columns `carry` to the object at `pointer`.
+fn with_carried(mut written: Value, pointer: &str, carried: &Value) -> Value {
+    if let Some(object) = written.pointer_mut(pointer).and_then(Value::as_object_mut)
+        && !carried.is_null()
+    {
+        object.insert("carried".to_owned(), carried.clone());
+    }
+    written
 }

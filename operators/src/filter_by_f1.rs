@@ -55,7 +55,10 @@ impl Operator for FilterByF1 {
             .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
             .rows_out("kept", RecordKind::Trajectory, "rollouts that pass")
             .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not");
-        Declaration::pure(ports).issues(issues(params))
+        Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+            let same = |port: &str| Some((port.to_owned(), Arc::clone(inputs.get("trajectories")?)));
+            ["kept", "dropped"].into_iter().filter_map(same).collect()
+        })
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -24,6 +24,7 @@ mod filter_by_f1;
 mod filter;
 mod sql;
 mod join;
+mod gather;
 mod dedup;
 mod decontaminate;
 mod sample;
@@ -79,6 +80,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),
         entry::<join::Join>(),
+        entry::<gather::Gather>(),
         entry::<dedup::Dedup>(),
         entry::<decontaminate::Decontaminate>(),
         entry::<sample::Sample>(),

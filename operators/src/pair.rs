@@ -1,32 +1,38 @@
 //! `pair`: pairs the best and the worst rollouts of each question.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt32Array};
-use arrow::compute::{SortOptions, cast, take_record_batch};
-use arrow::datatypes::{DataType, Float64Type, SchemaRef};
-use arrow::record_batch::RecordBatch;
+use arrow::compute::{SortOptions, cast, interleave_record_batch, take_record_batch};
+use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow::row::{RowConverter, SortField};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     RowsInput,
 };
-use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch};
+use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{id_at, id_column};
-use crate::relation::{Grouping, Keys, check_key};
+use crate::columns::{extra, id_at, id_column, with_all};
+use crate::relation::{Grouping, Keys, check_key, columns_checked};
 use crate::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
 const PAIRS: &str = "pairs";
+/// Begins the names of columns of the worse rollout of a pair.
+pub(crate) const REJECTED: &str = "rejected_";
 
 /// Pairs the best and the worst rollouts of each question, for preference training. The rollouts of a question are ranked
 /// by `order_by`, ties by their order in the input. The first pair is the best and the worst, the next one the second of
 /// each end, and so on; no rollout is in two pairs. Rollouts that rank equally are not paired. Questions are in the order
 /// of their first rollout. Rollouts without a rank (null or NaN) are rejects. `convert-to-swift`, `convert-to-trl` and
 /// `convert-to-openai` write pairs in preference layouts.
+///
+/// Columns beyond the kind ride along: those of the better rollout under their names, those of the other one as
+/// `rejected_NAME`.
 pub(crate) struct Pair;
 
 /// Parameters of `pair`.
@@ -58,7 +64,7 @@ fn one() -> usize {
 impl Operator for Pair {
     type Params = PairParams;
     const NAME: &'static str = "pair";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str = "Pairs the best and the worst rollouts of each question.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -79,7 +85,12 @@ impl Operator for Pair {
         let ports = Ports::new()
             .rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "Rollouts, several per question.")
             .rows_out(PAIRS, RecordKind::Pair, "The pairs, the best and the worst of a question first.");
-        Declaration::pure(ports).issues(issues(params))
+        let (by, order_by) = (params.by.clone(), params.order_by.clone());
+        Declaration::pure(ports).issues(issues(params)).checks_columns(move |tables| {
+            let keys = columns_checked(tables, TRAJECTORIES, |schema| Keys::new(schema, "by", &by));
+            let ranks = columns_checked(tables, TRAJECTORIES, |schema| Ranking::new(schema, &order_by));
+            keys.into_iter().chain(ranks).collect()
+        })
     }
 
     fn open(params: &PairParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -280,30 +291,75 @@ fn write(rows: &RowsInput, pairs: Vec<Chosen>, outputs: &mut Outputs, context: &
     let mut wanted = vec![false; rows.rows as usize];
     pairs.iter().flat_map(|pair| [pair.best.row, pair.worst.row]).for_each(|row| wanted[row as usize] = true);
     let (mut read, mut pairs) = (HashMap::new(), pairs.into_iter().peekable());
+    let mut others = Vec::new();
     let mut start = 0;
-    for batch in rows.batches() {
+    for (number, batch) in rows.batches().enumerate() {
         context.check_cancelled()?;
         let batch = batch?;
         let places = (0..batch.num_rows()).filter(|place| wanted[start + place]);
         let places: Vec<u32> = places.map(|place| place as u32).collect();
-        let batch_rows = from_batch::<Trajectory>(&take_record_batch(&batch, &UInt32Array::from(places.clone()))?)?;
-        read.extend(places.into_iter().map(|place| start as u32 + place).zip(batch_rows));
+        let taken = take_record_batch(&batch, &UInt32Array::from(places.clone()))?;
+        others.extend(extra(&taken, RecordKind::Trajectory, &RecordKind::Pair.schema())?);
+        let rollouts = from_batch::<Trajectory>(&taken)?.into_iter().enumerate();
+        let rollouts = rollouts.map(|(row, rollout)| Rollout { rollout, place: (number, row) });
+        read.extend(places.into_iter().map(|place| start as u32 + place).zip(rollouts));
         start += batch.num_rows();
-        let mut ready = Vec::new();
+        let (mut ready, mut origins) = (Vec::new(), Vec::new());
         while let Some(pair) =
             pairs.next_if(|pair| read.contains_key(&pair.best.row) && read.contains_key(&pair.worst.row))
         {
-            ready.extend(pair.take(&mut read));
+            let Some((pair, origin)) = pair.take(&mut read) else { continue };
+            ready.push(pair);
+            origins.push(origin);
         }
-        outputs.write_rows(PAIRS, &ready)?;
+        if !ready.is_empty() {
+            outputs.write(PAIRS, &with_others(&to_batch(&ready)?, &others, &origins)?)?;
+        }
     }
     Ok(())
 }
 
+/// A rollout of a pair. `place`: the batch and the row where its other columns are.
+struct Rollout {
+    rollout: Trajectory,
+    place: (usize, usize),
+}
+
+/// Adds the other columns of both rollouts of each pair.
+fn with_others(
+    pairs: &RecordBatch,
+    others: &[RecordBatch],
+    origins: &[[(usize, usize); 2]],
+) -> Result<RecordBatch, OperatorError> {
+    if others.is_empty() {
+        return Ok(pairs.clone());
+    }
+    let others: Vec<&RecordBatch> = others.iter().collect();
+    let of = |side: usize| {
+        let places: Vec<_> = origins.iter().map(|origin| origin[side]).collect();
+        interleave_record_batch(&others, &places)
+    };
+    with_all(&with_all(pairs, &of(0)?)?, &rejected(&of(1)?)?)
+}
+
+/// Renames columns of the worse rollout; leaves out what pairs have themselves under the new name.
+fn rejected(others: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let (own, schema) = (RecordKind::Pair.schema(), others.schema());
+    let name = |place: usize| format!("{REJECTED}{}", schema.field(place).name());
+    let is_free = |place: &usize| own.column_with_name(&name(*place)).is_none();
+    let places: Vec<usize> = (0..schema.fields().len()).filter(is_free).collect();
+    let fields: Vec<_> = places.iter().map(|place| schema.field(*place).clone().with_name(name(*place))).collect();
+    let columns = places.iter().map(|place| Arc::clone(others.column(*place))).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(others.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+}
+
 impl Chosen {
-    fn take(self, read: &mut HashMap<u32, Trajectory>) -> Option<schemas::Pair> {
+    fn take(self, read: &mut HashMap<u32, Rollout>) -> Option<(schemas::Pair, [(usize, usize); 2])> {
         let (chosen, rejected) = (read.remove(&self.best.row)?, read.remove(&self.worst.row)?);
-        Some(schemas::Pair {
+        let origin = [chosen.place, rejected.place];
+        let (chosen, rejected) = (chosen.rollout, rejected.rollout);
+        let pair = schemas::Pair {
             id: chosen.id.clone(),
             chosen_id: chosen.id.clone(),
             rejected_id: rejected.id.clone(),
@@ -313,7 +369,8 @@ impl Chosen {
             question_id: self.question,
             chosen,
             rejected,
-        })
+        };
+        Some((pair, origin))
     }
 }
 

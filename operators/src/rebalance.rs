@@ -10,12 +10,12 @@ use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    RowsInput,
+    RowsInput, Tables,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::columns::id_column;
-use crate::relation::{Grouping, ROWS, allot, below, check_key};
+use crate::relation::{Grouping, Keys, ROWS, allot, below, check_key, columns_checked};
 
 /// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
 /// have too few. Rows keep their order and columns. A repeat follows its row and has `~1`, `~2`, … appended to its
@@ -87,7 +87,10 @@ impl Operator for Rebalance {
     fn declare(params: &RebalanceParams) -> Declaration {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order");
-        Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
+        let by = params.by.clone();
+        let check = move |tables: &Tables| columns_checked(tables, ROWS, |schema| Keys::new(schema, "by", &by));
+        let declaration = Declaration::seeded(ports).issues(issues(params)).gives_plain_columns();
+        declaration.checks_columns(move |tables| check(tables).into_iter().collect())
     }
 
     fn open(params: &RebalanceParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

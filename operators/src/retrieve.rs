@@ -9,9 +9,11 @@ use searchmill_engine::operator::{
     TreeKind, allow_names, named_or_tagged,
 };
 use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k, is_zero};
-use searchmill_schemas::{Hit, RecordKind, text_column, text_value};
+use searchmill_schemas::{Hit, RecordKind, text_column, text_value, to_batch};
 use serde::{Deserialize, Serialize};
 
+use crate::columns::{carried, carried_fields};
+use crate::relation::{Keys, columns_checked};
 use crate::unfit::Unfit;
 
 /// Parameters of `retrieve`.
@@ -56,7 +58,7 @@ pub struct Retrieve;
 impl Operator for Retrieve {
     type Params = RetrieveParams;
     const NAME: &'static str = "retrieve";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Searches one or more indexes for each question and fuses their rankings.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -91,7 +93,15 @@ impl Operator for Retrieve {
         let declaration = Declaration::pure(ports).issues(settings.check(""));
         // The indexes' encoders run on the GPU, for queries.
         let declaration = declaration.checks_variants("search", move |kinds| settings.check_kinds("", kinds));
-        declaration.gives_plain_columns().uses_gpus(true)
+        let declaration = declaration.gives(|inputs| {
+            let given = |questions| carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
+            inputs.get("questions").map(|questions| ("hits".to_owned(), given(questions))).into_iter().collect()
+        });
+        let query = [params.query.clone()];
+        let declaration = declaration.checks_columns(move |tables| {
+            columns_checked(tables, "questions", |schema| Keys::new(schema, "query", &query)).into_iter().collect()
+        });
+        declaration.uses_gpus(true)
     }
 
     fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -111,15 +121,17 @@ impl MapKernel for Retrieval {
         let queries = text_column(batch, &self.query)?;
         let (asked, empty): (Vec<_>, Vec<_>) = (0..batch.num_rows()).partition(|row| queries.is_valid(*row));
         let texts: Vec<_> = asked.iter().filter_map(|row| text_value(queries, *row)).collect();
-        let mut hits = Vec::new();
+        let (mut hits, mut origins) = (Vec::new(), Vec::new());
         for ((row, text), found) in asked.iter().zip(&texts).zip(self.search.search_batch(&texts)?) {
+            origins.extend(std::iter::repeat_n(*row as u32, found.len()));
             hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(*row), text, rank, found)));
         }
         for row in empty {
             let unfit = Unfit::new(format!("the column `{}` is null: nothing to search for", self.query));
             output.reject(unfit.reject(ids.value(row).to_owned()));
         }
-        Ok(output.push_rows("hits", &hits)?)
+        output.push("hits", carried(&to_batch(&hits)?, batch, RecordKind::Question, origins)?);
+        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use searchmill_agent::tokens::RewrittenHistory;
 use searchmill_agent::tool::Searcher;
 use searchmill_engine::operator::{
     Accept, Arity, AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
-    ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, TreeKind, allow_names, named_or_tagged,
+    ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, Tables, TreeKind, allow_names, named_or_tagged,
 };
 use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
@@ -32,7 +32,7 @@ mod tools;
 pub use recorded::Record;
 
 pub use crate::chunk::{Count, TokenizerPath};
-use crate::columns::with_all;
+use crate::columns::{carried_fields, with_all};
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
@@ -148,7 +148,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -211,7 +211,14 @@ impl Operator for Rollout {
             .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
         let adds = !params.tools.is_empty() || params.record.is_some() || params.max_observation_tokens.is_some();
-        let declaration = if adds { declaration } else { declaration.gives_plain_columns() };
+        let given = move |inputs: &Tables| {
+            let rollouts = |questions| {
+                carried_fields(&RecordKind::Trajectory.schema(), &label::unreserved(questions), RecordKind::Question)
+            };
+            let questions = inputs.get("questions").filter(|_| !adds);
+            questions.map(|questions| ("trajectories".to_owned(), rollouts(questions))).into_iter().collect()
+        };
+        let declaration = declaration.gives(given);
         let declaration = params.policy.declared(declaration);
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
         tools::declared(&params.tools, tool_name(params), declaration)
@@ -486,6 +493,7 @@ impl AsyncMapKernel for RolloutKernel {
                 let more = more.map_err(|error| unusable(error.0))?;
                 batch = with_all(&batch, &more).map_err(|error| unusable(error.message))?;
             }
+            let batch = label::with_extra(&batch, row).map_err(|error| unusable(error.message))?;
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
         .boxed()

@@ -53,7 +53,7 @@ impl Operator for Sample {
     fn declare(params: &SampleParams) -> Declaration {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to sample").same_out(ROWS, ROWS, "sampled rows, in input order");
-        Declaration::seeded(ports).issues(issues(params)).gives_plain_columns()
+        Declaration::seeded(ports).issues(issues(params)).query(SampleKernel { params: params.clone(), seed: 0 })
     }
 
     fn open(params: &SampleParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

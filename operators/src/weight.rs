@@ -14,13 +14,13 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{RecordKind, text_column};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::with_columns;
+use crate::columns::{with_columns, with_fields};
+use crate::relation::{Keys, columns_checked};
 use crate::unfit::Unfit;
 
 /// Adds the column `weight`: how much each rollout counts in training, from the log-probability of the gold answer
-/// after it (`logprob`). All columns pass unchanged, in order. Converters drop extra columns: to train with the
-/// weights, join them to the examples (`sql`: `select e.*, w.weight from e join w on e.trajectory_id = w.id`, with `as:
-/// example`) and write `weight_column: weight` in `train`.
+/// after it (`logprob`). All columns pass unchanged, in order. Examples that converters make of the rollouts keep
+/// it: write `weight_column: weight` in `train`, or `carry: [weight]` in the converter for other trainers.
 pub(crate) struct Weight;
 
 /// Parameters of `weight`.
@@ -144,7 +144,14 @@ impl Operator for Weight {
         let ports = Ports::new()
             .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts with a column of log-probabilities.")
             .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the column `weight`.");
-        Declaration::pure(ports).issues(issues(params))
+        let column = [params.column().to_owned()];
+        let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+            let weighted = |schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()]));
+            inputs.get(ROWS).map(|schema| weighted(schema)).into_iter().collect()
+        });
+        declaration.checks_columns(move |tables| {
+            columns_checked(tables, ROWS, |schema| Keys::new(schema, "column", &column)).into_iter().collect()
+        })
     }
 
     fn open(params: &WeightParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -39,7 +39,7 @@ pub use example::Example;
 pub use hit::{Hit, HitSource};
 pub use metric::Metric;
 pub use pair::Pair;
-pub use parents::{ParentColumn, repeated_id};
+pub use parents::{ParentColumn, gathered, gathered_id, repeated_id};
 pub use question::{Evidence, Question};
 pub use record::{Record, RecordKind, SchemaError, renamed};
 pub use reject::Reject;

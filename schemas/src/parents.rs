@@ -48,6 +48,16 @@ pub fn repeated_id(id: &str) -> Option<&str> {
     (is_number && !first.is_empty()).then_some(first)
 }
 
+/// Returns the id of a row that was gathered from an input of that name: `q1@0~size=100` for `q1@0`.
+pub fn gathered(id: &str, input: &str) -> String {
+    format!("{id}~{input}")
+}
+
+/// Returns the id that [`gathered`] was given, if `id` was gathered from that input.
+pub fn gathered_id<'i>(id: &'i str, input: &str) -> Option<&'i str> {
+    id.strip_suffix(input)?.strip_suffix('~').filter(|id| !id.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::DataType;
@@ -77,6 +87,16 @@ mod tests {
                 assert_eq!(at(columns.clone(), parent.path), Some(DataType::Utf8), "{kind}: {:?}", parent.path);
             }
         }
+    }
+
+    #[test]
+    fn gathered_rows_know_their_id_in_the_input() {
+        let id = gathered("q1@0", "size=100,k=5");
+        assert_eq!((id.as_str(), gathered_id(&id, "size=100,k=5")), ("q1@0~size=100,k=5", Some("q1@0")));
+        assert_eq!(
+            (gathered_id(&id, "k=5"), gathered_id("~k=5", "k=5"), gathered_id("k=5", "k=5")),
+            (None, None, None)
+        );
     }
 
     #[test]

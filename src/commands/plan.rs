@@ -1,6 +1,6 @@
 //! `plan`: shows what a run would do, why, and the estimated cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::operator::{Prices, Usage};
 use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, Reason, RunOptions, Session, Survey, Work};
@@ -138,10 +138,16 @@ pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
     }
 }
 
+/// Names listed of those that a node waits for (at most).
+const LISTED: usize = 8;
+
 /// Joins names with commas, without duplicates: a node may need several outputs of another.
 pub(super) fn listed(names: &[String]) -> String {
-    let first = names.iter().enumerate().filter(|(place, name)| !names[..*place].contains(name));
-    first.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")
+    let mut seen = BTreeSet::new();
+    let first: Vec<&str> = names.iter().map(String::as_str).filter(|name| seen.insert(*name)).collect();
+    let more = first.len().saturating_sub(LISTED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", first[..first.len() - more].join(", "))
 }
 
 fn sentence(reasons: &[Reason]) -> String {

@@ -1,6 +1,6 @@
 //! `validate`: reports all errors of a pipeline, offline.
 
-use searchmill_engine::{Overrides, Session};
+use searchmill_engine::{Node, Overrides, Plan, Session};
 
 use crate::args::ValidateArgs;
 use crate::display::Terminal;
@@ -20,6 +20,7 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
                     if let Some(unseen) = &node.operator.declaration.unseen {
                         terminal.note(&format!("{}: {unseen}", node.id()));
                     }
+                    gathered(&plan, node).for_each(|line| terminal.note(&line));
                 }
             }
             Err(failure) => {
@@ -29,4 +30,13 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
         }
     }
     code
+}
+
+/// Says which inputs of a node take all variants of a node with a matrix.
+fn gathered(plan: &Plan, node: &Node) -> impl Iterator<Item = String> {
+    let makers = node.inputs.iter().map(|input| &plan.nodes[input.node]);
+    makers.filter(|maker| maker.is_put_between()).map(|maker| {
+        let (count, name) = (maker.inputs.len(), maker.id().split(['@', '.']).next().unwrap_or_default());
+        format!("{}: takes {count} variants of `{name}` as one table, `{}`", node.id(), maker.id())
+    })
 }

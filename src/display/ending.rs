@@ -11,7 +11,7 @@ const LINES: usize = 24;
 /// Maximum number of nodes whose summaries are shown; further nodes are only named.
 const NODES: usize = 12;
 
-/// Formats the summaries of the nodes that ran, each cut to its first lines; for a matrix, only one point.
+/// Formats the summaries of the nodes that ran, each cut to its first lines; for a matrix, only that of one node.
 pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
     let name = |node: &str| node.split_once('@').map_or(node, |(name, _)| name).to_owned();
     let mut groups: Vec<Vec<&(String, String)>> = Vec::new();

@@ -10,6 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use searchmill_engine::{Event, Plan, Reporter, RunSummary};
 
 use super::ending;
+use super::matrix::Matrices;
 use super::money;
 use super::print::{err, out};
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
@@ -38,6 +39,7 @@ struct State {
     cached: usize,
     summaries: Vec<(String, String)>,
     delivered: Vec<(String, String)>,
+    matrices: Matrices,
     /// Nodes that write outside the store.
     writers: BTreeSet<String>,
     name_width: usize,
@@ -157,7 +159,9 @@ impl Live {
         let currency = plan.currency().unwrap_or_default();
         let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
         let writers = writers.map(|node| node.id().to_owned()).collect();
-        Self { json, quiet, bars, state: Mutex::new(State { writers, name_width, currency, ..State::default() }) }
+        let matrices = Matrices::of(plan);
+        let state = State { writers, name_width, currency, matrices, ..State::default() };
+        Self { json, quiet, bars, state: Mutex::new(state) }
     }
 
     /// Prints the end of a run: summaries, written files, and totals.
@@ -166,7 +170,7 @@ impl Live {
             return;
         }
         let state = self.state();
-        for text in ending::summaries(&state.summaries) {
+        for text in ending::summaries(&state.summaries).into_iter().chain(state.matrices.tables()) {
             out(&text);
         }
         for (node, destination) in &state.delivered {
@@ -351,7 +355,10 @@ impl Reporter for Live {
             }
             return;
         }
-        let text = self.text(&mut self.state(), event);
+        let mut state = self.state();
+        state.matrices.note(event);
+        let text = self.text(&mut state, event);
+        drop(state);
         let Some(text) = text else { return };
         if !self.quiet || matches!(event, Event::NodeFailed { .. }) {
             self.print(&text);

@@ -7,6 +7,7 @@ mod drawing;
 mod ending;
 pub(crate) mod lineage;
 mod live;
+mod matrix;
 pub(crate) mod money;
 mod print;
 mod reference;

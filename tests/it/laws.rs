@@ -417,6 +417,7 @@ nodes:
   some:      {op: filter, from: rollouts, with: {where: \"tool_calls > 1\"}}
   counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}
   joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: anti}}
+  merged:    {op: gather, from: {second: few, first: some}, with: {columns: [size], tables: [{name: first, values: [1]}, {name: second, values: [2]}]}}
   unique:    {op: dedup, from: rollouts, with: {by: [question_id]}}
   similar:   {op: dedup, from: chunks, with: {near: {minhash: {ngram: 3, threshold: 0.5}}}}
   clean:     {op: decontaminate, from: {rows: parts.train, against: parts.test}, with: {columns: [question], minhash: {ngram: 2}}}

@@ -53,8 +53,13 @@ fn a_secret_that_is_not_set_is_told_before_anything_runs() {
 #[test]
 fn nodes_of_a_matrix_are_named() {
     let chunks = "  chunks: {op: chunk, from: world, with: {size: \"${matrix.size}\", count: words}, matrix: {size: [40, 60]}}\n";
-    let told = refused(&format!("{chunks}  bm25: {{op: index, from: chunks, with: {{kind: bm25}}}}\n"));
-    assert!(told.contains("name one of them: `chunks@size=40`, `chunks@size=60`"), "{told}");
+    let index = "  bm25: {op: index, from: chunks, matrix: chunks, with: {kind: bm25}}\n";
+    let told = refused(&format!("{chunks}{index}  out: {{op: write, from: bm25, with: {{path: out/index}}}}\n"));
+    assert!(told.contains("name one of them: `bm25@size=40`, `bm25@size=60`"), "{told}");
+    assert!(told.contains("or run this node for each: `matrix: bm25`"), "{told}");
+    let whole = mill(&format!("{chunks}  bm25: {{op: index, from: chunks, with: {{kind: bm25}}}}\n"));
+    let told = whole.call(&["validate", "pipeline.yaml"]).exit(0).stderr;
+    assert!(told.contains("bm25: takes 2 variants of `chunks` as one table, `chunks@all`"), "{told}");
     let mill = mill(chunks);
     let told = mill.call(&["why", "chunks", "--file", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("`chunks` has a matrix: name one of its nodes, for example `chunks@size=40`"), "{told}");

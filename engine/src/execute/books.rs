@@ -1,5 +1,6 @@
 //! The record of a run: reports, counts and records the outcome of each node.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -123,6 +124,7 @@ impl Books {
         node: &Node,
         key: Option<NodeKey>,
         outputs: &IndexMap<String, OutputRecord>,
+        figures: &BTreeMap<String, f64>,
         held_back: Option<String>,
     ) -> Result<(), StoreError> {
         self.summary.cached += 1;
@@ -130,7 +132,8 @@ impl Books {
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         self.summary.emptied += usize::from(is_emptied(node, outputs));
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
+        let figures = figures.clone();
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures });
         let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
         self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
     }
@@ -170,6 +173,7 @@ impl Books {
             completion_tokens: result.completion_tokens,
             cost: result.usage().cost(),
             seconds: result.seconds,
+            figures: result.figures.clone(),
             summary: result.summary.clone(),
         });
         let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Finished);

@@ -13,7 +13,7 @@ use crate::store::{NodeResult, OutputRecord, Store};
 /// Where a node's outputs come from.
 pub(super) enum Made {
     /// From the store.
-    Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord> },
+    Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord>, figures: BTreeMap<String, f64> },
     /// From a kernel run.
     Now { result: Box<NodeResult>, reasons: Vec<Reason>, cached_rows: u64 },
 }

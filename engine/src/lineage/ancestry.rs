@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use arrow::array::RecordBatch;
 use indexmap::IndexMap;
-use searchmill_schemas::{RecordKind, repeated_id};
+use searchmill_schemas::{RecordKind, gathered_id, repeated_id};
 use serde::Serialize;
 
 use super::catalog::Port;
-use super::closure::{Closure, Step};
+use super::closure::{Closure, Step, StepInput};
 use super::lookup::{RowPlace, located, read_row, rows_with, table};
 use crate::fingerprint::NodeKey;
 use crate::operator::{OperatorError, RowsInput};
@@ -135,8 +135,14 @@ impl<'a> Walk<'a> {
 
     /// Returns the inputs of the result that produced an artifact.
     fn inputs(&self, at: &At) -> Vec<At> {
+        self.named_inputs(at).into_iter().map(|(_, input)| input).collect()
+    }
+
+    /// Returns these inputs with their ports.
+    fn named_inputs(&self, at: &At) -> Vec<(&'a str, At)> {
         let inputs = self.maker(at).map(|step| step.inputs.as_slice()).unwrap_or_default();
-        inputs.iter().map(|input| At { artifact: input.id, maker: input.maker.clone() }).collect()
+        let named = |input: &'a StepInput| (input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() });
+        inputs.iter().map(named).collect()
     }
 
     /// Returns the table of an artifact; `None` for folders and missing artifacts.
@@ -206,17 +212,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the same row in an input of this table's node: by its id, or by its id before it was repeated.
+    /// Returns the same row in an input of this table's node: by its id, by its id before it was repeated, or by its id
+    /// before it was gathered from that input.
     fn before(&mut self, at: &At, kind: RecordKind, id: &str) -> Result<Option<(At, RowPlace)>, OperatorError> {
-        let inputs = self.inputs(at);
-        let ids: Vec<String> = [Some(id), repeated_id(id)].into_iter().flatten().map(str::to_owned).collect();
-        for id in ids {
-            let wanted = BTreeSet::from([id]);
-            for input in &inputs {
-                let Some(table) = self.table(&input.artifact).filter(|table| table.kind == kind) else { continue };
-                if let Some((_, found)) = in_table(input, &table, &wanted)?.pop_first() {
-                    return Ok(Some(found));
-                }
+        let inputs = self.named_inputs(at);
+        let anywhere = [Some(id), repeated_id(id)].into_iter().flatten();
+        let mut looks: Vec<(&str, &At)> =
+            anywhere.flat_map(|id| inputs.iter().map(move |(_, input)| (id, input))).collect();
+        looks.extend(inputs.iter().filter_map(|(port, input)| Some((gathered_id(id, port)?, input))));
+        for (id, input) in looks {
+            let Some(table) = self.table(&input.artifact).filter(|table| table.kind == kind) else { continue };
+            if let Some((_, found)) = in_table(input, &table, &BTreeSet::from([id.to_owned()]))?.pop_first() {
+                return Ok(Some(found));
             }
         }
         Ok(None)

@@ -55,10 +55,11 @@ pub fn descent(
         if known.is_empty() {
             continue;
         }
+        let gathered = gathered(step, &behind);
         for (port, output) in &step.result.outputs {
             let mut ids = known.clone();
             if let Some(table) = table(store, &output.id) {
-                let rows = made_from(&table, &known)?;
+                let rows = made_from(&table, &known, &gathered)?;
                 if rows.is_empty() {
                     continue;
                 }
@@ -85,8 +86,20 @@ fn of_inputs(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
     all
 }
 
-/// Returns the ids of rows that continue a known row (same id, repeats included) or name one as their parent.
-fn made_from(table: &RowsInput, known: &Ids) -> Result<Vec<String>, OperatorError> {
+/// Returns the ids that known rows have in a table gathered from the inputs.
+fn gathered(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
+    let mut all = Ids::new();
+    for input in &step.inputs {
+        for (kind, ids) in behind.get(&input.id).into_iter().flatten() {
+            all.entry(*kind).or_default().extend(ids.iter().map(|id| searchmill_schemas::gathered(id, &input.port)));
+        }
+    }
+    all
+}
+
+/// Returns the ids of rows that continue a known row (same id, repeats included, or one of `gathered`) or name one as
+/// their parent.
+fn made_from(table: &RowsInput, known: &Ids, gathered: &Ids) -> Result<Vec<String>, OperatorError> {
     let mut rows: BTreeMap<u64, String> = BTreeMap::new();
     let mut add = |places: Vec<RowPlace>| {
         for place in places {
@@ -96,6 +109,9 @@ fn made_from(table: &RowsInput, known: &Ids) -> Result<Vec<String>, OperatorErro
     if let Some(same) = known.get(&table.kind) {
         add(rows_with(table, &["id"], same)?);
         add(repeats(table, same)?);
+    }
+    if let Some(gathered) = gathered.get(&table.kind) {
+        add(rows_with(table, &["id"], gathered)?);
     }
     for column in table.kind.parents() {
         let ids: BTreeSet<String> = match column.kind {

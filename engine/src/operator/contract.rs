@@ -22,6 +22,10 @@ pub trait Operator: 'static {
     /// operator's effects and degrees of repeatability from them.
     const EXAMPLES: &'static [Example];
 
+    /// Whether the engine puts it between a node with a matrix and an input that takes one table. Its inputs are then
+    /// named by the variants, and its params are `columns` and `tables: [{name, values}]`.
+    const GATHERS: bool = false;
+
     /// Declares ports, issues, effect and sources: everything the plan, the key and the reference page need. Depends on
     /// params alone; called once when they are bound, even if they have issues.
     fn declare(params: &Self::Params) -> Declaration;

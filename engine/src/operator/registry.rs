@@ -23,6 +23,8 @@ pub struct OperatorEntry {
     pub version: u32,
     /// One-sentence description.
     pub about: &'static str,
+    /// Whether it gathers the variants of a node with a matrix.
+    pub gathers: bool,
     /// Snippets for the reference page.
     pub examples: &'static [Example],
     /// Returns the JSON Schema of its params.
@@ -58,6 +60,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         name: O::NAME,
         version: O::VERSION,
         about: O::ABOUT,
+        gathers: O::GATHERS,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),
         bind: bind::<O>,

@@ -43,19 +43,21 @@ impl TableRules {
         match &self.query {
             Some(query) if complete => match planned(query.as_ref(), inputs) {
                 Ok(outputs) => (outputs, issues),
-                Err(error) => (gives, vec![issue_of(error)]),
+                Err(error) => (gives, vec![error.into()]),
             },
             _ => (gives, issues),
         }
     }
 }
 
-/// Errors of a query begin with the name of the param, and quote the word they are about.
-fn issue_of(error: OperatorError) -> ParamIssue {
-    let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
-    let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
-    let word = message.split('`').nth(1).map(|word| Word::first(word.trim_end_matches("()")));
-    ParamIssue { path: path.to_owned(), message: message.to_owned(), help: error.help, word }
+impl From<OperatorError> for ParamIssue {
+    /// Errors about columns begin with the name of the param, and quote the word they are about.
+    fn from(error: OperatorError) -> Self {
+        let named = error.message.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+        let (path, message) = named.map_or(("", error.message.as_str()), |(path, message)| (path, message));
+        let word = message.split('`').nth(1).map(|word| Word::first(word.trim_end_matches("()")));
+        Self { help: error.help, ..Self::new(path, message) }.about(word)
+    }
 }
 
 /// Plans a query over empty tables with these columns.
@@ -85,13 +87,12 @@ pub(crate) fn query_config() -> SessionConfig {
 /// copied; each copy has a separate catalog.
 pub(crate) fn query_session() -> Result<SessionContext, OperatorError> {
     static STATE: OnceLock<SessionState> = OnceLock::new();
-    let state = match STATE.get() {
-        Some(state) => state.clone(),
-        None => {
-            let mut state = SessionStateBuilder::new().with_config(query_config()).with_default_features().build();
-            functions::register(&mut state)?;
-            STATE.get_or_init(|| state).clone()
-        }
+    let state = if let Some(state) = STATE.get() {
+        state.clone()
+    } else {
+        let mut state = SessionStateBuilder::new().with_config(query_config()).with_default_features().build();
+        functions::register(&mut state)?;
+        STATE.get_or_init(|| state).clone()
     };
     let names = state.config_options().catalog.clone();
     let (catalogs, catalog) = (MemoryCatalogProviderList::new(), MemoryCatalogProvider::new());

@@ -9,6 +9,7 @@ use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
+use super::gather::gather;
 use super::graph::{Input, Node, Plan};
 use super::honoured::check_settings;
 use super::places::{check_destinations, check_sources, find_text};
@@ -24,10 +25,16 @@ use crate::spec::{Binding, NodeSpec, Spec, arguments, closest, locate, meant_nod
 ///
 /// # Errors
 /// Fails with every error found.
-pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
+pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
+    let mut bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
+    if let Some(entry) = registry.iter().find(|entry| entry.gathers) {
+        let ports: Vec<_> = bound.iter().map(|bound| Some(&bound.as_ref()?.operator.declaration.ports)).collect();
+        let gathering = gather(&mut spec.nodes, &ports, entry);
+        bound.extend(bind_operators(&gathering, registry, directory, &mut errors));
+        spec.nodes.extend(gathering);
+    }
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
-    let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     check_currencies(&spec.nodes, &bound, &mut errors);
     let outside = bound.iter().map(|bound| match bound {
         Some(bound) => (bound.sources.as_slice(), bound.operator.declaration.destinations()),
@@ -147,7 +154,7 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
     let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
-    Diagnostic { help: issue.help, word: issue.word, ..error }
+    Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..error }
 }
 
 /// Rewords serde's ``unknown variant `a`, expected one of `b`, `c` `` like all other errors.

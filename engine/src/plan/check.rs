@@ -54,7 +54,8 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
         let message = format!("`{operator}` takes one artifact at `{}`, {} are given", port.name, edges.len());
         let given: Vec<String> = edges.iter().take(4).map(|edge| format!("`{}`", edge.written)).collect();
         let more = if edges.len() > given.len() { ", …" } else { "" };
-        let help = format!("name one of them: {}{more}", given.join(", "));
+        let matrix = matrix_of(edges).map(|node| format!(", or run this node for each: `matrix: {node}`"));
+        let help = format!("name one of them: {}{more}{}", given.join(", "), matrix.unwrap_or_default());
         errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help(help));
     }
     for edge in edges.iter().filter(|edge| !port.accept.accepts(&edge.port_type)) {
@@ -65,6 +66,13 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
             _ => error.help(format!("give `{}` a node that makes {}", port.name, port.accept)),
         });
     }
+}
+
+/// Returns the node whose matrix all edges come from.
+fn matrix_of(edges: &[Edge]) -> Option<&str> {
+    let mut nodes = edges.iter().map(|edge| edge.written.split_once('@').map(|(node, _)| node));
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 /// Reports required ports that are not bound.

@@ -1,5 +1,6 @@
 //! Checks params against the columns that are known before anything runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -34,7 +35,9 @@ impl Plan {
 /// tables is never known.
 fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
     let rows: Vec<&Input> = node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))).collect();
-    let alone = |input: &Input| rows.iter().filter(|other| other.port == input.port).count() == 1;
+    let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
+    rows.iter().for_each(|input| *at_port.entry(&input.port).or_default() += 1);
+    let alone = |input: &Input| at_port.get(input.port.as_str()) == Some(&1);
     let schema = |input: &Input| -> Option<SchemaRef> {
         let found = known.get(input.node)?.get(&input.output).filter(|_| alone(input))?;
         Some(Arc::clone(found))

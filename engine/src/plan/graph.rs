@@ -53,6 +53,11 @@ impl Node {
         &self.spec.id
     }
 
+    /// Whether it was put between a node with a matrix and an input that takes one table.
+    pub fn is_put_between(&self) -> bool {
+        self.entry.gathers && self.id().contains('@')
+    }
+
     /// Returns the names of the secrets its params refer to.
     pub fn secrets(&self) -> BTreeSet<String> {
         secrets_in(vec![&self.operator.params])

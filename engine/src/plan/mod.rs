@@ -11,6 +11,8 @@
 //!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
+//! `gather` puts a node between a node with a matrix and an input that takes one table and is given all variants.
+//!
 //! An input can take the rejects behind another input. If it is left open, `bind` connects it to the rejects of the
 //! external nodes behind that input. They are then part of the node's key.
 //!
@@ -20,6 +22,7 @@
 mod bind;
 mod check;
 mod columns;
+mod gather;
 mod graph;
 mod honoured;
 mod places;

@@ -113,7 +113,13 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
                 ],
             },
             "with": {"type": "object", "description": "Params of the operator."},
-            "matrix": {"type": "object", "description": "Values of `${matrix.KEY}`, one node for each combination."},
+            "matrix": {
+                "description": "Values of `${matrix.KEY}`, one node for each combination: lists, maps of named values, or the names of nodes whose values to take.",
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "object", "additionalProperties": {"type": ["array", "object", "string"]}},
+                ],
+            },
             "services": {
                 "type": "object",
                 "description": "Servers that run while the node runs. `with` refers to the address of one by `${service.NAME}`.",

@@ -46,7 +46,9 @@ fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     for id in ids {
         let node = id.split_once('.').map_or(id.as_str(), |(node, _)| node);
         let exact = plan.node(id).or_else(|| plan.node(node)).map(|(place, _)| place);
-        let variant = |(_, node): &(usize, &Node)| node.id().split_once('@').is_some_and(|(base, _)| base == id);
+        let variant = |(_, node): &(usize, &Node)| {
+            !node.spec.matrix.is_empty() && node.id().split_once('@').is_some_and(|(base, _)| base == id)
+        };
         let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);
         let places: Vec<usize> = exact.map_or_else(|| variants().collect(), |place| vec![place]);
         if places.is_empty() {

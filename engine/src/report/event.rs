@@ -1,5 +1,6 @@
 //! Events of a run: one stream for the terminal, for `--json` and for the run's log.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -103,6 +104,9 @@ pub enum Event {
         rejects: u64,
         /// The key of its result.
         key: Option<NodeKey>,
+        /// Figures that the operator recorded.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        figures: BTreeMap<String, f64>,
     },
     /// A node starts.
     NodeStarted {
@@ -177,6 +181,9 @@ pub enum Event {
         cost: f64,
         /// Duration in seconds.
         seconds: f64,
+        /// Figures that the operator recorded.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        figures: BTreeMap<String, f64>,
         /// Human-readable summary.
         #[serde(skip_serializing_if = "String::is_empty")]
         summary: String,

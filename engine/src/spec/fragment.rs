@@ -103,7 +103,7 @@ fn nodes_of(wanted: Wanted, from: &Place, shared: &mut Shared<'_>) -> Vec<NodeSp
 
 fn own_nodes(nodes: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
-    entries.into_iter().flat_map(|(id, body)| node::read(&id, body, scope, shared)).collect()
+    node::all(entries, scope, shared)
 }
 
 fn no_nodes(file: FileId) -> Diagnostic {

@@ -1,30 +1,111 @@
 //! `matrix:`: expands one written node to one node per combination of values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::budget::{Budget, weight};
+use super::coordinate::Coordinate;
 use super::field::{Problems, is_id};
+use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// Limit of nodes per matrix.
 const MAX_NODES: usize = 10_000;
 
-/// One value of one key.
-#[derive(Clone, Debug)]
-pub(super) struct Coordinate {
-    pub(super) key: String,
-    /// The value in the node's id.
-    pub(super) name: String,
-    pub(super) value: Spanned,
+/// Replaces axes that name another node (`{size: chunks}`), and matrices that do (`chunks`), by those of that node.
+pub(super) fn take_over(mut written: Vec<(&String, &mut Spanned)>, problems: &mut Problems) {
+    let names_a_node = |value: &Spanned| matches!(value.value, Value::String(_));
+    if !written.iter().any(|(_, matrix)| names_a_node(matrix) || matrix.entries().iter().any(|(_, v)| names_a_node(v)))
+    {
+        return;
+    }
+    let raw: BTreeMap<String, Spanned> =
+        written.iter().map(|(id, matrix)| ((*id).clone(), (**matrix).clone())).collect();
+    let mut taken = Taken { raw: &raw, budget: Budget::default(), problems };
+    for (_, matrix) in &mut written {
+        taken.replace(matrix);
+    }
+}
+
+struct Taken<'a> {
+    raw: &'a BTreeMap<String, Spanned>,
+    budget: Budget,
+    problems: &'a mut Problems,
+}
+
+impl Taken<'_> {
+    fn replace(&mut self, matrix: &mut Spanned) {
+        if let Value::String(node) = &matrix.value {
+            *matrix = self.matrix_of(node, matrix.span).unwrap_or(Spanned::new(Value::Broken, matrix.span));
+        }
+        let Value::Map(entries) = &mut matrix.value else { return };
+        for (key, value) in entries {
+            if let Value::String(node) = &value.value {
+                let found = self.axis_of(node, key, value.span);
+                *value = found.unwrap_or(Spanned::new(Value::Broken, value.span));
+            }
+        }
+    }
+
+    /// Returns the matrix of a node, as written.
+    fn matrix_of(&mut self, node: &str, span: Span) -> Option<Spanned> {
+        let mut seen = BTreeSet::from([node]);
+        let mut found = self.raw.get(node);
+        while let Some(Value::String(next)) = found.map(|found| &found.value) {
+            if !seen.insert(next) {
+                self.problems.push(bad(span, format!("the matrix of `{node}` names itself")));
+                return None;
+            }
+            found = self.raw.get(next);
+        }
+        if found.is_none() {
+            let names: Vec<&str> = self.raw.keys().map(String::as_str).collect();
+            let fault = bad(span, format!("there is no node `{node}` with a matrix in this file"));
+            let help = suggest::closest(node, names).map(|name| format!("did you mean `{name}`?"));
+            self.problems.push(Diagnostic { help: help.or(fault.help.clone()), ..fault });
+        }
+        self.copied(found.cloned()?, span)
+    }
+
+    /// Returns the axis of that name of a node.
+    fn axis_of(&mut self, node: &str, key: &Key, span: Span) -> Option<Spanned> {
+        let mut seen = BTreeSet::from([node.to_owned()]);
+        let mut node = node.to_owned();
+        loop {
+            let matrix = self.matrix_of(&node, span)?;
+            let Some(axis) = matrix.get(&key.text) else {
+                let keys: Vec<&str> = matrix.entries().iter().map(|(key, _)| key.text.as_str()).collect();
+                let fault = bad(span, format!("the matrix of `{node}` has no key `{}`", key.text));
+                self.problems.push(Diagnostic { help: suggest::listing(&keys), ..fault });
+                return None;
+            };
+            let Value::String(next) = &axis.value else { return self.copied(axis.clone(), span) };
+            if !seen.insert(next.clone()) {
+                self.problems.push(bad(span, format!("the key `{}` of the matrix of `{node}` names itself", key.text)));
+                return None;
+            }
+            node.clone_from(next);
+        }
+    }
+
+    fn copied(&mut self, value: Spanned, span: Span) -> Option<Spanned> {
+        if self.budget.charge(weight(&value)) {
+            return Some(value);
+        }
+        self.problems.push(Diagnostic::error("too-many-values", "matrices copy too many values").at(span, ""));
+        None
+    }
 }
 
 /// Returns all combinations of a matrix, with the last key varying fastest; one empty combination after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
-    let size = axes.iter().try_fold(1_usize, |size, axis| size.checked_mul(axis.len()));
-    if size.is_none_or(|size| size > MAX_NODES) {
-        let message = format!("this matrix expands to more than {MAX_NODES} nodes (limit)");
-        problems.push(Diagnostic::error("matrix-too-large", message).at(matrix.span, ""));
+    let size = axes.iter().fold(1_u128, |size, axis| size.saturating_mul(axis.len() as u128));
+    if size > MAX_NODES as u128 {
+        let message = format!("this matrix expands to {size} nodes (limit: {MAX_NODES})");
+        let lengths: Vec<_> = axes.iter().map(|axis| format!("`{}` has {}", axis[0].key, axis.len())).collect();
+        let fault = Diagnostic::error("matrix-too-large", message).at(matrix.span, "");
+        problems.push(fault.help(format!("remove values: {}", lengths.join(", "))));
         return vec![Vec::new()];
     }
     axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
@@ -48,13 +129,22 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
 fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
     match &value.value {
         Value::Broken => None,
-        Value::List(_) if !is_id(&key.text) => {
+        Value::List(_) | Value::Map(_) if !is_id(&key.text) => {
             problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
             None
         }
-        Value::List(items) if !items.is_empty() => Some(distinct(&key.text, items, problems)),
+        Value::List(items) if !items.is_empty() => {
+            let named = items.iter().enumerate().map(|(position, value)| (coordinate_name(value, position), value));
+            Some(distinct((&key.text, false), named.collect(), problems))
+        }
+        Value::Map(entries) if !entries.is_empty() => {
+            let named = entries.iter().map(|(name, value)| (plain(&name.text), value));
+            Some(distinct((&key.text, true), named.collect(), problems))
+        }
         _ => {
-            problems.push(bad(value.span, format!("`matrix.{}` must be a list of at least one value", key.text)));
+            let message =
+                format!("`matrix.{}` must be a list of at least one value, or a map of named values", key.text);
+            problems.push(bad(value.span, message));
             None
         }
     }
@@ -67,42 +157,36 @@ fn bad(span: Span, message: String) -> Diagnostic {
 }
 
 /// Returns the values of a key with their names, which must differ.
-fn distinct(key: &str, values: &[Spanned], problems: &mut Problems) -> Vec<Coordinate> {
+fn distinct(
+    (key, is_named): (&str, bool),
+    values: Vec<(String, &Spanned)>,
+    problems: &mut Problems,
+) -> Vec<Coordinate> {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let mut axis = Vec::new();
-    for (position, value) in values.iter().enumerate() {
-        let name = coordinate_name(value, position);
+    for (name, value) in values {
         if let Some(first) = seen.get(&name) {
             let fault = Diagnostic::error("bad-matrix", format!("`matrix.{key}` has `{name}` twice"));
             problems.push(fault.at(value.span, "again here").at(*first, "first here"));
         } else {
             seen.insert(name.clone(), value.span);
-            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone() });
+            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone(), is_named });
         }
     }
     axis
 }
 
-/// Returns a value's name in the node's id: its text with special characters replaced by `_`; for lists and maps, the
-/// position.
+/// Returns a value's name in the node's id: its text; for lists and maps, the position.
 fn coordinate_name(value: &Spanned, position: usize) -> String {
-    let Some(text) = value.scalar_text() else {
-        return if value.value == Value::Null { "null".to_owned() } else { position.to_string() };
-    };
+    match value.scalar_text() {
+        Some(text) => plain(&text),
+        None if value.value == Value::Null => "null".to_owned(),
+        None => position.to_string(),
+    }
+}
+
+/// Replaces characters that an id cannot have by `_`.
+fn plain(text: &str) -> String {
     let keep = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-' | '.' | '+' | '/' | ':');
     text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
-}
-
-/// Returns the coordinates as text, as in the node's id.
-pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
-    coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
-}
-
-/// Returns an id like `train@lr=1e-4,rank=64`.
-pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
-    if names.is_empty() {
-        return base.to_owned();
-    }
-    let coordinates: Vec<_> = names.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("{base}@{}", coordinates.join(","))
 }

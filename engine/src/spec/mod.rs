@@ -15,6 +15,7 @@
 mod arguments;
 mod budget;
 mod cadence;
+mod coordinate;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -45,7 +46,8 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
-pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
+pub use coordinate::Coordinate;
+pub use pipeline::{Binding, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub use settings::settings;

@@ -1,6 +1,7 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
+use super::coordinate::{self, Coordinate};
 use super::field::{self, Problems, take};
 use super::matrix;
 use super::pipeline::{NodeSpec, OnError, Resources};
@@ -16,24 +17,46 @@ const MEANT_OP: &str = "did you mean `op`?";
 
 const KEYS: &[&str] = &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed"];
 
-/// Returns the nodes of one entry: one, or one per combination of its matrix.
-pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+/// Returns the nodes of all entries: one for each, or one per combination of its matrix.
+pub(super) fn all(entries: Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+    let mut entries: Vec<_> = entries.into_iter().map(|(id, body)| without_matrix(id, body, scope, shared)).collect();
+    let written = entries.iter_mut().filter_map(|(id, _, matrix)| Some((&id.text, matrix.as_mut()?)));
+    matrix::take_over(written.collect(), &mut shared.problems);
+    entries.into_iter().flat_map(|(id, body, matrix)| read(&id, body, matrix, scope, shared)).collect()
+}
+
+type Entry = (Key, Spanned, Option<Spanned>);
+
+fn without_matrix(id: Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Entry {
+    let mut matrix = take_matrix(&mut body);
+    if let Some(matrix) = &mut matrix {
+        scope.apply(matrix, None, shared);
+    }
+    (id, body, matrix)
+}
+
+fn read(
+    id: &Key,
+    mut body: Spanned,
+    matrix: Option<Spanned>,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<NodeSpec> {
     field::node_id(&id.text, id.span, &mut shared.problems);
-    let Some(mut matrix) = take_matrix(&mut body) else {
+    let Some(matrix) = matrix else {
         scope.apply(&mut body, None, shared);
         return one(id, body, Vec::new(), &mut shared.problems).into_iter().collect();
     };
-    scope.apply(&mut matrix, None, shared);
     let rows = matrix::combinations(&matrix, &mut shared.problems);
     if !shared.budget.charge(weight(&body).saturating_mul(rows.len())) {
         let fault = Diagnostic::error("too-many-values", "this matrix expands to too many values");
         shared.report(fault.at(matrix.span, ""));
         return Vec::new();
     }
-    let expand = |coordinates: Vec<matrix::Coordinate>| {
+    let expand = |coordinates: Vec<Coordinate>| {
         let mut body = body.clone();
         scope.apply(&mut body, Some(&coordinates), shared);
-        one(id, body, matrix::names(&coordinates), &mut shared.problems)
+        one(id, body, coordinates, &mut shared.problems)
     };
     rows.into_iter().filter_map(expand).collect()
 }
@@ -45,7 +68,7 @@ fn take_matrix(body: &mut Spanned) -> Option<Spanned> {
     }
 }
 
-fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &mut Problems) -> Option<NodeSpec> {
+fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Problems) -> Option<NodeSpec> {
     let what = format!("the node `{}`", id.text);
     if body.value == Value::Null {
         problems.push(missing_operator(id, &what));
@@ -77,7 +100,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
     Some(NodeSpec {
         settings,
         services,
-        id: matrix::node_id(&id.text, &coordinates),
+        id: coordinate::node_id(&id.text, &coordinate::names(&coordinates)),
         id_span: id.span,
         operator: name,
         operator_span: operator.span,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::coordinate::Coordinate;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
@@ -61,7 +62,7 @@ pub struct NodeSpec {
     /// Seed of all random choices.
     pub seed: u64,
     /// Coordinates in a matrix, in the order of the keys.
-    pub matrix: Vec<(String, String)>,
+    pub matrix: Vec<Coordinate>,
 }
 
 impl NodeSpec {
@@ -123,6 +124,17 @@ pub struct Reference {
     pub port: Option<String>,
     /// Location of the reference.
     pub span: Span,
+    /// Set if it was written for all nodes of a matrix that differ in some keys, of which this is one.
+    pub gathers: Option<Gathers>,
+}
+
+/// A reference to several nodes of a matrix, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gathers {
+    /// The id of the node that gathers their rows: `hits@all`, `hits@k=5,all`.
+    pub id: String,
+    /// Whether `@all` was written.
+    pub stated: bool,
 }
 
 /// Resources of a node. Execution only: never part of a key.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
+use super::coordinate::{names, node_id};
 use super::field::{self, Problems};
-use super::pipeline::{Binding, NodeSpec, Reference};
+use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
@@ -40,7 +41,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
         _ => value.scalar_text()?,
     };
     if is_reference(&text) {
-        return Some(Reference { node: text, port: None, span: value.span });
+        return Some(Reference { node: text, port: None, span: value.span, gathers: None });
     }
     let fault = Diagnostic::error("bad-reference", format!("`{text}` is not a reference to a node"));
     let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
@@ -128,7 +129,7 @@ impl Targets {
     fn new(nodes: &[NodeSpec]) -> Self {
         let mut families: BTreeMap<String, Vec<Member>> = BTreeMap::new();
         for node in nodes.iter().filter(|node| !node.matrix.is_empty()) {
-            let member = Member { id: node.id.clone(), coordinates: node.matrix.clone() };
+            let member = Member { id: node.id.clone(), coordinates: names(&node.matrix) };
             families.entry(base(&node.id).to_owned()).or_default().push(member);
         }
         let families = families.into_iter().map(|(id, members)| (id, Family::new(members))).collect();
@@ -147,16 +148,19 @@ impl Targets {
         let text = reference.node.as_str();
         let family = self.families.get_mut(base(text));
         let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
-        let to = |id: &str| Reference { node: id.to_owned(), port: port.clone(), span: reference.span };
-        let Some(family) = family else { return vec![to(id)] };
+        let to =
+            |id: &str, gathers| Reference { node: id.to_owned(), port: port.clone(), span: reference.span, gathers };
+        let Some(family) = family else { return vec![to(id, None)] };
+        let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let coordinates: Vec<_> = match &wanted {
-            Some(wanted) => wanted.iter().map(owned).collect(),
-            None => node.matrix.clone(),
+            Some(wanted) => wanted.iter().filter(|pair| **pair != ALL).map(owned).collect(),
+            None => names(&node.matrix).into_iter().filter(|(key, _)| family.keys.contains(key)).collect(),
         };
-        let known = wanted.iter().flatten().all(|(key, _)| family.keys.contains(*key));
+        let known = coordinates.iter().all(|(key, _)| family.keys.contains(key));
+        let gathers = gathers(base(text), &coordinates, family, stated);
         let found: Vec<_> = if known { family.agreeing(&coordinates) } else { Vec::new() };
-        let found: Vec<_> = found.iter().map(|member| to(&member.id)).collect();
+        let found: Vec<_> = found.iter().map(|member| to(&member.id, gathers.clone())).collect();
         if found.is_empty() {
             problems.push(no_match(reference, node, &family.members));
         }
@@ -173,6 +177,21 @@ impl Targets {
     }
 }
 
+/// What `@all` is taken apart to: it leaves the keys open that are not written beside it.
+const ALL: (&str, &str) = ("all", "");
+
+/// Describes a reference that leaves keys of the matrix open; `None`: it fixes all of them.
+fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool) -> Option<Gathers> {
+    let is_open = |key: &String| fixed.iter().all(|(name, _)| name != key);
+    (stated || family.keys.iter().any(is_open)).then(|| {
+        let keys = family.members.first().into_iter().flat_map(|member| &member.coordinates).map(|(key, _)| key);
+        let fixed: Vec<_> = keys.filter_map(|key| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
+        let fixed = node_id("", &fixed);
+        let comma = if fixed.is_empty() { "@" } else { "," };
+        Gathers { id: format!("{base}{fixed}{comma}{}", ALL.0), stated }
+    })
+}
+
 type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
 
 /// Splits a reference into node, coordinates and port. Coordinates may contain dots (`train@lr=0.5.model`): the text
@@ -182,7 +201,10 @@ fn take_apart<'r>(text: &'r str, family: &[Member]) -> Parts<'r> {
         let (node, port) = text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
         return (node, None, port.map(str::to_owned));
     };
-    let exists = |wanted: &[(&str, &str)]| family.iter().any(|member| contains(&member.coordinates, wanted));
+    let exists = |wanted: &[(&str, &str)]| {
+        let wanted: Vec<_> = wanted.iter().filter(|pair| **pair != ALL).copied().collect();
+        family.iter().any(|member| contains(&member.coordinates, &wanted))
+    };
     let whole = pairs(coordinates);
     if let Some((before, port)) = coordinates.rsplit_once('.').filter(|_| !exists(&whole)) {
         let wanted = pairs(before);
@@ -228,6 +250,7 @@ mod tests {
         assert_eq!(apart("t@lr=0.5"), ("t@lr=0.5", Some(vec![("lr", "0.5")]), None));
         assert_eq!(apart("t@lr=0.5.1"), ("t@lr=0.5.1", Some(vec![("lr", "0.5.1")]), None));
         assert_eq!(apart("t@lr=0.5.model"), ("t@lr=0.5", Some(vec![("lr", "0.5")]), port.clone()));
+        assert_eq!(apart("t@all.model"), ("t@all", Some(vec![("all", "")]), port.clone()));
         let both = Some(vec![("lr", "0.5.1"), ("rank", "8")]);
         assert_eq!(apart("t@lr=0.5.1,rank=8.model"), ("t@lr=0.5.1,rank=8", both, port));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
-use super::matrix::Coordinate;
+use super::coordinate::Coordinate;
 use super::scalar;
 use super::suggest;
 use super::template::{self, Part, Target};
@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
     ) -> Option<Spanned> {
         match target {
             Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
-            Target::Matrix(key) => coordinate(key, span, matrix, shared).map(|value| brought(value, span)),
+            Target::Matrix(path) => coordinate(path, span, matrix, shared).map(|value| brought(value, span)),
             Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
             Target::Secret(name) => Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
             // Addresses are known when the node runs.
@@ -148,7 +148,7 @@ impl<'a> Scope<'a> {
                 Part::Text(text) => Some(text.clone()),
                 Part::Reference { target, range } => {
                     let at = part_span(shared.sources, span, text, range);
-                    let value = self.value_of(target, at, matrix, shared);
+                    let value = self.value_of(target, at, matrix, shared).map(|value| named(value, target, matrix));
                     value.and_then(|value| piece(&value, at, shared))
                 }
             };
@@ -265,16 +265,57 @@ fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
         .note(format!("the cycle: {}", ring.join(" → ")))
 }
 
-fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let found = matrix.unwrap_or_default().iter().find(|coordinate| coordinate.key == key);
-    if let Some(coordinate) = found {
-        return Some(coordinate.value.clone());
+fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let (key, matrix) = (path.first()?, matrix.unwrap_or_default());
+    if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
+        return field_of(coordinate, path, span, shared).cloned();
     }
-    let keys: Vec<_> = matrix.unwrap_or_default().iter().map(|coordinate| coordinate.key.as_str()).collect();
+    let keys: Vec<_> = matrix.iter().map(|coordinate| coordinate.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
     shared.report(fault.help(help));
     None
+}
+
+/// Returns the field of a coordinate that the path names; the path begins with the key.
+fn field_of<'v>(
+    coordinate: &'v Coordinate,
+    path: &[String],
+    span: Span,
+    shared: &mut Shared<'_>,
+) -> Option<&'v Spanned> {
+    let mut here = &coordinate.value;
+    for (depth, step) in path.iter().enumerate().skip(1) {
+        if here.value == Value::Broken {
+            return None;
+        }
+        let Some(next) = here.child(step) else {
+            let message = format!(
+                "`matrix.{}` has no field `{step}` in the variant `{}`",
+                path[..depth].join("."),
+                coordinate.name
+            );
+            let fault = Diagnostic::error("unknown-matrix-key", message)
+                .at(span, "")
+                .at_some(elsewhere(here, span), "its value");
+            shared.report(fault.help_some(param_advice(here, path, depth)));
+            return None;
+        };
+        here = next;
+    }
+    Some(here)
+}
+
+/// Replaces a map or list of a matrix, which cannot be part of a string, by its name in the node's id.
+fn named(value: Spanned, target: &Target, matrix: Option<&Coordinates>) -> Spanned {
+    let Target::Matrix(path) = target else { return value };
+    let coordinate = matrix.unwrap_or_default().iter().find(|coordinate| path[..] == [coordinate.key.clone()]);
+    match (&value.value, coordinate) {
+        (Value::Map(_) | Value::List(_), Some(coordinate)) => {
+            Spanned { value: Value::String(coordinate.name.clone()), ..value }
+        }
+        _ => value,
+    }
 }
 
 fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {

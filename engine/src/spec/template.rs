@@ -9,8 +9,8 @@ pub(super) enum Target {
     Env { name: String, default: Option<String> },
     /// `${secret:NAME}`
     Secret(String),
-    /// `${matrix.x}`
-    Matrix(String),
+    /// `${matrix.x}`, `${matrix.x.field}`
+    Matrix(Vec<String>),
     /// `${service.x}`
     Service(String),
 }
@@ -108,12 +108,10 @@ fn target(body: &str) -> Result<Target, String> {
         let complete = steps.iter().all(|step| !step.is_empty());
         return if complete { Ok(Target::Param(steps)) } else { Err(format!("`{path}` is not a param path")) };
     }
-    if let Some(key) = body.strip_prefix("matrix.") {
-        return if key.is_empty() {
-            Err("a key of the matrix is missing".to_owned())
-        } else {
-            Ok(Target::Matrix(key.to_owned()))
-        };
+    if let Some(path) = body.strip_prefix("matrix.") {
+        let steps: Vec<_> = path.split('.').map(|step| step.trim().to_owned()).collect();
+        let complete = steps.iter().all(|step| !step.is_empty());
+        return if complete { Ok(Target::Matrix(steps)) } else { Err("a key of the matrix is missing".to_owned()) };
     }
     if let Some(name) = body.strip_prefix("service.") {
         let message = || "the name of a service is missing".to_owned();
@@ -149,6 +147,8 @@ mod tests {
         let parts = parse("x-${ params.a }${env:HOME:-/tmp}").unwrap();
         assert_eq!(parts[0], text("x-"));
         assert_eq!(parts[1], Part::Reference { target: param("a"), range: 2..15 });
+        let field = Target::Matrix(vec!["retriever".into(), "k".into()]);
+        assert_eq!(whole(&parse("${matrix.retriever.k}").unwrap()), Some(&field));
         let home = Target::Env { name: "HOME".into(), default: Some("/tmp".into()) };
         assert_eq!(parts[2], Part::Reference { target: home, range: 15..32 });
     }
@@ -160,6 +160,7 @@ mod tests {
             ("${", 0..2),
             ("${}", 0..3),
             ("${params.}", 0..10),
+            ("${matrix.a.}", 0..12),
             ("${nope}", 0..7),
             ("${a ${b}}", 0..2),
             ("${env:1X}", 0..9),

@@ -141,6 +141,58 @@ fn nodes_of_equal_matrices_meet_at_their_coordinates() {
 }
 
 #[test]
+fn values_of_a_matrix_can_have_names_and_fields() {
+    let text = "params: {both: [a, b]}\nnodes:\n  a: {op: x}\n  b: {op: x}\n  \
+                f: {op: find, matrix: {r: {one: {in: [a], k: 3}, two: {in: \"${params.both}\", k: 1e-1}}}, from: \"${matrix.r.in}\", \
+                with: {k: \"${matrix.r.k}\", whole: \"${matrix.r}\", path: \"out/${matrix.r}-${matrix.r.k}\", deep: \"${matrix.r.in.0}\"}}\n";
+    let spec = spec(text, &Overrides::default());
+    let node = |id: &str| spec.nodes.iter().find(|node| node.id == id).unwrap();
+    assert_eq!(
+        node("f@r=one").with.to_json(),
+        json!({"k": 3, "whole": {"in": ["a"], "k": 3}, "path": "out/one-3", "deep": "a"})
+    );
+    assert_eq!(node("f@r=two").with.to_json()["path"], json!("out/two-1e-1"));
+    assert_eq!(edges(node("f@r=two")), ["a", "b"]);
+    assert_eq!(node("f@r=two").matrix[0].name, "two");
+    assert_eq!(node("f@r=two").from[0].references[0].gathers, None);
+}
+
+#[test]
+fn keys_and_matrices_of_other_nodes_are_taken_over() {
+    let text = "params: {sizes: [1, 2]}\nnodes:\n  \
+                c: {op: x, matrix: {size: b, k: [7]}, from: b}\n  \
+                b: {op: x, matrix: a, from: a, with: {s: \"${matrix.size}\"}}\n  \
+                a: {op: x, matrix: {size: \"${params.sizes}\"}}\n";
+    let spec = spec(text, &Overrides::default());
+    let ids: Vec<_> = spec.nodes.iter().map(|node| node.id.as_str()).collect();
+    assert_eq!(ids, ["c@size=1,k=7", "c@size=2,k=7", "b@size=1", "b@size=2", "a@size=1", "a@size=2"]);
+    assert_eq!(
+        (edges(&spec.nodes[1]), edges(&spec.nodes[3])),
+        (vec!["b@size=2".to_owned()], vec!["a@size=2".to_owned()])
+    );
+    assert_eq!(spec.nodes[3].with.to_json(), json!({"s": 2}));
+}
+
+#[test]
+fn references_that_leave_keys_open_say_so() {
+    let text = "nodes:\n  a: {op: x, matrix: {size: [1, 2], k: [3, 4]}}\n  \
+                b: {op: x, from: a}\n  c: {op: x, matrix: {k: [3]}, from: a.rejects}\n  \
+                d: {op: x, matrix: {k: [3]}, from: a@all}\n  e: {op: x, from: \"a@k=3,all.rejects\"}\n  \
+                f: {op: x, from: \"a@k=3,size=1\"}\n";
+    let spec = spec(text, &Overrides::default());
+    let gathered = |place: usize| {
+        let references = &spec.nodes[place].from[0].references;
+        let gathers = references[0].gathers.as_ref().map(|gathers| (gathers.id.as_str(), gathers.stated));
+        (gathers, references.len(), references[0].port.as_deref())
+    };
+    assert_eq!(gathered(4), (Some(("a@all", false)), 4, None));
+    assert_eq!(gathered(5), (Some(("a@k=3,all", false)), 2, Some("rejects")));
+    assert_eq!(gathered(6), (Some(("a@all", true)), 4, None));
+    assert_eq!(gathered(7), (Some(("a@k=3,all", true)), 2, Some("rejects")));
+    assert_eq!(gathered(8), (None, 1, None));
+}
+
+#[test]
 fn a_long_pipeline_is_read() {
     let nodes: Vec<_> =
         (1..=10_000).map(|n| format!("  n{n}: {{op: x, from: n{}, with: {{k: {n}}}}}\n", n - 1)).collect();

@@ -10,6 +10,7 @@ use searchmill_engine::operator::{Kernel, MapKernel, MapOutput, OperatorError, P
 use searchmill_schemas::{Example, RecordKind, Trajectory, from_batch, to_batch};
 use searchmill_text::json::Json;
 
+use super::carry;
 use super::conversation::Conversation;
 use super::hermes::Rendered;
 use crate::unfit::Unfit;
@@ -41,12 +42,16 @@ macro_rules! chat_converter {
                 #[serde(default, skip_serializing_if = "std::ops::Not::not")]
                 pub(crate) $unpaired: bool,
             )?
+            /// Columns of the rollouts to write into the rows, for example `[weight]`. The examples have all columns beyond
+            /// the kind, but files have the rows alone.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub(crate) carry: Vec<String>,
         }
 
         impl Operator for $operator {
             type Params = $params;
             const NAME: &'static str = concat!("convert-to-", $format);
-            const VERSION: u32 = 2;
+            const VERSION: u32 = 3;
             const ABOUT: &'static str = $about;
             const EXAMPLES: &'static [Example] = &[
                 Example {
@@ -57,6 +62,10 @@ macro_rules! chat_converter {
                     title: "With reasoning",
                     yaml: concat!($format, ": {op: convert-to-", $format, ", from: balanced, with: {thinking: true}}"),
                 },
+                Example {
+                    title: "With the weight of each rollout in its row",
+                    yaml: concat!($format, ": {op: convert-to-", $format, ", from: weighted, with: {carry: [weight]}}"),
+                },
                 $(Example {
                     title: "Pairs as single rows with labels, for KTO",
                     yaml: concat!(
@@ -65,8 +74,8 @@ macro_rules! chat_converter {
                 },)?
             ];
 
-            fn declare(_params: &$params) -> Declaration {
-                Declaration::pure($ports())
+            fn declare(params: &$params) -> Declaration {
+                $crate::conversion::carry::checked(Declaration::pure($ports()), PORT, &params.carry)
             }
 
             fn open(params: &$params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -97,16 +106,18 @@ type Convert = Box<dyn Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync>;
 /// A training row, and its rendered text if the format defines it.
 type Row = (Json, Option<Rendered>);
 
-/// Returns a kernel that converts rollouts to examples in this format.
+/// Returns a kernel that converts rollouts to examples in this format, with the columns `carry` in the rows.
 pub(crate) fn converter(
     format: &'static str,
+    carry: &[String],
     convert: impl Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(Converter { format, convert: Box::new(convert) }))
+    Kernel::Map(Arc::new(Converter { format, carry: carry.to_vec(), convert: Box::new(convert) }))
 }
 
 struct Converter {
     format: &'static str,
+    carry: Vec<String>,
     convert: Convert,
 }
 
@@ -142,7 +153,8 @@ impl Converter {
 impl MapKernel for Converter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let (mut examples, mut loss, mut content) = (Vec::new(), Vec::new(), Vec::new());
-        for trajectory in from_batch::<Trajectory>(batch)? {
+        let (carried, mut origins) = (carry::values(batch, &self.carry)?, Vec::new());
+        for (place, trajectory) in from_batch::<Trajectory>(batch)?.into_iter().enumerate() {
             let rows = match self.rows(&trajectory) {
                 Ok(rows) => rows,
                 Err(unfit) => {
@@ -150,7 +162,9 @@ impl MapKernel for Converter {
                     continue;
                 }
             };
-            for (number, (row, rendered)) in rows.into_iter().enumerate() {
+            for (number, (mut row, rendered)) in rows.into_iter().enumerate() {
+                carry::put(&mut row, &carried[place])?;
+                origins.push((0, place));
                 let (text, spans) = rendered.map(|rendered| (rendered.text, (rendered.loss, rendered.content))).unzip();
                 let (learnt, said) = spans.unzip();
                 let id = &trajectory.id;
@@ -166,12 +180,13 @@ impl MapKernel for Converter {
                 content.push(said);
             }
         }
-        let mut batch = to_batch(&examples)?;
+        let mut made = to_batch(&examples)?;
         if loss.iter().any(Option::is_some) {
-            batch = with_spans(&batch, "loss_spans", &loss)?;
-            batch = with_spans(&batch, "content_spans", &content)?;
+            made = with_spans(&made, "loss_spans", &loss)?;
+            made = with_spans(&made, "content_spans", &content)?;
         }
-        output.push(EXAMPLES, batch);
+        let views = std::slice::from_ref(batch);
+        output.push(EXAMPLES, carry::with_extra(&made, views, RecordKind::Trajectory, &origins)?);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Conversion of rollouts to training rows: what the converters share.
 
+pub(crate) mod carry;
 pub(crate) mod conversation;
 pub(crate) mod hermes;
 pub(crate) mod kernel;

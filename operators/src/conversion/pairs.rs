@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{Inputs, Kernel, MapKernel, MapOutput, OperatorError, Ports};
-use searchmill_schemas::{Example, Pair, RecordKind, from_batch};
+use searchmill_schemas::{Example, Pair, RecordKind, from_batch, to_batch};
 use searchmill_text::json::Json;
 
+use super::carry::{put, side, values, with_extra};
 use super::conversation::{Conversation, Message};
 use super::kernel::{EXAMPLES, PORT, examples_out, require_turns};
 use crate::unfit::Unfit;
@@ -67,16 +68,20 @@ impl Preference {
 /// Converts a pair to one row, or to a row with a label for each conversation, the chosen one first.
 type Convert = Box<dyn Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync>;
 
-/// Returns a kernel that converts pairs to examples in this format.
+/// Returns a kernel that converts pairs to examples in this format, with the columns `carry` in the rows. `unpaired`: an
+/// example has the columns of its own rollout.
 pub(crate) fn pair_converter(
     format: &'static str,
+    (carry, unpaired): (&[String], bool),
     convert: impl Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(PairConverter { format, convert: Box::new(convert) }))
+    Kernel::Map(Arc::new(PairConverter { format, carry: carry.to_vec(), unpaired, convert: Box::new(convert) }))
 }
 
 struct PairConverter {
     format: &'static str,
+    carry: Vec<String>,
+    unpaired: bool,
     convert: Convert,
 }
 
@@ -107,16 +112,24 @@ impl PairConverter {
 
 impl MapKernel for PairConverter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
-        let mut examples = Vec::new();
-        for pair in from_batch::<Pair>(batch)? {
-            match self.rows(&pair) {
-                Ok(rows) => {
-                    let rows = rows.iter().enumerate();
-                    examples.extend(rows.map(|(number, row)| self.example(&pair, number, row)));
+        let views = if self.unpaired { vec![side(batch, false)?, side(batch, true)?] } else { vec![batch.clone()] };
+        let carried = views.iter().map(|view| values(view, &self.carry)).collect::<Result<Vec<_>, _>>()?;
+        let (mut examples, mut origins) = (Vec::new(), Vec::new());
+        for (place, pair) in from_batch::<Pair>(batch)?.into_iter().enumerate() {
+            let rows = match self.rows(&pair) {
+                Ok(rows) => rows,
+                Err(unfit) => {
+                    output.reject(unfit.reject(pair.id));
+                    continue;
                 }
-                Err(unfit) => output.reject(unfit.reject(pair.id)),
+            };
+            for (number, mut row) in rows.into_iter().enumerate() {
+                put(&mut row, &carried[number][place])?;
+                origins.push((number, place));
+                examples.push(self.example(&pair, number, &row));
             }
         }
-        Ok(output.push_rows(EXAMPLES, &examples)?)
+        output.push(EXAMPLES, with_extra(&to_batch(&examples)?, &views, RecordKind::Pair, &origins)?);
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Shared parts of the relational operators: SQL expressions over rows, row order, kinds of results, messages.
 
 mod explain;
+mod checked;
 mod expression;
 mod functions;
 mod groups;
@@ -11,6 +12,7 @@ mod share;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use checked::columns_checked;
 pub(crate) use explain::{check_types, explain};
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,

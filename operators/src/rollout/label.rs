@@ -5,12 +5,21 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::compute::cast;
+use arrow::datatypes::{Field, Schema};
 use searchmill_engine::operator::{OperatorError, RowOutput};
-use searchmill_schemas::{Trajectory, from_batch, text_column};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use serde_json::json;
+
+use crate::columns::{TOOL_ERRORS, carried};
 
 /// Columns of a trajectory that are copied from its question.
 const COPIED: [&str; 4] = ["golden_answers", "question_type", "evidence", "metadata"];
+
+/// Columns that some rollouts have beyond the kind ([`RecordedTokens`], [`CutObservations`]).
+///
+/// [`RecordedTokens`]: searchmill_schemas::RecordedTokens
+/// [`CutObservations`]: searchmill_schemas::CutObservations
+const RESERVED: [&str; 4] = [TOOL_ERRORS, "tokens", "sampling", "cut_observations"];
 
 /// Returns the rollout with the labels of `row`; `None` if the rollout is not of this question and sample.
 pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
@@ -37,7 +46,33 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
         put(name, Arc::clone(row.column_by_name(name)?))?;
     }
     let rollout = RecordBatch::try_new(schema, columns).ok()?;
+    let rollout = with_extra(&without_extra(&rollout)?, row).ok()?;
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
+}
+
+/// Adds the extra columns of its question to a rollout. Columns with the name of one that a rollout has, or may have, are
+/// left out.
+pub(super) fn with_extra(rollout: &RecordBatch, row: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let schema = row.schema();
+    let places: Vec<usize> = (0..schema.fields().len()).filter(|place| !is_reserved(schema.field(*place))).collect();
+    carried(rollout, &row.project(&places)?, RecordKind::Question, vec![0])
+}
+
+/// Removes the extra columns that the question had when the rollout was recorded.
+fn without_extra(rollout: &RecordBatch) -> Option<RecordBatch> {
+    let (schema, own) = (rollout.schema(), RecordKind::Trajectory.schema());
+    let is_own = |field: &Field| own.column_with_name(field.name()).is_some() || is_reserved(field);
+    let places: Vec<usize> = (0..schema.fields().len()).filter(|place| is_own(schema.field(*place))).collect();
+    rollout.project(&places).ok()
+}
+
+/// Returns the columns of questions that may ride along.
+pub(super) fn unreserved(questions: &Schema) -> Schema {
+    Schema::new(questions.fields().iter().filter(|field| !is_reserved(field)).cloned().collect::<Vec<_>>())
+}
+
+fn is_reserved(field: &Field) -> bool {
+    RESERVED.contains(&field.name().as_str())
 }
 
 /// Returns the model's name and messages of recorded rollouts, by rollout id.
@@ -49,4 +84,20 @@ pub(super) fn said(rows: &RecordBatch) -> Result<Vec<(String, String)>, Operator
         (rollout.id, said)
     };
     Ok(rollouts.into_iter().map(said).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::{CutObservations, RecordedTokens};
+
+    use super::*;
+
+    #[test]
+    fn all_columns_that_a_rollout_may_have_are_reserved() {
+        let cuts = CutObservations::to_batch(&[]).expect("a table").schema();
+        let tokens = RecordedTokens::to_batch(&[]).expect("a table").schema();
+        let fields: Vec<_> = cuts.fields().iter().chain(tokens.fields()).cloned().collect();
+        assert_eq!(fields.len(), 3);
+        assert!(fields.iter().all(|field| is_reserved(field)), "{fields:?}");
+    }
 }

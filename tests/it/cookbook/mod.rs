@@ -3,6 +3,8 @@
 mod decontamination;
 mod preference_pairs;
 mod questions_judged;
+mod retriever_study;
+mod two_data_sets;
 
 use std::path::Path;
 

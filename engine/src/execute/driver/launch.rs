@@ -1,5 +1,6 @@
 //! Handles the scheduler's launch command: settles the node from the store or starts it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Driver, Report};
@@ -14,7 +15,7 @@ use crate::execute::scheduler::Event as Step;
 use crate::fingerprint::{Reason, SourceProblem};
 use crate::operator::{Blame, OperatorError};
 use crate::plan::Node;
-use crate::store::{NodeRun, StoreError};
+use crate::store::{NodeResult, NodeRun, StoreError};
 
 impl Driver {
     /// Decides about a node. If its result was just found damaged, all files of it are compared.
@@ -39,10 +40,12 @@ impl Driver {
         let draining = self.run.stop.is_draining();
         let pending = match decision {
             Decision::Frozen(last) => {
-                return self.hand_over(place, Made::Known { key: last.key, outputs: last.outputs });
+                let figures = BTreeMap::new();
+                return self.hand_over(place, Made::Known { key: last.key, outputs: last.outputs, figures });
             }
             Decision::Cached { key, result } => {
-                return self.hand_over(place, Made::Known { key: Some(key), outputs: result.outputs });
+                let NodeResult { outputs, figures, .. } = *result;
+                return self.hand_over(place, Made::Known { key: Some(key), outputs, figures });
             }
             Decision::Unfetched(error) if error.blame == Blame::Cancelled => return self.passed_over(place),
             Decision::Broken(SourceProblem::Stopped) | Decision::Run(_) if draining => return self.passed_over(place),

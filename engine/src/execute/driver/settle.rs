@@ -9,7 +9,7 @@ use crate::execute::repeats::{READINGS, Remake};
 use crate::execute::scheduler::Event as Step;
 use crate::operator::{Blame, OperatorError};
 use crate::report::Event;
-use crate::store::{Damage, StoreError};
+use crate::store::{Damage, NodeResult, StoreError};
 
 impl Driver {
     /// Records how a node's run ended, or runs it again.
@@ -24,7 +24,9 @@ impl Driver {
             return self.launch(place);
         }
         match done.outcome {
-            Ok(result) if done.reused => self.hand_over(place, Made::Known { key, outputs: result.outputs }),
+            Ok(NodeResult { outputs, figures, .. }) if done.reused => {
+                self.hand_over(place, Made::Known { key, outputs, figures })
+            }
             Ok(result) => {
                 let (reasons, cached_rows) = (done.reasons, done.cached_rows);
                 self.hand_over(place, Made::Now { result: Box::new(result), reasons, cached_rows })
@@ -132,7 +134,7 @@ impl Driver {
     fn succeeded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
         let node = self.run.node(place);
         match &made {
-            Made::Known { key, outputs } => self.books.cached(node, *key, outputs, held_back)?,
+            Made::Known { key, outputs, figures } => self.books.cached(node, *key, outputs, figures, held_back)?,
             Made::Now { result, reasons, cached_rows } => {
                 self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)?;
             }

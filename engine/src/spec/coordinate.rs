@@ -1,0 +1,30 @@
+//! Coordinates of a node in its matrix.
+
+use super::value::Spanned;
+
+/// The value of one key of a matrix in one of its nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coordinate {
+    /// The key.
+    pub key: String,
+    /// The value in the node's id.
+    pub name: String,
+    /// The value of `${matrix.KEY}`.
+    pub value: Spanned,
+    /// Whether the name was written: the key is a map of named values.
+    pub is_named: bool,
+}
+
+/// Returns an id like `train@lr=1e-4,rank=64`.
+pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
+    if names.is_empty() {
+        return base.to_owned();
+    }
+    let coordinates: Vec<_> = names.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("{base}@{}", coordinates.join(","))
+}
+
+/// Returns the coordinates as text, as in the node's id.
+pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
+    coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
+}

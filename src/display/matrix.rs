@@ -1,0 +1,229 @@
+//! Tables at the end of a run: one for each node with a matrix, with a line for each variant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use searchmill_engine::{Event, Plan};
+
+use super::style::{DIM, STRONG};
+use super::table::{bytes, duration, text_table};
+
+/// Maximum number of variants shown per matrix.
+const LINES: usize = 48;
+/// Maximum number of figures shown.
+const FIGURES: usize = 6;
+
+/// The nodes of matrices, and what became of them.
+#[derive(Default)]
+pub(super) struct Matrices {
+    families: Vec<Family>,
+    ends: BTreeMap<String, End>,
+}
+
+/// All nodes of one matrix.
+struct Family {
+    name: String,
+    keys: Vec<String>,
+    /// Ids and coordinates.
+    variants: Vec<(String, Vec<String>)>,
+}
+
+/// The end of a node in this run.
+#[derive(Default)]
+struct End {
+    state: &'static str,
+    amount: String,
+    rejects: u64,
+    calls: u64,
+    seconds: Option<f64>,
+    figures: BTreeMap<String, f64>,
+}
+
+impl Matrices {
+    /// Lists the nodes of matrices.
+    pub(super) fn of(plan: &Plan) -> Self {
+        let mut families: Vec<Family> = Vec::new();
+        let nodes = plan.nodes.iter().filter(|node| !node.spec.matrix.is_empty());
+        for node in nodes {
+            let name = node.id().split('@').next().unwrap_or_default();
+            let variant = node.spec.matrix.iter().map(|coordinate| coordinate.name.clone()).collect();
+            let variant = (node.id().to_owned(), variant);
+            if let Some(family) = families.iter_mut().find(|family| family.name == name) {
+                family.variants.push(variant);
+            } else {
+                let keys = node.spec.matrix.iter().map(|coordinate| coordinate.key.clone()).collect();
+                families.push(Family { name: name.to_owned(), keys, variants: vec![variant] });
+            }
+        }
+        Self { families, ends: BTreeMap::new() }
+    }
+
+    /// Notes what becomes of a node.
+    pub(super) fn note(&mut self, event: &Event) {
+        let (node, end) = match event {
+            Event::NodeCached { node, output, rows, bytes, rejects, figures, .. } => {
+                let (amount, figures) = (amount(output, *rows, *bytes), figures.clone());
+                (node, End { state: "cached", amount, rejects: *rejects, figures, ..End::default() })
+            }
+            Event::NodeFinished { node, output, rows, bytes, rejects, figures, calls, seconds, .. } => {
+                let (amount, figures) = (amount(output, *rows, *bytes), figures.clone());
+                let (rejects, calls, seconds) = (*rejects, *calls, Some(*seconds));
+                (node, End { state: "done", amount, rejects, calls, seconds, figures })
+            }
+            Event::NodeFailed { node, .. } => (node, End { state: "failed", ..End::default() }),
+            Event::NodeSkipped { node } => (node, End { state: "skipped", ..End::default() }),
+            Event::HeldBack { node, .. } => {
+                if let Some(end) = self.ends.get_mut(node) {
+                    end.state = "held back";
+                }
+                return;
+            }
+            _ => return,
+        };
+        if self.families.iter().any(|family| family.holds(node)) {
+            self.ends.insert(node.clone(), end);
+        }
+    }
+
+    /// Formats the tables of the matrices with two or more nodes in this run.
+    pub(super) fn tables(&self) -> Vec<String> {
+        self.families.iter().filter_map(|family| family.table(&self.ends)).collect()
+    }
+}
+
+impl Family {
+    fn holds(&self, node: &str) -> bool {
+        node.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('@'))
+    }
+
+    fn table(&self, ends: &BTreeMap<String, End>) -> Option<String> {
+        let ended: Vec<(&[String], &End)> =
+            self.variants.iter().filter_map(|(id, names)| Some((names.as_slice(), ends.get(id)?))).collect();
+        if ended.len() < 2 {
+            return None;
+        }
+        let figures = figures(&ended);
+        let has_rejects = ended.iter().any(|(_, end)| end.rejects > 0);
+        let has_calls = ended.iter().any(|(_, end)| end.calls > 0);
+        let optional = [(has_rejects, "rejects"), (has_calls, "calls")];
+        let optional: Vec<&str> = optional.iter().filter(|(shown, _)| *shown).map(|(_, name)| *name).collect();
+        let keys = self.keys.iter().map(String::as_str);
+        let header: Vec<&str> = keys
+            .chain(["state", "rows", "time"])
+            .chain(optional.iter().copied())
+            .chain(figures.iter().copied())
+            .collect();
+        let line = |(names, end): &(&[String], &End)| {
+            let mut cells = names.to_vec();
+            cells.extend([end.state.to_owned(), end.amount.clone(), end.seconds.map(duration).unwrap_or_default()]);
+            cells
+                .extend(optional.iter().map(|name| if *name == "calls" { end.calls } else { end.rejects }.to_string()));
+            cells.extend(
+                figures.iter().map(|name| end.figures.get(*name).map(|value| figure(*value)).unwrap_or_default()),
+            );
+            cells
+        };
+        let lines: Vec<_> = ended.iter().take(LINES).map(line).collect();
+        let mut shown = format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None));
+        if ended.len() > LINES {
+            let (more, name) = (ended.len() - LINES, &self.name);
+            shown.push_str(&format!("\n{DIM}… {more} more of {name}@…: searchmill status FILE{DIM:#}"));
+        }
+        Some(shown)
+    }
+}
+
+/// Formats the number of rows, or the size of a folder.
+fn amount(output: &str, rows: u64, size: u64) -> String {
+    if output.ends_with("rows") { rows.to_string() } else { bytes(size) }
+}
+
+/// Returns the names of the figures to show: those that differ first, by name.
+fn figures<'e>(ended: &[(&[String], &'e End)]) -> Vec<&'e str> {
+    let names: BTreeSet<&str> = ended.iter().flat_map(|(_, end)| end.figures.keys().map(String::as_str)).collect();
+    let differs = |name: &str| {
+        let mut values = ended.iter().filter_map(|(_, end)| end.figures.get(name)).map(|value| value.to_bits());
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let (varied, same): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| differs(name));
+    varied.into_iter().chain(same).take(FIGURES).collect()
+}
+
+/// Formats a figure: a whole number, or three significant digits or more.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        _ if value.fract().abs() < f64::EPSILON => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 0.001 => format!("{value:.3}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn family(sizes: usize) -> Matrices {
+        let variants = (0..sizes).map(|size| (format!("hits@size={size}"), vec![size.to_string()])).collect();
+        let family = Family { name: "hits".to_owned(), keys: vec!["size".to_owned()], variants };
+        Matrices { families: vec![family], ends: BTreeMap::new() }
+    }
+
+    fn cached(node: String, figures: &[(&str, f64)]) -> Event {
+        Event::NodeCached {
+            node,
+            operator: "retrieve".to_owned(),
+            output: "hit rows".to_owned(),
+            rows: 40,
+            bytes: 7,
+            rejects: 0,
+            key: None,
+            figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_variant_in_the_order_of_the_matrix() {
+        let mut matrices = family(3);
+        matrices.note(&Event::NodeSkipped { node: "hits@size=2".to_owned() });
+        matrices.note(&cached("hits@size=1".to_owned(), &[("same", 2.0), ("varied", 0.25)]));
+        matrices.note(&cached("hits@size=0".to_owned(), &[("same", 2.0), ("varied", 0.5)]));
+        matrices.note(&cached("hits2@size=0".to_owned(), &[]));
+        let told: Vec<String> = matrices.tables().iter().map(|text| plain(text)).collect();
+        let wanted = "\nhits\n\
+                      size  state    rows  time  varied  same\n\
+                      0     cached   40          0.500   2\n\
+                      1     cached   40          0.250   2\n\
+                      2     skipped";
+        assert_eq!(told, [wanted]);
+        matrices.note(&Event::HeldBack {
+            node: "hits@size=0".to_owned(),
+            destinations: Vec::new(),
+            reason: String::new(),
+        });
+        assert!(plain(&matrices.tables()[0]).contains("0     held back"));
+    }
+
+    #[test]
+    fn one_variant_needs_no_table_and_many_are_cut() {
+        let mut matrices = family(100);
+        matrices.note(&cached("hits@size=7".to_owned(), &[]));
+        assert!(matrices.tables().is_empty());
+        (0..100).for_each(|size| matrices.note(&cached(format!("hits@size={size}"), &[])));
+        let told = plain(&matrices.tables()[0]);
+        assert!(told.ends_with("… 52 more of hits@…: searchmill status FILE"), "{told}");
+        assert_eq!(told.lines().count(), LINES + 4);
+    }
+
+    #[test]
+    fn figures_keep_their_digits() {
+        assert_eq!(
+            [figure(3.0), figure(0.12345), figure(1234.56), figure(0.000_012)],
+            ["3", "0.123", "1234.6", "1.20e-5"]
+        );
+    }
+}
