@@ -28,11 +28,14 @@ mod label;
 mod observations;
 mod recorded;
 mod tools;
+mod until;
 
 pub use recorded::Record;
 
 pub use crate::chunk::{Count, TokenizerPath};
 use crate::columns::with_all;
+use crate::until::Passing;
+pub use crate::until::Until;
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
@@ -54,6 +57,13 @@ pub struct RolloutParams {
     #[serde(default = "one")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub samples: u32,
+    /// Draws rollouts until enough of them match: `{rows: 5000, where: "f1 >= 0.8", per_question: 2, at_most: 20000}`.
+    /// `samples` then is the maximum per question. `where` may use the columns of a trajectory, its answer metrics `em`,
+    /// `f1`, `acc`, `precision` and `recall` against the golden answers, and `grounded`. No rollout is paid for again
+    /// if this changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub until: Option<Until>,
     /// Maximum number of model calls per rollout.
     #[serde(default = "ten")]
     pub max_turns: u32,
@@ -208,12 +218,19 @@ impl Operator for Rollout {
             .checks_variants("search", move |kinds| search.check_kinds("search.", kinds))
             // For the model, or for the encoders of the indexes.
             .uses_gpus(true)
-            .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
+            .rows(RowShape {
+                columns: columns(&params.policy),
+                samples: params.samples,
+                goal: params.until.as_ref().map(Until::goal),
+            })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
         let adds = !params.tools.is_empty() || params.record.is_some() || params.max_observation_tokens.is_some();
         let declaration = if adds { declaration } else { declaration.gives_plain_columns() };
         let declaration = params.policy.declared(declaration);
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
+        let (checked, more) = (params.until.clone(), more_columns(params));
+        let declaration = declaration
+            .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
         tools::declared(&params.tools, tool_name(params), declaration)
     }
 
@@ -226,8 +243,14 @@ impl Operator for Rollout {
         let columns = columns(&params.policy);
         let calls = (!params.tools.is_empty()).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls })))
+        let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
+        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls, passing })))
     }
+}
+
+fn more_columns(params: &RolloutParams) -> until::More {
+    let (cuts, tokens) = (params.max_observation_tokens.is_some(), params.record.is_some());
+    until::More { tools: !params.tools.is_empty(), cuts, tokens }
 }
 
 /// Opens the check of recorded rollouts: repeats searches, and derives prompts, questions and answers again.
@@ -268,6 +291,7 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     issues.extend(protocol_issues(params));
     issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
+    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, true)));
     issues.extend(tools::issues(&params.tools, params.protocol.is_one_text()));
     issues
 }
@@ -429,6 +453,8 @@ struct RolloutKernel {
     columns: Vec<String>,
     /// Calls of tools beside the search tool, if there are any. Rollouts then have the column `tool_errors`.
     calls: Option<tools::Calls>,
+    /// The predicate of `until`.
+    passing: Option<Passing>,
 }
 
 impl AsyncMapKernel for RolloutKernel {
@@ -454,6 +480,10 @@ impl AsyncMapKernel for RolloutKernel {
             calls.count(rollout);
         }
         recorded::figures(output)
+    }
+
+    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
+        self.passing.as_ref().map_or(Ok(0), |passing| until::count(passing, output))
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {

@@ -56,6 +56,7 @@ mod systems;
 mod tidy;
 mod tools;
 mod training;
+mod until;
 mod version;
 mod why;
 mod workers;

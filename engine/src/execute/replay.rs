@@ -226,6 +226,8 @@ impl Bench {
         if let Some(rows) = self.options.sample {
             let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
                 Kernel::Map(kernel) => Some(kernel),
+                // Which samples a row has follows from other rows.
+                Kernel::AsyncMap(_) if rerun.operator.declaration.goal().is_some() => None,
                 Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
                 Kernel::Query(_) | Kernel::Blocking(_) => None,
             };

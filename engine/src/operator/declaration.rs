@@ -9,6 +9,7 @@ use searchmill_schemas::RecordKind;
 use super::context::Context;
 use super::deliver::Deliver;
 use super::error::OperatorError;
+use super::goal::Goal;
 use super::kernel::{QueryKernel, RowShape};
 use super::params::ParamIssue;
 use super::port::{OutputPort, OutputType, PortType, Ports};
@@ -199,6 +200,11 @@ impl Declaration {
     #[must_use]
     pub fn rows(self, rows: RowShape) -> Self {
         Self { rows: Some(rows), ..self }
+    }
+
+    /// Returns when no more samples of the rows are drawn, if that is before all are.
+    pub fn goal(&self) -> Option<Goal> {
+        self.rows.as_ref().and_then(|shape| shape.goal)
     }
 
     /// Declares that the operator runs programs named by its params. An audit then recomputes the node only if the user

@@ -59,6 +59,7 @@ mod deliver;
 mod error;
 mod failure;
 mod rate_limiter;
+mod goal;
 mod kernel;
 pub(crate) mod listing;
 mod money;
@@ -89,6 +90,8 @@ pub use endpoint_session::KeptCall;
 pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use failure::{FailureKind, RowFailure};
+pub use goal::{COUNTED, DRAWN, Goal};
+pub(crate) use goal::{Draw, Next};
 pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,
