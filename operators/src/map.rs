@@ -60,6 +60,10 @@ impl Operator for Map {
             yaml: "drafts:\n  op: map\n  from: {rows: questions, model: student}\n  with: {prompt: \"{{ question }}\", policy: {model: {temperature: 1, max_tokens: 64}}, output: draft, samples: 4}\n",
         },
         Example {
+            title: "Drafts until 1,000 rows have a good one",
+            yaml: "drafts:\n  op: map\n  from: questions\n  with:\n    prompt: \"{{ question }}\"\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 1}}\n    output: [{answer: text}, {confidence: float}]\n    samples: 6\n    until: {rows: 1000, where: \"confidence >= 0.9\", per_question: 1, at_most: 5000}\n",
+        },
+        Example {
             title: "A Python function: `def shorten(text, *, most): return {\"text\": …}`",
             yaml: "short: {op: map, from: corpus, with: {python: \"steps/clean.py:shorten\", arguments: {most: 100}, output: {words: int}, files: [steps/words.txt], environment: [HF_HOME]}}",
         },

@@ -9,6 +9,7 @@ mod chaos;
 mod circles;
 mod comes_back;
 mod concurrency;
+mod cookbook;
 mod crash;
 mod diagnostics;
 mod endpoint;
@@ -30,6 +31,7 @@ mod mutations;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
 mod remote;
+mod rerank;
 mod rot;
 mod neighbours;
 mod newcomer;

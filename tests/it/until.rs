@@ -56,7 +56,8 @@ fn drawn(mill: &Mill) -> Vec<(usize, u64)> {
     let told = mill.call(&["show", "rated", "-n", "0", "--format", "jsonl"]).exit(0).stdout;
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).expect("a row");
-        let number = row["text"].as_str().and_then(|text| text.strip_prefix("text ")).and_then(|text| text.parse().ok());
+        let number =
+            row["text"].as_str().and_then(|text| text.strip_prefix("text ")).and_then(|text| text.parse().ok());
         (number.expect("a number"), row["sample"].as_u64().expect("a sample"))
     };
     told.lines().map(row).collect()
@@ -151,6 +152,18 @@ fn a_source_that_grows_is_drawn_from_and_failed_samples_count_as_drawn() {
 }
 
 #[test]
+fn a_budget_stops_drawing_and_the_next_run_goes_on() {
+    let server = OpenAiServer::start_by_turn(script());
+    let mill = mill(&server, "rows: 8, where: \"score >= 2\", per_question: 1", 3);
+    mill.run(&["--budget", "calls=9"]).exit(4);
+    assert_eq!(server.count(), 9);
+    let told = mill.run(&[]).exit(0);
+    assert!(told.stdout.contains("8 rows pass after 16 samples"), "{}", told.stdout);
+    assert!(server.count() < 16 + 3, "{} calls", server.count());
+    assert_eq!(drawn(&mill), (0..16).map(|row| (row, 0)).collect::<Vec<_>>());
+}
+
+#[test]
 fn kill_9_while_drawing_pays_nothing_twice_and_gives_the_same_bytes() {
     const UNTIL: &str = "rows: 13, where: \"score >= 2\", per_question: 1, at_most: 28";
     let calm = OpenAiServer::start_by_turn(script());
@@ -197,6 +210,31 @@ fn mistakes_are_told_before_anything_is_paid() {
         assert!(told.contains(message), "{told}");
     }
     assert_eq!(server.count(), 0);
+}
+
+#[test]
+fn a_function_is_called_until_enough_rows_match() {
+    let mill = Mill::new();
+    mill.write("texts.jsonl", &texts(0..ROWS));
+    mill.write("rate.py", "def rate(text):\n    print('called')\n    return {'score': int(text[5:]) % 4}\n");
+    let pipeline = r#"name: filled
+nodes:
+  texts: {op: read, with: {path: texts.jsonl, as: table}}
+  rated:
+    op: map
+    from: texts
+    with: {python: "rate.py:rate", remember: row, output: {score: int}, until: {rows: 5, where: "score = 3"}}
+"#;
+    mill.write("pipeline.yaml", pipeline);
+    let told = mill.run(&[]).exit(0);
+    assert!(told.stdout.contains("5 rows pass after 20 samples"), "{}", told.stdout);
+    let shown = mill.call(&["show", "rated", "-n", "0", "--format", "jsonl"]).exit(0).stdout;
+    assert_eq!(shown.lines().count(), 20);
+    mill.write("pipeline.yaml", &pipeline.replace("score = 3", "score >= 2"));
+    assert!(mill.run(&[]).exit(0).stdout.contains("\"cached_rows\":11"));
+    mill.write("pipeline.yaml", &pipeline.replace(" remember: row,", ""));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("a function needs `remember: row`"), "{told}");
 }
 
 /// Questions whose first rollouts are wrong.

@@ -299,7 +299,7 @@ impl Bench {
         }
         // Neither of the other checks makes a call or starts a program. They apply to operators that call services; others
         // may start a program to find their sources.
-        let starts = check == Check::Replay || !operator.declaration.pays();
+        let starts = check == Check::Replay || !operator.declaration.pays() || operator.declaration.asks_programs;
         if starts && operator.declaration.runs_programs && !self.options.allow_programs {
             return Err(Unchecked("it runs a program: --allow-programs computes it again".to_owned()));
         }

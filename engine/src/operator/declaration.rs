@@ -46,6 +46,8 @@ pub struct Declaration {
     pub rows: Option<RowShape>,
     /// Whether the operator runs programs named by its params.
     pub runs_programs: bool,
+    /// Whether programs named by its params are asked what its sources are.
+    pub asks_programs: bool,
     /// Whether the operator, or a program it runs, computes on the node's GPUs.
     pub uses_gpus: bool,
     /// Whether the operator retries according to the node's `retry`.
@@ -215,6 +217,13 @@ impl Declaration {
         self.uses_gpus |= runs_programs;
         self.runs_programs = runs_programs;
         self
+    }
+
+    /// Declares that programs named by its params are asked what its sources are, so that also an audit that runs none of
+    /// them needs the user's permission.
+    #[must_use]
+    pub fn asks_programs(self, asks_programs: bool) -> Self {
+        Self { asks_programs, ..self }
     }
 
     /// Declares that the operator computes on the node's GPUs; otherwise `resources.gpus` is rejected. Implied by

@@ -1,5 +1,8 @@
 //! The recipes of `examples/cookbook`, run in a copy of their folder as their pages say.
 
+mod best_of_n;
+mod reranker;
+
 use std::path::Path;
 
 use crate::mill::Mill;
