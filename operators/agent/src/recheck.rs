@@ -256,3 +256,34 @@ fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'stati
     let same = recorded.observations.iter().zip(&derived.observations).all(near);
     (!same).then(|| ("scores", scores(recorded), scores(derived)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(passages: &[(&str, &str, f64)]) -> Vec<Found> {
+        let one = |(id, text, score): &(&str, &str, f64)| Found {
+            chunk_id: (*id).to_owned(),
+            document_id: (*id).to_owned(),
+            title: None,
+            contents: (*text).to_owned(),
+            score: *score,
+            sources: Vec::new(),
+        };
+        passages.iter().map(one).collect()
+    }
+
+    #[test]
+    fn the_order_is_the_record_s_and_the_texts_are_those_of_the_search() {
+        let searched = || Ok(found(&[("a", "one", 3.0), ("b", "two", 2.0), ("c", "three", 1.0)]));
+        let recorded = Ok(found(&[("c", "forged", 9.0), ("a", "", 8.0)]));
+        assert_eq!(reranked(searched(), recorded), Ok(found(&[("c", "three", 9.0), ("a", "one", 8.0)])));
+        for forged in [&[("z", "one", 1.0)][..], &[("a", "one", 1.0), ("a", "one", 1.0)], &[]] {
+            assert_eq!(reranked(searched(), Ok(found(forged))), searched(), "{forged:?} stays a difference");
+        }
+        let failed = "`search` failed: the reranker failed: ValueError".to_owned();
+        assert_eq!(reranked(searched(), Err(failed.clone())), Err(failed.clone()));
+        assert_eq!(reranked(searched(), Err("the record has no answer".to_owned())), searched());
+        assert_eq!(reranked(Ok(Vec::new()), Err(failed)), Ok(Vec::new()), "nothing was found: nothing was called");
+    }
+}
