@@ -60,8 +60,8 @@ impl Operator for Map {
             yaml: "drafts:\n  op: map\n  from: {rows: questions, model: student}\n  with: {prompt: \"{{ question }}\", policy: {model: {temperature: 1, max_tokens: 64}}, output: draft, samples: 4}\n",
         },
         Example {
-            title: "Drafts until 1,000 rows have a good one",
-            yaml: "drafts:\n  op: map\n  from: questions\n  with:\n    prompt: \"{{ question }}\"\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 1}}\n    output: [{answer: text}, {confidence: float}]\n    samples: 6\n    until: {rows: 1000, where: \"confidence >= 0.9\", per_question: 1, at_most: 5000}\n",
+            title: "Questions rated until 1,000 are good",
+            yaml: "good:\n  op: map\n  from: questions\n  with:\n    prompt: \"{{ question }}\\nHow clear is this question, from 1 to 5?\"\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 1}}\n    output: [{reason: text}, {score: int}]\n    samples: 2\n    until: {rows: 1000, where: \"score >= 4\", per_question: 1, at_most: 5000}\n",
         },
         Example {
             title: "A Python function: `def shorten(text, *, most): return {\"text\": …}`",

@@ -78,3 +78,39 @@ fn with_metrics(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     new.push((Field::new(GROUNDED, DataType::Boolean, false), Arc::new(is_grounded)));
     with_columns(batch, new)
 }
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::Usage;
+    use searchmill_fixtures::trajectories::trajectory;
+    use searchmill_schemas::to_batch;
+    use serde_json::json;
+
+    use super::*;
+
+    fn until(predicate: &str) -> Until {
+        serde_json::from_value(json!({"rows": 1, "where": predicate})).expect("params")
+    }
+
+    #[test]
+    fn a_predicate_knows_the_columns_that_the_params_add() {
+        let all = More { tools: true, cuts: true, tokens: true };
+        let none = More { tools: false, cuts: false, tokens: false };
+        let predicate =
+            "tool_errors = 0 AND array_length(tokens) > 0 AND array_length(cut_observations) = 0 AND grounded";
+        assert_eq!(column_issue(&until(predicate), all), None);
+        let issue = column_issue(&until(predicate), none).expect("an issue");
+        assert_eq!((issue.path.as_str(), issue.message.contains("there is no column `")), ("until.where", true));
+    }
+
+    #[test]
+    fn rollouts_are_counted_by_their_metrics() {
+        let none = More { tools: false, cuts: false, tokens: false };
+        let rows = [trajectory("q", 0, "Rome", "Rome"), trajectory("q", 1, "Paris", "Rome")];
+        let batches = vec![("trajectories".to_owned(), to_batch(&rows).expect("rows"))];
+        let output = RowOutput { batches, usage: Usage::default() };
+        let counted =
+            |predicate: &str| count(&open(&until(predicate), none).expect("a predicate"), &output).expect("a count");
+        assert_eq!((counted("f1 >= 0.8"), counted("em < 1 AND sample_index = 1"), counted("acc >= 0")), (1, 1, 2));
+    }
+}
