@@ -18,9 +18,11 @@ use crate::reward::{Judge, RewardParams};
 use crate::rollout::{self, RolloutParams};
 
 /// Params of `rollout` that belong to the trainer or to the server.
-const ELSEWHERE: [(&str, &str); 5] = [
+const ELSEWHERE: [(&str, &str); 7] = [
     ("policy", "the trainer plays the policy"),
     ("samples", "the trainer decides how often it resets"),
+    ("until", "the trainer decides how often it resets"),
+    ("rerank", "the server offers its search alone"),
     ("tools", "the server offers its search alone"),
     ("record", "the trainer has its own tokens"),
     ("rewritten_history", "the trainer has its own tokens"),

@@ -74,7 +74,7 @@ impl Operator for Judge {
         let declaration = Declaration::external(ports(params))
             .issues(issues(params))
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
-            .rows(RowShape { columns: columns(&params.policy), samples: 1 })
+            .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {
                 let judged = |schema: &SchemaRef| (PORT.to_owned(), with_fields(schema, &fields()));
                 inputs.get(PORT).map(judged).into_iter().collect()

@@ -49,6 +49,7 @@ mod relation;
 mod report;
 mod statistics;
 mod unfit;
+mod until;
 #[cfg(test)]
 mod examples;
 pub mod split;

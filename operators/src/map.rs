@@ -15,7 +15,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use searchmill_agent::policy::{Api, PolicyParams};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
@@ -23,6 +23,7 @@ use searchmill_engine::operator::{
 };
 
 use crate::columns::with_fields;
+use crate::until::Until;
 
 use output::Output;
 use params::{MapParams, ROWS};
@@ -59,6 +60,10 @@ impl Operator for Map {
             yaml: "drafts:\n  op: map\n  from: {rows: questions, model: student}\n  with: {prompt: \"{{ question }}\", policy: {model: {temperature: 1, max_tokens: 64}}, output: draft, samples: 4}\n",
         },
         Example {
+            title: "Questions rated until 1,000 are good",
+            yaml: "good:\n  op: map\n  from: questions\n  with:\n    prompt: \"{{ question }}\\nHow clear is this question, from 1 to 5?\"\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 1}}\n    output: [{reason: text}, {score: int}]\n    samples: 2\n    until: {rows: 1000, where: \"score >= 4\", per_question: 1, at_most: 5000}\n",
+        },
+        Example {
             title: "A Python function: `def shorten(text, *, most): return {\"text\": …}`",
             yaml: "short: {op: map, from: corpus, with: {python: \"steps/clean.py:shorten\", arguments: {most: 100}, output: {words: int}, files: [steps/words.txt], environment: [HF_HOME]}}",
         },
@@ -81,24 +86,22 @@ impl Operator for Map {
         let prompts = Prompts::new(&params.prompt.clone().unwrap_or(Prompt::User(String::new())));
         let columns = prompts.as_ref().map(Prompts::columns).unwrap_or_default();
         let readers = prompts.as_ref().map(Prompts::readers).unwrap_or_default();
+        let (until, checked) = (params.until.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
             .issues(issue)
             .issues(issues(params))
             .issues(prompts.err())
             .uses_gpus(matches!(params.policy, Some(PolicyParams::Model(_))))
-            .rows(RowShape { columns, samples: params.samples })
+            .rows(RowShape { columns, samples: params.samples, goal: params.until.as_ref().map(Until::goal) })
             .checks_columns(move |inputs| {
-                inputs.get(ROWS).map(|schema| prompt::missing(&readers, schema)).unwrap_or_default()
+                let missing = inputs.get(ROWS).map(|schema| prompt::missing(&readers, schema)).unwrap_or_default();
+                let given = until.as_ref().zip(given_columns(&checked, inputs));
+                missing.into_iter().chain(given.and_then(|(until, given)| until.column_issue(&given))).collect()
             });
-        let declaration = match Output::new(&params.answer(), params.explode.as_deref()) {
-            Ok(output) if params.kind.is_none() => {
-                let sample = rows::sample_field(params.samples);
-                let new: Vec<Field> = sample.into_iter().chain(output.fields()).collect();
-                let given = move |inputs: &Tables| Some((ROWS.to_owned(), with_fields(inputs.get(ROWS)?, &new)));
-                declaration.gives(move |inputs| given(inputs).into_iter().collect())
-            }
-            _ => declaration,
-        };
+        let given = params.clone();
+        let declaration = declaration.gives(move |inputs| {
+            given_columns(&given, inputs).map(|schema| (ROWS.to_owned(), schema)).into_iter().collect()
+        });
         let rechecked = params.clone();
         let declaration = declaration.rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&rechecked, inputs)?)));
         match &params.policy {
@@ -127,9 +130,19 @@ impl Operator for Map {
         }
         let chat = ProtocolParams::ToolCall.open(&ProtocolSettings::default());
         let policy = policy.open(chat, "", None, inputs, context)?;
-        let kernel = PromptKernel { prompts, output, made, policy, samples: params.samples, repairs: params.repairs };
+        let passing = params.until.as_ref().map(|until| until.open(&made.columns(input)?)).transpose()?;
+        let (samples, repairs) = (params.samples, params.repairs);
+        let kernel = PromptKernel { prompts, output, made, policy, passing, samples, repairs };
         Ok(Kernel::AsyncMap(Arc::new(kernel)))
     }
+}
+
+/// Returns the columns of the output, if they are known.
+fn given_columns(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
+    let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
+    let input = inputs.get(ROWS).filter(|_| params.kind.is_none())?;
+    let new: Vec<Field> = rows::sample_field(params.samples).into_iter().chain(output.fields()).collect();
+    Some(with_fields(input, &new))
 }
 
 fn refused(issue: ParamIssue) -> OperatorError {
@@ -177,5 +190,6 @@ fn issues(params: &MapParams) -> Vec<ParamIssue> {
         "`output` is plain text: it has no schema",
     );
     issues.extend(output.err());
+    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, params.explode.is_none())));
     issues
 }

@@ -9,7 +9,9 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::{Limits, Rules};
 use searchmill_agent::observation_limit::ObservationLimit;
-use searchmill_agent::outside::{TOOL_NAME, ToolParams, is_tool_name, offered, recorded_offers};
+use searchmill_agent::outside::{
+    RerankParams, SearchTool, TOOL_NAME, ToolParams, is_tool_name, offered, recorded_offers,
+};
 use searchmill_agent::policy::{Api, PolicyParams};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings, QUESTION, ToolDefinition, ToolOffer};
 use searchmill_agent::recheck::{RolloutRecheck, RulesOf};
@@ -28,11 +30,14 @@ mod label;
 mod observations;
 mod recorded;
 mod tools;
+mod until;
 
 pub use recorded::Record;
 
 pub use crate::chunk::{Count, TokenizerPath};
 use crate::columns::{carried_fields, with_all};
+use crate::until::Passing;
+pub use crate::until::Until;
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
@@ -54,6 +59,13 @@ pub struct RolloutParams {
     #[serde(default = "one")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub samples: u32,
+    /// Draws rollouts until enough of them match: `{rows: 5000, where: "f1 >= 0.8", per_question: 2, at_most: 20000}`.
+    /// `samples` then is the maximum per question. `where` may use the columns of a trajectory, its answer metrics `em`,
+    /// `f1`, `acc`, `precision` and `recall` against the golden answers, and `grounded`. No rollout is paid for again
+    /// if this changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub until: Option<Until>,
     /// Maximum number of model calls per rollout.
     #[serde(default = "ten")]
     pub max_turns: u32,
@@ -99,12 +111,17 @@ pub struct RolloutParams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolDefinition>,
     /// Tools beside the search tool, for `protocol: tool_call`: `{open: {…}}` (documents that a search showed),
-    /// `{http: {…}}` (a search or fetch service), `{mcp: {…}}` (the tools of an MCP server). `max_searches` then limits
+    /// `{http: {…}}` (a search or fetch service), `{mcp: {…}}` (the tools of an MCP server), `{python: {…}}` (a function of
+    /// yours). `max_searches` then limits
     /// the calls of all tools together. An answer of a service is paid once: equal calls of other rollouts, nodes and
     /// models get the remembered answer, until `--force`. A failure is told to the model as an error, and counted in
     /// the column `tool_errors`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolParams>,
+    /// A step between a search and what the model sees: `{python: "rerank.py:rerank", keep: 5}` orders the `top_k` passages
+    /// anew. A reranker that fails is an error that the model reads, counted in the column `tool_errors`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerank: Option<RerankParams>,
     /// Search settings: `{top_k: …, pool: …, fusion: …}`.
     #[serde(default)]
     pub search: SearchSettings,
@@ -196,6 +213,14 @@ impl Operator for Rollout {
             yaml: "rollouts:\n  op: rollout\n  from: {questions: train}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507}}\n    tools:\n      - mcp: {url: \"http://127.0.0.1:8765/mcp\", tools: [search], prefix: corpus_}\n      - mcp: {command: [uvx, mcp-server-fetch], environment: [HTTPS_PROXY], timeout_seconds: 60}\n  resources: {concurrency: 16}\n",
         },
         Example {
+            title: "Until 5,000 answers are right, at most two of a question",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 1}}\n    samples: 8\n    until: {rows: 5000, where: \"f1 >= 0.8\", per_question: 2, at_most: 20000}\n",
+        },
+        Example {
+            title: "A reranker and a tool in Python",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b}}\n    search: {top_k: 20}\n    rerank: {python: \"steps/rerank.py:Reranker\", keep: 5, arguments: {batch: 16}, interpreter: [python3], files: [steps/weights.txt], environment: [HF_HOME], timeout_seconds: 60}\n    tools:\n      - python: {name: convert, description: Converts a length to metres., function: \"steps/units.py:convert\", parameters: {type: object, properties: {value: {type: number}, unit: {type: string}}, required: [value]}, arguments: {digits: 3}}\n",
+        },
+        Example {
             title: "The no-retrieval baseline: the same model without a search tool",
             yaml: "closed_book:\n  op: rollout\n  from: {questions: validation}\n  with: {policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b-instruct-2507, temperature: 0}}}\n",
         },
@@ -208,9 +233,13 @@ impl Operator for Rollout {
             .checks_variants("search", move |kinds| search.check_kinds("search.", kinds))
             // For the model, or for the encoders of the indexes.
             .uses_gpus(true)
-            .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
+            .rows(RowShape {
+                columns: columns(&params.policy),
+                samples: params.samples,
+                goal: params.until.as_ref().map(Until::goal),
+            })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
-        let adds = !params.tools.is_empty() || params.record.is_some() || params.max_observation_tokens.is_some();
+        let adds = counts_errors(params) || params.record.is_some() || params.max_observation_tokens.is_some();
         let given = move |inputs: &Tables| {
             let rollouts = |questions| {
                 carried_fields(&RecordKind::Trajectory.schema(), &label::unreserved(questions), RecordKind::Question)
@@ -221,7 +250,10 @@ impl Operator for Rollout {
         let declaration = declaration.gives(given);
         let declaration = params.policy.declared(declaration);
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
-        tools::declared(&params.tools, tool_name(params), declaration)
+        let (checked, more) = (params.until.clone(), more_columns(params));
+        let declaration = declaration
+            .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
+        tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), declaration)
     }
 
     fn open(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -231,10 +263,21 @@ impl Operator for Rollout {
             trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
         let columns = columns(&params.policy);
-        let calls = (!params.tools.is_empty()).then(tools::Calls::default);
+        let calls = counts_errors(params).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls })))
+        let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
+        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls, passing })))
     }
+}
+
+fn more_columns(params: &RolloutParams) -> until::More {
+    let (cuts, tokens) = (params.max_observation_tokens.is_some(), params.record.is_some());
+    until::More { tools: counts_errors(params), cuts, tokens }
+}
+
+/// Whether rollouts have the column `tool_errors`.
+fn counts_errors(params: &RolloutParams) -> bool {
+    !params.tools.is_empty() || params.rerank.is_some()
 }
 
 /// Opens the check of recorded rollouts: repeats searches, and derives prompts, questions and answers again.
@@ -245,7 +288,8 @@ fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result
     let questions = questions.into_iter().map(|question| (question.id.clone(), question)).collect();
     let observations = observation_limit(params, inputs, context)?;
     let rules = rules_of(params, search.is_some(), observations);
-    Ok(Box::new(RolloutRecheck { rules, opener: tools::opener(&params.tools, inputs)?, search, questions }))
+    let (opener, reranks) = (tools::opener(&params.tools, inputs)?, params.rerank.is_some());
+    Ok(Box::new(RolloutRecheck { rules, opener, search, reranks, questions }))
 }
 
 fn ports(params: &RolloutParams) -> Ports {
@@ -275,6 +319,8 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     issues.extend(protocol_issues(params));
     issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
+    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, true)));
+    issues.extend(tools::rerank_issues(params.rerank.as_ref(), params.max_observation_tokens.is_some()));
     issues.extend(tools::issues(&params.tools, params.protocol.is_one_text()));
     issues
 }
@@ -389,7 +435,8 @@ fn agent(
     context: &Context,
 ) -> Result<Agent, OperatorError> {
     let searching = search.is_some();
-    let (tool, offers) = tools::open(&params.tools, search, tool_name(params), inputs, context)?;
+    let search = SearchTool { searcher: search, name: tool_name(params), rerank: params.rerank.as_ref() };
+    let (tool, offers) = tools::open(&params.tools, search, inputs, context)?;
     let rules = rules(params, searching, &offers, observation_limit(params, inputs, context)?);
     if matches!(params.policy, PolicyParams::Evidence(_)) {
         tell_if_nothing_is_known(inputs, context)?;
@@ -436,6 +483,8 @@ struct RolloutKernel {
     columns: Vec<String>,
     /// Calls of tools beside the search tool, if there are any. Rollouts then have the column `tool_errors`.
     calls: Option<tools::Calls>,
+    /// The predicate of `until`.
+    passing: Option<Passing>,
 }
 
 impl AsyncMapKernel for RolloutKernel {
@@ -461,6 +510,14 @@ impl AsyncMapKernel for RolloutKernel {
             calls.count(rollout);
         }
         recorded::figures(output)
+    }
+
+    fn fault(&self) -> Option<OperatorError> {
+        self.agent.tool.as_ref().and_then(|tool| tool.fault())
+    }
+
+    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
+        self.passing.as_ref().map_or(Ok(0), |passing| until::count(passing, output))
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {

@@ -71,14 +71,16 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey) {
 
 fn work_words(work: &Work) -> [String; 6] {
     let unknown = || "unknown".to_owned();
-    let (known, missing) = work
-        .rows
-        .map_or_else(|| (unknown(), unknown()), |(known, missing)| (money::count(known), money::count(missing)));
+    let bounded = if work.at_most { "at most " } else { "" };
+    let (known, missing) = work.rows.map_or_else(
+        || (unknown(), unknown()),
+        |(known, missing)| (money::count(known), format!("{bounded}{}", money::count(missing))),
+    );
     let about = |number: fn(&Usage) -> u64| {
-        work.estimate.as_ref().map_or_else(unknown, |usage| format!("~{}", money::count(number(usage))))
+        work.estimate.as_ref().map_or_else(unknown, |usage| format!("{bounded}~{}", money::count(number(usage))))
     };
     let cost = match (&work.estimate, &work.prices) {
-        (Some(usage), Some(prices)) => format!("~{}", money::cost(usage.cost(), &prices.currency)),
+        (Some(usage), Some(prices)) => format!("{bounded}~{}", money::cost(usage.cost(), &prices.currency)),
         (_, None) => "no prices".to_owned(),
         (None, Some(_)) => unknown(),
     };
@@ -100,7 +102,8 @@ fn total(work: &BTreeMap<usize, Work>) -> String {
     let currency = work.values().find_map(|work| work.prices.as_ref().map(|prices: &Prices| prices.currency.clone()));
     let cost = currency.map_or_else(String::new, |currency| format!(", ~{}", money::cost(sum.cost(), &currency)));
     let rest = if work.values().any(|work| work.estimate.is_none()) { ", and what is unknown" } else { "" };
-    format!("in all ~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
+    let bounded = if work.values().any(|work| work.at_most) { "at most " } else { "" };
+    format!("in all {bounded}~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
 }
 
 fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
@@ -110,7 +113,8 @@ fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Wo
         told["secrets_not_set"] = json!(unset.names);
     }
     if let Some(work) = work {
-        told["rows"] = json!(work.rows.map(|(known, missing)| json!({"known": known, "to_compute": missing})));
+        let rows = |(known, missing)| json!({"known": known, "to_compute": missing, "at_most": work.at_most});
+        told["rows"] = json!(work.rows.map(rows));
         told["estimate"] = json!(work.estimate.map(|usage| {
             json!({
                 "calls": usage.calls, "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,

@@ -23,7 +23,7 @@ use crate::mill::Mill;
 use crate::models;
 
 /// Params that never enter a key. Each entry promises that the param changes no bytes.
-const NOT_IN_KEYS: [&str; 75] = [
+const NOT_IN_KEYS: [&str; 77] = [
     "exec repeatable",
     "exec timeout_seconds",
     "judge policy.endpoint.api_key",
@@ -63,12 +63,14 @@ const NOT_IN_KEYS: [&str; 75] = [
     "rollout policy.endpoint.prices.prompt",
     "rollout policy.endpoint.stall_seconds",
     "rollout policy.endpoint.timeout_seconds",
+    "rollout rerank.timeout_seconds",
     "rollout tools.0.mcp.api_key",
     "rollout tools.0.mcp.limits.concurrency",
     "rollout tools.0.mcp.limits.requests_per_minute",
     "rollout tools.0.mcp.limits.tokens_per_minute",
     "rollout tools.0.mcp.secret_headers",
     "rollout tools.0.mcp.timeout_seconds",
+    "rollout tools.0.python.timeout_seconds",
     "rollout tools.1.http.api_key",
     "rollout tools.1.http.limits.concurrency",
     "rollout tools.1.http.limits.requests_per_minute",
@@ -102,7 +104,7 @@ const NOT_IN_KEYS: [&str; 75] = [
 ];
 
 /// Params that have a single value so far (one method), or whose value must fit their neighbours (a schema).
-const SINGLE_VALUED: [&str; 29] = [
+const SINGLE_VALUED: [&str; 31] = [
     "exec folders.0",
     "map explode",
     "map output.0.reason",
@@ -117,6 +119,8 @@ const SINGLE_VALUED: [&str; 29] = [
     "rollout tool.query",
     "rollout tools.0.mcp.command",
     "rollout tools.0.mcp.prices",
+    "rollout tools.0.python.parameters.required.0",
+    "rollout tools.0.python.parameters.type",
     "rollout tools.1.http.method",
     "rollout tools.1.http.parameters.required.0",
     "rollout tools.1.http.parameters.type",

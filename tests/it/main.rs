@@ -34,6 +34,7 @@ mod mutations;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
 mod remote;
+mod rerank;
 mod rot;
 mod neighbours;
 mod newcomer;
@@ -60,6 +61,7 @@ mod systems;
 mod tidy;
 mod tools;
 mod training;
+mod until;
 mod version;
 mod why;
 mod workers;

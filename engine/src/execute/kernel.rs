@@ -69,7 +69,9 @@ fn run_whole(
             let since = run.since()?;
             let memo = remembered(run, &base)?.since(since);
             let rows = run.inputs.rows(main)?;
-            let done = run.context.block_on(run_rows(RowsJob { run, kernel, rows, keys, memo, since }, sink))?;
+            let goal = operator.declaration.goal();
+            let job = RowsJob { run, kernel, rows, keys, goal, memo, since };
+            let done = run.context.block_on(run_rows(job, sink))?;
             write_columns(operator, run, sink)?;
             let asked = run.calls.as_ref().map(|calls| calls.base());
             Ok(RowsRun { memo: Some(base), since, asked, observed: run.observed.bases(), ..done })

@@ -125,7 +125,8 @@ impl Account<'_> {
             return None;
         }
         let samples = node.operator.declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
-        let of = match main_input(node).and_then(|input| self.output(input.node, &input.output)) {
+        let is_whole = node.operator.declaration.goal().is_none();
+        let of = match main_input(node).filter(|_| is_whole).and_then(|input| self.output(input.node, &input.output)) {
             Some(input) => input.rows * samples,
             None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
         };

@@ -59,6 +59,7 @@ mod compute;
 mod context;
 mod decide;
 mod deliver;
+mod drawing;
 mod driver;
 mod endpoints;
 mod executor;

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use futures::{StreamExt, stream};
 
+use super::drawing::{Drawing, Pending};
 use super::observed::Observed;
 use super::resources::Machine;
 use super::row_calls::RowCalls;
 use crate::fingerprint::{CallPlace, RowKey};
 use crate::operator::{
     AsyncMapKernel, Budget, BudgetLimits, CallJournal, Context, ContextParts, EndpointSession, Inputs, Kernel,
-    OperatorError,
+    OperatorError, RowOutput,
 };
 use crate::plan::Node;
-use crate::store::CallCache;
+use crate::store::{CallCache, Memo};
 
 /// One sample of a row, the place of its calls, and its key.
 pub(super) type Rehearsed = (RecordBatch, CallPlace, RowKey);
@@ -34,17 +35,75 @@ pub(super) fn free_rows(
     since: u64,
     rows: Vec<Rehearsed>,
 ) -> Result<u64, OperatorError> {
+    rehearsed(node, inputs, directory, observed, since, |kernel, context| {
+        Ok(context.block_on(count(kernel, context, (calls, observed), since, rows)))
+    })
+}
+
+/// Opens the kernel in a context that makes no calls. A kernel of another kind counts nothing.
+fn rehearsed<T: Default + Send>(
+    node: &Node,
+    inputs: &Inputs,
+    directory: &Path,
+    observed: &Observed,
+    since: u64,
+    work: impl FnOnce(&Arc<dyn AsyncMapKernel>, &Context) -> Result<T, OperatorError> + Send,
+) -> Result<T, OperatorError> {
     let failed = |error: std::io::Error| OperatorError::machine(format!("cannot start a thread: {error}"));
     let rehearse = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
         let context = quiet_context(node.spec.seed, directory, runtime.handle());
         let context = observed.context(context, since);
-        let Kernel::AsyncMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
-        Ok(runtime.block_on(count(&kernel, &context, (calls, observed), since, rows)))
+        match node.operator.open(inputs, &context)? {
+            Kernel::AsyncMap(kernel) => work(&kernel, &context),
+            _ => Ok(T::default()),
+        }
     };
     // A separate thread, because runtimes cannot be nested.
     let done = std::thread::scope(|scope| scope.spawn(rehearse).join());
     done.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
+}
+
+/// Draws samples up to the node's goal as if no missing one passed. Returns the number of known and of missing ones: a
+/// run draws no more of either.
+///
+/// # Errors
+/// Fails like [`free_rows`], or if the input cannot be read.
+pub(super) fn drawn_rows(
+    node: &Node,
+    inputs: &Inputs,
+    directory: &Path,
+    (calls, observed): (&Arc<CallCache>, &Observed),
+    (memo, since): (&Memo, u64),
+    mut drawing: Drawing,
+) -> Result<(u64, u64), OperatorError> {
+    let is_asked = calls.count()? > 0;
+    rehearsed(node, inputs, directory, observed, since, |kernel, context| {
+        let (mut known, mut missing) = (0, 0);
+        while let Pending::Sample(sample) = drawing.next()? {
+            let label = |output| kernel.label(&sample.row, sample.sample, output);
+            let occurrence = sample.identity.occurrence;
+            let place = CallPlace { seed: node.spec.seed, sample: sample.sample, occurrence, repeat: 0 };
+            let row = (sample.row.clone(), place, sample.key);
+            let again = || context.block_on(free_row(kernel, context, (calls, observed), since, row));
+            let again = || if is_asked { again() } else { None };
+            let passing = match memo.get(&sample.key).find_map(label).or_else(again) {
+                Some(output) => {
+                    known += 1;
+                    kernel.counts(&output)?
+                }
+                None => {
+                    missing += 1;
+                    0
+                }
+            };
+            if let Some(draw) = drawing.draw() {
+                let counts = draw.known(sample.place, passing);
+                draw.count(counts);
+            }
+        }
+        Ok((known, missing))
+    })
 }
 
 async fn count(
@@ -54,14 +113,25 @@ async fn count(
     since: u64,
     rows: Vec<Rehearsed>,
 ) -> u64 {
-    let free = rows.into_iter().map(|(row, place, key)| async move {
-        let journal = Arc::new(RowCalls::new(Arc::clone(calls), place, since)) as Arc<dyn CallJournal>;
-        let mut session = EndpointSession { journal: Some(journal), ..context.session().clone() };
-        observed.join(&mut session, Some(&key), since);
-        let context = context.clone().with_session(session);
-        u64::from(kernel.run(&row, place.sample, &context).await.is_ok())
-    });
+    let free = rows
+        .into_iter()
+        .map(|row| async move { u64::from(free_row(kernel, context, (calls, observed), since, row).await.is_some()) });
     stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
+}
+
+/// Returns the result of a sample that needs no new call.
+async fn free_row(
+    kernel: &Arc<dyn AsyncMapKernel>,
+    context: &Context,
+    (calls, observed): (&Arc<CallCache>, &Observed),
+    since: u64,
+    (row, place, key): Rehearsed,
+) -> Option<RowOutput> {
+    let journal = Arc::new(RowCalls::new(Arc::clone(calls), place, since)) as Arc<dyn CallJournal>;
+    let mut session = EndpointSession { journal: Some(journal), ..context.session().clone() };
+    observed.join(&mut session, Some(&key), since);
+    let context = context.clone().with_session(session);
+    kernel.run(&row, place.sample, &context).await.ok()
 }
 
 /// Returns a context that makes no calls and reports nothing.

@@ -226,6 +226,8 @@ impl Bench {
         if let Some(rows) = self.options.sample {
             let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
                 Kernel::Map(kernel) => Some(kernel),
+                // Which samples a row has follows from other rows.
+                Kernel::AsyncMap(_) if rerun.operator.declaration.goal().is_some() => None,
                 Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
                 Kernel::Query(_) | Kernel::Blocking(_) => None,
             };
@@ -297,7 +299,7 @@ impl Bench {
         }
         // Neither of the other checks makes a call or starts a program. They apply to operators that call services; others
         // may start a program to find their sources.
-        let starts = check == Check::Replay || !operator.declaration.pays();
+        let starts = check == Check::Replay || !operator.declaration.pays() || operator.declaration.asks_programs;
         if starts && operator.declaration.runs_programs && !self.options.allow_programs {
             return Err(Unchecked("it runs a program: --allow-programs computes it again".to_owned()));
         }

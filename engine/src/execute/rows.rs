@@ -10,11 +10,13 @@ use futures::stream::FuturesUnordered;
 use searchmill_schemas::text_column;
 use tokio::task::{JoinError, JoinHandle};
 
+use super::drawing::{Drawing, Pending, Sample};
 use super::job::{KernelRun, RowsRun};
 use super::row_calls::{RowCalls, read_calls};
-use crate::fingerprint::{CallPlace, RowIdentity, RowKey, RowKeys};
+use crate::fingerprint::{CallPlace, RowKey, RowKeys};
 use crate::operator::{
-    AsyncMapKernel, CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowOutput, RowsInput, Usage,
+    AsyncMapKernel, COUNTED, CallJournal, Context, DRAWN, Goal, OperatorError, Outputs, ProgressSink, RowFailure,
+    RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
 use crate::store::Memo;
@@ -28,28 +30,33 @@ pub(super) struct RowsJob<'a> {
     pub(super) kernel: Arc<dyn AsyncMapKernel>,
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
+    /// When no more samples are drawn.
+    pub(super) goal: Option<Goal>,
     pub(super) memo: Memo,
     /// Earlier answers do not count.
     pub(super) since: u64,
 }
 
 struct Done {
+    /// Place among the samples that were started.
+    number: usize,
+    /// Place of the row in the input.
     place: usize,
     key: RowKey,
     row_id: String,
     result: Result<RowOutput, RowFailure>,
+    /// How many of its rows count towards the goal.
+    counts: u64,
     cached: bool,
     /// The part of the usage that an earlier run paid.
     replayed: Usage,
 }
 
 pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
-    let mut rows = rows_of(&job);
+    let mut rows = Rows::new(&job);
     loop {
-        let filled = rows.fill(&mut job);
+        let filled = rows.fill(&mut job, outputs);
         rows.unless_failed(filled);
-        let written = rows.write(&job, outputs);
-        rows.unless_failed(written);
         match rows.flying.next().await {
             Some(done) => {
                 let kept = rows.keep(&mut job, done);
@@ -69,40 +76,39 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
 }
 
 /// The rows of a node on their way from input to output.
-struct Rows<T> {
-    pending: T,
+struct Rows {
+    pending: Drawing,
     flying: FuturesUnordered<JoinHandle<Done>>,
-    /// Finished rows that wait for earlier ones, by place.
+    /// Finished rows that wait for earlier ones, by number.
     waiting: BTreeMap<usize, Done>,
     /// Sums of the written rows' figures.
     sums: BTreeMap<&'static str, f64>,
     state: RowsRun,
     total: u64,
-    next_place: usize,
+    next_number: usize,
     next_write: usize,
     exhausted: bool,
-    identity: Option<RowIdentity>,
     calls_read: bool,
 }
 
-fn rows_of(job: &RowsJob<'_>) -> Rows<impl Iterator<Item = Task> + use<>> {
-    let samples = job.kernel.samples().max(1);
-    Rows {
-        pending: tasks(job.rows, samples),
-        flying: FuturesUnordered::new(),
-        waiting: BTreeMap::new(),
-        sums: BTreeMap::new(),
-        state: RowsRun::default(),
-        total: job.rows.rows * u64::from(samples),
-        next_place: 0,
-        next_write: 0,
-        exhausted: false,
-        identity: None,
-        calls_read: false,
+impl Rows {
+    fn new(job: &RowsJob<'_>) -> Self {
+        let samples = job.kernel.samples().max(1);
+        let all = job.rows.rows * u64::from(samples);
+        Self {
+            pending: Drawing::new(job.rows, samples, job.goal, job.keys.clone()),
+            flying: FuturesUnordered::new(),
+            waiting: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            state: RowsRun::default(),
+            total: job.goal.map_or(all, |goal| goal.rows),
+            next_number: 0,
+            next_write: 0,
+            exhausted: false,
+            calls_read: false,
+        }
     }
-}
 
-impl<T: Iterator<Item = Task>> Rows<T> {
     /// Fails the node, but not before the rows in flight: they are paid for, and are awaited and remembered.
     fn unless_failed(&mut self, outcome: Result<(), OperatorError>) {
         if let Err(error) = outcome {
@@ -110,81 +116,136 @@ impl<T: Iterator<Item = Task>> Rows<T> {
         }
     }
 
-    /// Starts rows until enough are in flight.
-    fn fill(&mut self, job: &mut RowsJob<'_>) -> Result<(), OperatorError> {
+    /// Writes finished rows, and starts rows until enough are in flight.
+    fn fill(&mut self, job: &mut RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<(), OperatorError> {
         let most = job.run.context.concurrency();
-        while !self.exhausted && self.flying.len() < most && self.waiting.len() < most * AHEAD {
+        loop {
+            self.write(job, outputs)?;
+            if self.exhausted || self.flying.len() >= most || self.waiting.len() >= most * AHEAD {
+                return Ok(());
+            }
             if job.run.stop.is_draining() || self.state.failure.is_some() {
                 self.state.stopped = true;
                 self.exhausted = true;
-                break;
+                return Ok(());
             }
-            match self.pending.next() {
-                Some(task) => self.start(job, task)?,
-                None => self.exhausted = true,
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, job: &mut RowsJob<'_>, task: Task) -> Result<(), OperatorError> {
-        let (row, sample) = task?;
-        let place = self.next_place;
-        self.next_place += 1;
-        if sample == 0 {
-            self.identity = Some(job.keys.identify(&row).map_err(OperatorError::data)?);
-        }
-        let Some(identity) = self.identity else { return Err(OperatorError::engine("a row without a first sample")) };
-        let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
-        match recall(job, &task) {
-            Some(done) => drop(self.waiting.insert(place, done)),
-            None if is_broke(&job.run.context) => {
-                self.state.stopped = true;
-                self.exhausted = true;
-            }
-            None => {
-                if !std::mem::replace(&mut self.calls_read, true) {
-                    job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
+            match self.pending.next()? {
+                Pending::Sample(sample) => {
+                    if let Some(sample) = self.start(job, sample)? {
+                        self.pending.hold(sample);
+                        return Ok(());
+                    }
                 }
-                self.flying.push(launch(job, task));
+                Pending::Wait => return Ok(()),
+                Pending::End => self.exhausted = true,
             }
+        }
+    }
+
+    /// Starts a sample, or takes its remembered result. Returns a sample that must wait for others.
+    fn start(&mut self, job: &mut RowsJob<'_>, sample: Sample) -> Result<Option<Sample>, OperatorError> {
+        if let Some(mut done) = recall(job, &sample, self.next_number) {
+            self.count(job, &mut done)?;
+            self.waiting.insert(self.next_number, done);
+            self.next_number += 1;
+            return Ok(None);
+        }
+        if is_broke(&job.run.context) {
+            self.state.stopped = true;
+            self.exhausted = true;
+            return Ok(None);
+        }
+        let at_once = job.run.context.concurrency();
+        if self.pending.draw().is_some_and(|draw| !draw.may_pay(at_once)) {
+            return Ok(Some(sample));
+        }
+        if !std::mem::replace(&mut self.calls_read, true) {
+            job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
+        }
+        self.flying.push(launch(job, sample, self.next_number));
+        self.next_number += 1;
+        Ok(None)
+    }
+
+    /// Counts the rows of a result that pass.
+    fn count(&mut self, job: &RowsJob<'_>, done: &mut Done) -> Result<(), OperatorError> {
+        if let Some(draw) = self.pending.draw() {
+            let passing = done.result.as_ref().map_or(Ok(0), |output| job.kernel.counts(output));
+            done.counts = draw.known(done.place, *passing.as_ref().unwrap_or(&0));
+            passing?;
         }
         Ok(())
     }
 
-    /// Writes the finished rows that are next in input order.
+    /// Writes the finished rows that are next in order, up to the goal.
     fn write(&mut self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<(), OperatorError> {
         while self.state.failure.is_none()
+            && self.pending.draw().is_none_or(|draw| !draw.is_reached())
             && let Some(done) = self.waiting.remove(&self.next_write)
         {
             self.next_write += 1;
+            let mut written = self.next_write as u64;
+            if let Some(draw) = self.pending.draw() {
+                draw.count(done.counts);
+                written = draw.totals().1;
+                // What comes after a row that was not drawn would be paid for without need.
+                self.exhausted |= done.result.as_ref().is_err_and(|failure| failure.kind.is_postponed());
+            }
             for (name, value) in done.result.iter().flat_map(|output| job.kernel.figures(output)) {
                 *self.sums.entry(name).or_default() += value;
             }
             write(job, done, outputs, &mut self.state)?;
             job.run.progress.cached_rows.store(self.state.cached_rows, Ordering::Relaxed);
-            job.run.progress.set(self.next_write as u64, self.total, "rows");
+            job.run.progress.set(written, self.total, "rows");
         }
         Ok(())
     }
 
-    /// Records the sums of figures.
-    fn tell(&self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) {
+    /// Records the sums of figures, and where drawing ended.
+    fn tell(&mut self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) {
         for (name, value) in &self.sums {
             outputs.figure(name, *value);
         }
-        let text = job.kernel.summary(&self.sums);
+        let mut text = job.kernel.summary(&self.sums);
+        if let Some(draw) = self.pending.draw() {
+            let (samples, rows) = draw.totals();
+            outputs.figure(DRAWN, samples as f64);
+            outputs.figure(COUNTED, rows as f64);
+            let earlier = if text.is_empty() { text } else { format!("{text}\n") };
+            text = format!("{earlier}{}", draw.told());
+        }
         if !text.is_empty() {
             outputs.summary(&text);
+        }
+        self.tell_beyond(job);
+    }
+
+    /// Accounts for results beyond the goal: they are remembered, and not part of the output.
+    fn tell_beyond(&mut self, job: &RowsJob<'_>) {
+        if self.pending.draw().is_none_or(|draw| !draw.is_reached()) {
+            return;
+        }
+        let mut count = 0_u64;
+        for done in std::mem::take(&mut self.waiting).into_values().filter(|done| !done.cached) {
+            let usage = done.result.as_ref().map_or_else(|failure| &failure.usage, |output| &output.usage);
+            self.state.usage += usage.without(&done.replayed);
+            count += 1;
+        }
+        if count > 0 {
+            let line = format!("{count} samples were in flight when enough rows passed: they are remembered");
+            job.run.context.progress().log(&line);
         }
     }
 
     /// Remembers a row that was in flight.
     fn keep(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
-        let done = done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
+        let mut done =
+            done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
         let remembered = remember(&mut job.memo, &done);
-        self.waiting.insert(done.place, done);
+        let counted = self.count(job, &mut done);
+        self.waiting.insert(done.number, done);
         remembered?;
+        counted?;
         job.kernel.fault().map_or(Ok(()), Err)?;
         job.run.observed.check()?;
         Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
@@ -197,58 +258,32 @@ fn is_broke(context: &Context) -> bool {
     session.limiters().next().is_some() && session.budget.refused().is_some()
 }
 
-type Task = Result<(RecordBatch, u32), OperatorError>;
-
-/// Returns the rows in input order, all samples of a row together.
-fn tasks(rows: &RowsInput, samples: u32) -> impl Iterator<Item = Task> + use<> {
-    rows.batches().flat_map(move |batch| {
-        let tasks: Vec<Task> = match batch {
-            Err(error) => vec![Err(error)],
-            Ok(batch) => (0..batch.num_rows())
-                .flat_map(|row| {
-                    let row = batch.slice(row, 1);
-                    (0..samples).map(move |sample| Ok((row.clone(), sample)))
-                })
-                .collect(),
-        };
-        tasks
-    })
+/// Returns the remembered result of a sample, with the row's current labels.
+fn recall(job: &RowsJob<'_>, sample: &Sample, number: usize) -> Option<Done> {
+    let (row_id, key) = (row_id(&sample.row, number), sample.key);
+    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&sample.row, sample.sample, output))?;
+    let (result, place) = (Ok(output), sample.place);
+    Some(Done { number, place, key, row_id, result, counts: 0, cached: true, replayed: Usage::default() })
 }
 
-/// One sample of one row.
-struct RowTask {
-    place: usize,
-    row: RecordBatch,
-    sample: u32,
-    identity: RowIdentity,
-    key: RowKey,
-}
-
-/// Returns the remembered result of a row, with the row's current labels.
-fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
-    let (row_id, key, place) = (row_id(&task.row, task.place), task.key, task.place);
-    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&task.row, task.sample, output))?;
-    Some(Done { place, key, row_id, result: Ok(output), cached: true, replayed: Usage::default() })
-}
-
-fn launch(job: &RowsJob<'_>, task: RowTask) -> JoinHandle<Done> {
+fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> {
     let mut session = job.run.context.session().clone();
     let place = CallPlace {
         seed: job.run.context.seed(),
-        sample: task.sample,
-        occurrence: task.identity.occurrence,
+        sample: sample.sample,
+        occurrence: sample.identity.occurrence,
         ..CallPlace::default()
     };
     let journal = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
     session.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
-    let observed = job.run.observed.join(&mut session, Some(&task.key), job.since);
+    let observed = job.run.observed.join(&mut session, Some(&sample.key), job.since);
     let (kernel, context) = (Arc::clone(&job.kernel), job.run.context.clone().with_session(session));
     tokio::spawn(async move {
-        let RowTask { place, row, sample, key, .. } = task;
+        let Sample { place, row, sample, key, .. } = sample;
         let result = kernel.run(&row, sample, &context).await;
         let mut replayed = journal.map(|journal| journal.replayed()).unwrap_or_default();
         replayed += observed.replayed();
-        Done { place, key, row_id: row_id(&row, place), result, cached: false, replayed }
+        Done { number, place, key, row_id: row_id(&row, number), result, counts: 0, cached: false, replayed }
     })
 }
 
@@ -259,10 +294,10 @@ fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {
     }
 }
 
-fn row_id(row: &RecordBatch, place: usize) -> String {
+fn row_id(row: &RecordBatch, number: usize) -> String {
     match text_column(row, "id") {
         Ok(ids) if ids.is_valid(0) => ids.value(0).to_owned(),
-        _ => format!("row {place}"),
+        _ => format!("row {number}"),
     }
 }
 
@@ -411,7 +446,7 @@ mod tests {
         let kernel = Arc::new(Slow(Arc::clone(&ended)));
         let keys = RowKeys::new(base, kernel.reads());
         let memo = Memo::open(store, &base).unwrap();
-        let job = RowsJob { run: &run, kernel, rows: &input, keys, memo, since: 0 };
+        let job = RowsJob { run: &run, kernel, rows: &input, keys, goal: None, memo, since: 0 };
         let outcome = runtime.block_on(run_rows(job, disk));
         (outcome, ended.load(Ordering::SeqCst))
     }

@@ -55,6 +55,10 @@ impl AsyncMapKernel for WatchedRows {
         self.kernel.summary(sums)
     }
 
+    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
+        self.kernel.counts(output)
+    }
+
     fn fault(&self) -> Option<OperatorError> {
         self.kernel.fault()
     }

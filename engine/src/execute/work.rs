@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::drawing::{Drawing, Pending, Sample};
 use super::identity::Parts;
 use super::observed::Observed;
-use super::rehearse::{Rehearsed, free_rows};
+use super::rehearse::{Rehearsed, drawn_rows, free_rows};
 use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
-use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, RowsInput, Usage};
+use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, Usage};
 use crate::plan::Node;
 use crate::store::{CallCache, Memo, NodeResult, Store};
 
@@ -21,6 +22,8 @@ const MEMOS: usize = 8;
 pub struct Work {
     /// Remembered and missing rows (samples counted); `None` while the input is unknown.
     pub rows: Option<(u64, u64)>,
+    /// Whether there may be fewer missing rows: no more are drawn once enough of them pass.
+    pub at_most: bool,
     /// Estimated cost of the missing rows; `None` without similar rows.
     pub estimate: Option<Usage>,
     /// The basis of the estimate.
@@ -41,7 +44,7 @@ pub enum Basis {
 impl Work {
     /// The work of a node whose input is not known yet.
     pub(super) fn later(endpoint: EndpointUse) -> Self {
-        Self { rows: None, estimate: None, basis: None, prices: endpoint.prices }
+        Self { rows: None, at_most: false, estimate: None, basis: None, prices: endpoint.prices }
     }
 
     /// The work of a node that would run on `inputs`. Rows that remembered answers can reproduce count as known, if all
@@ -56,20 +59,28 @@ impl Work {
     ) -> Result<Self, OperatorError> {
         let base = parts.row_base(node);
         let shape = node.operator.declaration.rows.clone().unwrap_or_default();
-        let keys = RowKeys::new(base, shape.columns);
+        let keys = RowKeys::new(base, shape.columns.clone());
         let floor = store.floor(&base)?;
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
         let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
-        let (mut known, unknown) = count(&memo, keys, shape.samples, node.spec.seed, rows)?;
+        let (mut known, unknown) = count(&memo, Drawing::new(rows, shape.samples, None, keys.clone()), node.spec.seed)?;
         let mut missing = unknown.len() as u64;
         let endpoint = node.operator.declaration.endpoint.as_ref();
+        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
         if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
             let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
             let base = |service: &EndpointUse| parts.calls_base(node, service, true);
             let observed = Observed::kept(store, &node.operator.declaration, base);
-            if calls.count()? > 0 {
-                let free = match free_rows(node, inputs, directory, (&calls, &observed), since, unknown) {
+            let answers = (&calls, &observed);
+            if shape.goal.is_some() {
+                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys);
+                (known, missing) = match drawn_rows(node, inputs, directory, answers, (&memo, since), drawing) {
+                    Err(_) if !observed.is_empty() => (known, missing),
+                    drawn => drawn?,
+                };
+            } else if calls.count()? > 0 {
+                let free = match free_rows(node, inputs, directory, answers, since, unknown) {
                     // It cannot open before a service has told what its tools are.
                     Err(_) if !observed.is_empty() => 0,
                     free => free?,
@@ -77,6 +88,7 @@ impl Work {
                 (known, missing) = (known + free, missing - free);
             }
         }
+        missing = missing.min(most);
         let history = memo.history().map(|found| (found, Basis::Node));
         let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
@@ -84,32 +96,24 @@ impl Work {
             let usage = usage.scaled(missing as f64 / rows as f64);
             prices.as_ref().map_or(usage, |prices| usage.at(prices))
         });
-        Ok(Self { rows: Some((known, missing)), estimate, basis: history.map(|(_, basis)| basis), prices })
+        Ok(Self {
+            rows: Some((known, missing)),
+            at_most: shape.goal.is_some(),
+            estimate,
+            basis: history.map(|(_, basis)| basis),
+            prices,
+        })
     }
 }
 
 /// Counts the remembered rows and samples, and returns the missing ones.
-fn count(
-    memo: &Memo,
-    mut keys: RowKeys,
-    samples: u32,
-    seed: u64,
-    rows: &RowsInput,
-) -> Result<(u64, Vec<Rehearsed>), OperatorError> {
+fn count(memo: &Memo, mut all: Drawing, seed: u64) -> Result<(u64, Vec<Rehearsed>), OperatorError> {
     let (mut known, mut unknown) = (0, Vec::new());
-    for batch in rows.batches() {
-        let batch = batch?;
-        for row in (0..batch.num_rows()).map(|row| batch.slice(row, 1)) {
-            let identity = keys.identify(&row).map_err(OperatorError::data)?;
-            for sample in 0..samples.max(1) {
-                let key = keys.key(&identity, sample);
-                if memo.contains(&key) {
-                    known += 1;
-                } else {
-                    let occurrence = identity.occurrence;
-                    unknown.push((row.clone(), CallPlace { seed, sample, occurrence, repeat: 0 }, key));
-                }
-            }
+    while let Pending::Sample(Sample { row, sample, identity, key, .. }) = all.next()? {
+        if memo.contains(&key) {
+            known += 1;
+        } else {
+            unknown.push((row, CallPlace { seed, sample, occurrence: identity.occurrence, repeat: 0 }, key));
         }
     }
     Ok((known, unknown))

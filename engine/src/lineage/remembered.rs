@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::closure::{Closure, Step};
 use super::findings::{Report, Severity};
 use crate::fingerprint::Digest;
+use crate::operator::DRAWN;
 use crate::store::{Memo, Store};
 
 /// Verifies the memos of a closure. Damage to paid content makes the audit fail. Missing content counts as unchecked,
@@ -56,7 +57,7 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     // Calls of rejected rows are counted but not stored; an observation may have been made for another node.
     let calls = if failed == 0 && result.observed.is_empty() { result.calls } else { 0 };
     let records = match what {
-        "rows" => input_rows(store, step).saturating_sub(failed),
+        "rows" => drawn(step).unwrap_or_else(|| input_rows(store, step)).saturating_sub(failed),
         // Tools may have been called by no row at all.
         "observations" => 0,
         _ => u64::from(result.calls > 0 && made_rows(step) > 0),
@@ -71,6 +72,11 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
         "rows" => format!("the rows of {} of {calls} calls", calls - known),
         _ => format!("{} of {calls} cached answers", calls - known),
     })
+}
+
+/// Returns the number of samples of a result that was drawn up to a goal.
+fn drawn(step: &Step) -> Option<u64> {
+    step.result.figures.get(DRAWN).map(|samples| *samples as u64)
 }
 
 /// Returns the rows of the smallest input table: a node has a result for each row of its main input and each sample.

@@ -9,6 +9,7 @@ use searchmill_schemas::RecordKind;
 use super::context::Context;
 use super::deliver::Deliver;
 use super::error::OperatorError;
+use super::goal::Goal;
 use super::kernel::{QueryKernel, RowShape};
 use super::params::ParamIssue;
 use super::port::{OutputPort, OutputType, PortType, Ports};
@@ -45,6 +46,8 @@ pub struct Declaration {
     pub rows: Option<RowShape>,
     /// Whether the operator runs programs named by its params.
     pub runs_programs: bool,
+    /// Whether programs named by its params are asked what its sources are.
+    pub asks_programs: bool,
     /// Whether the operator, or a program it runs, computes on the node's GPUs.
     pub uses_gpus: bool,
     /// Whether the operator retries according to the node's `retry`.
@@ -201,6 +204,11 @@ impl Declaration {
         Self { rows: Some(rows), ..self }
     }
 
+    /// Returns when no more samples of the rows are drawn, if that is before all are.
+    pub fn goal(&self) -> Option<Goal> {
+        self.rows.as_ref().and_then(|shape| shape.goal)
+    }
+
     /// Declares that the operator runs programs named by its params. An audit then recomputes the node only if the user
     /// allows it: a recorded or imported result must not decide what runs on this machine. Such a node needs no worker
     /// built for CUDA: its GPUs are for those programs.
@@ -209,6 +217,13 @@ impl Declaration {
         self.uses_gpus |= runs_programs;
         self.runs_programs = runs_programs;
         self
+    }
+
+    /// Declares that programs named by its params are asked what its sources are, so that also an audit that runs none of
+    /// them needs the user's permission.
+    #[must_use]
+    pub fn asks_programs(self, asks_programs: bool) -> Self {
+        Self { asks_programs, ..self }
     }
 
     /// Declares that the operator computes on the node's GPUs; otherwise `resources.gpus` is rejected. Implied by

@@ -11,6 +11,7 @@ use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
 use super::context::Context;
 use super::error::OperatorError;
 use super::failure::RowFailure;
+use super::goal::Goal;
 use super::money::Usage;
 use super::rows::{Inputs, Outputs};
 
@@ -111,6 +112,14 @@ pub trait AsyncMapKernel: Send + Sync {
         String::new()
     }
 
+    /// Returns how many rows of a result, computed or remembered, count towards [`RowShape::goal`].
+    ///
+    /// # Errors
+    /// Fails the node if that cannot be said.
+    fn counts(&self, _output: &RowOutput) -> Result<u64, OperatorError> {
+        Ok(0)
+    }
+
     /// Returns an error that fails the node: no further rows are started, and those in flight are remembered.
     fn fault(&self) -> Option<OperatorError> {
         None
@@ -132,6 +141,8 @@ pub struct RowShape {
     pub columns: Vec<String>,
     /// [`AsyncMapKernel::samples`].
     pub samples: u32,
+    /// When no more samples are drawn; `None`: when all are.
+    pub goal: Option<Goal>,
 }
 
 /// The output of an [`AsyncMapKernel`] for one row.

@@ -60,6 +60,7 @@ mod error;
 mod failure;
 mod functions;
 mod rate_limiter;
+mod goal;
 mod kernel;
 pub(crate) mod listing;
 mod money;
@@ -91,6 +92,8 @@ pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, Ob
 pub use error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use failure::{FailureKind, RowFailure};
 pub(crate) use functions::storable;
+pub use goal::{COUNTED, DRAWN, Goal};
+pub(crate) use goal::{Draw, Next};
 pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,

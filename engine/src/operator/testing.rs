@@ -14,8 +14,10 @@ use serde_json::Value;
 
 use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
+use super::failure::RowFailure;
 use super::functions::storable;
-use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel};
+use super::goal::{Draw, Goal, Next};
+use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
 use super::listing::files_of;
 use super::money::Usage;
 use super::port::TreeKind;
@@ -208,7 +210,8 @@ impl Harness {
         match bound.open(inputs, &context)? {
             Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
             Kernel::AsyncMap(kernel) => {
-                self.runtime.block_on(self.run_rows(kernel.as_ref(), inputs.rows(&main)?, &context, sink))
+                let goal = bound.declaration.goal();
+                self.runtime.block_on(self.run_rows((kernel.as_ref(), goal), inputs.rows(&main)?, &context, sink))
             }
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
             Kernel::Blocking(kernel) => kernel.run(inputs, sink, &context),
@@ -229,44 +232,81 @@ impl Harness {
 
     async fn run_rows(
         &self,
-        kernel: &dyn AsyncMapKernel,
+        (kernel, goal): (&dyn AsyncMapKernel, Option<Goal>),
         rows: &RowsInput,
         context: &Context,
         sink: &mut MemorySink,
     ) -> Result<(), OperatorError> {
-        let mut tasks = Vec::new();
+        let mut all = Vec::new();
         for batch in rows.batches() {
             let batch = batch?;
-            for row in 0..batch.num_rows() {
-                tasks.extend((0..kernel.samples()).map(|sample| (batch.slice(row, 1), sample)));
-            }
+            all.extend((0..batch.num_rows()).map(|row| batch.slice(row, 1)));
         }
         let mut sums = BTreeMap::<_, f64>::new();
+        if let Some(goal) = goal {
+            return self.draw_rows(kernel, all, goal, context, sink).await;
+        }
+        let tasks = all.iter().flat_map(|row| (0..kernel.samples()).map(move |sample| (row.clone(), sample)));
         let mut done = futures::stream::iter(tasks)
             .map(|(row, sample)| async move { (kernel.run(&row, sample, context).await, row) })
             .buffered(self.concurrency);
         while let Some((result, row)) = done.next().await {
-            match result {
-                Ok(output) => {
-                    sink.outcome.usage += output.usage;
-                    for (name, value) in kernel.figures(&output) {
-                        *sums.entry(name).or_default() += value;
-                    }
-                    for (port, batch) in &output.batches {
-                        sink.write(port, batch)?;
-                    }
-                }
-                Err(failure) => {
-                    let id = searchmill_schemas::text_column(&row, "id")?.value(0).to_owned();
-                    sink.write("rejects", &to_batch(&[failure.reject(id)])?)?;
+            if let Ok(output) = &result {
+                for (name, value) in kernel.figures(output) {
+                    *sums.entry(name).or_default() += value;
                 }
             }
+            write_row(&row, result, sink)?;
         }
         for (name, value) in &sums {
             sink.figure(name, *value);
         }
         sink.summary(&kernel.summary(&sums));
         Ok(())
+    }
+
+    /// Draws samples up to a goal, one after the other.
+    async fn draw_rows(
+        &self,
+        kernel: &dyn AsyncMapKernel,
+        rows: Vec<RecordBatch>,
+        goal: Goal,
+        context: &Context,
+        sink: &mut MemorySink,
+    ) -> Result<(), OperatorError> {
+        let mut draw = Draw::new(goal);
+        let samples = (0..kernel.samples()).flat_map(|sample| rows.iter().enumerate().map(move |row| (sample, row)));
+        for (sample, (place, row)) in samples {
+            if draw.is_reached() || !draw.may_admit() {
+                break;
+            }
+            if draw.next(place) == Next::Drawn {
+                draw.admit(place);
+                let result = kernel.run(row, sample, context).await;
+                let counts = draw.known(place, result.as_ref().map_or(Ok(0), |output| kernel.counts(output))?);
+                draw.count(counts);
+                write_row(row, result, sink)?;
+            }
+        }
+        sink.summary(&draw.told());
+        Ok(())
+    }
+}
+
+fn write_row(
+    row: &RecordBatch,
+    result: Result<RowOutput, RowFailure>,
+    sink: &mut MemorySink,
+) -> Result<(), OperatorError> {
+    match result {
+        Ok(output) => {
+            sink.outcome.usage += output.usage;
+            output.batches.iter().try_for_each(|(port, batch)| sink.write(port, batch))
+        }
+        Err(failure) => {
+            let id = searchmill_schemas::text_column(row, "id")?.value(0).to_owned();
+            sink.write("rejects", &to_batch(&[failure.reject(id)])?)
+        }
     }
 }
 

@@ -114,6 +114,11 @@ impl Episode {
         &self.messages
     }
 
+    /// The action behind one of the calls that the episode waits for, in their order.
+    pub fn called(&self, call: usize) -> Option<&Action> {
+        self.open.iter().filter(|action| action.arguments.is_ok()).nth(call)
+    }
+
     /// Tool messages that were cut; `None` without a limit.
     pub fn cuts(&self) -> Option<&[CutObservation]> {
         self.rules.observations.as_ref().map(|_| self.cuts.as_slice())

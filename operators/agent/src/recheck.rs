@@ -3,12 +3,12 @@
 
 mod replay;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{OperatorError, Recheck, Rechecked, RowDifference};
-use searchmill_retrieval::Search;
+use searchmill_retrieval::{Found, Search};
 use searchmill_schemas::{CutObservations, Message, Observation, Question, RecordedTokens, Trajectory, from_batch};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use super::episode::Rules;
 use super::outside::Opener;
 use super::protocol::OfferedCall;
 use super::tokens::contradiction;
-use super::tool::{ToolResult, nothing_to_search, query};
+use super::tool::{RERANKER, ToolResult, nothing_to_search, query};
 
 /// Relative tolerance of scores: those of dense indexes may differ in the last bits between CPUs.
 const SCORE_TOLERANCE: f64 = 1e-5;
@@ -33,6 +33,8 @@ pub struct RolloutRecheck {
     /// Documents that the rollouts could open.
     pub opener: Option<Opener>,
     pub search: Option<Search>,
+    /// Whether a reranker ordered what was found. The order is taken from the record.
+    pub reranks: bool,
     /// Questions of the node's input, by id.
     pub questions: BTreeMap<String, Question>,
 }
@@ -79,7 +81,8 @@ impl RolloutRecheck {
                 self.search.as_ref().map_or(Ok(Vec::new()), |search| search.search_batch(&queries))?.into_iter();
             let mut result = || lists.next().map_or_else(nothing_to_search, Ok);
             for (replay, calls) in replays.iter_mut().zip(&calls).filter(|(_, calls)| !calls.is_empty()) {
-                let results = calls.iter().map(|call| match OfferedCall::of(call) {
+                let results = calls.iter().enumerate().map(|(number, call)| match OfferedCall::of(call) {
+                    None if self.reranks => Ok(reranked(result(), replay.recorded_call(number))),
                     None => Ok(result()),
                     Some(call) => self.offered(call, replay),
                 });
@@ -131,6 +134,22 @@ impl RolloutRecheck {
             }
         }
     }
+}
+
+/// Returns what was found in the recorded order with the recorded scores; or the recorded failure of the reranker. A
+/// record that is no selection of what was found stays a difference.
+fn reranked(found: ToolResult, recorded: ToolResult) -> ToolResult {
+    let (found, shown) = match (found, recorded) {
+        (Ok(found), Err(error)) if !found.is_empty() && error.contains(RERANKER) => return Err(error),
+        (Ok(found), Ok(shown)) if !shown.is_empty() => (found, shown),
+        (found, _) => return found,
+    };
+    let mut seen = BTreeSet::new();
+    let of_record = shown.iter().map(|shown| {
+        let place = found.iter().position(|found| found.chunk_id == shown.chunk_id)?;
+        seen.insert(place).then(|| Found { score: shown.score, ..found[place].clone() })
+    });
+    Ok(of_record.collect::<Option<_>>().unwrap_or(found))
 }
 
 /// Difference between the recorded and the derived cuts of tool messages.
@@ -236,4 +255,35 @@ fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'stati
     };
     let same = recorded.observations.iter().zip(&derived.observations).all(near);
     (!same).then(|| ("scores", scores(recorded), scores(derived)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(passages: &[(&str, &str, f64)]) -> Vec<Found> {
+        let one = |(id, text, score): &(&str, &str, f64)| Found {
+            chunk_id: (*id).to_owned(),
+            document_id: (*id).to_owned(),
+            title: None,
+            contents: (*text).to_owned(),
+            score: *score,
+            sources: Vec::new(),
+        };
+        passages.iter().map(one).collect()
+    }
+
+    #[test]
+    fn the_order_is_the_record_s_and_the_texts_are_those_of_the_search() {
+        let searched = || Ok(found(&[("a", "one", 3.0), ("b", "two", 2.0), ("c", "three", 1.0)]));
+        let recorded = Ok(found(&[("c", "forged", 9.0), ("a", "", 8.0)]));
+        assert_eq!(reranked(searched(), recorded), Ok(found(&[("c", "three", 9.0), ("a", "one", 8.0)])));
+        for forged in [&[("z", "one", 1.0)][..], &[("a", "one", 1.0), ("a", "one", 1.0)], &[]] {
+            assert_eq!(reranked(searched(), Ok(found(forged))), searched(), "{forged:?} stays a difference");
+        }
+        let failed = "`search` failed: the reranker failed: ValueError".to_owned();
+        assert_eq!(reranked(searched(), Err(failed.clone())), Err(failed.clone()));
+        assert_eq!(reranked(searched(), Err("the record has no answer".to_owned())), searched());
+        assert_eq!(reranked(Ok(Vec::new()), Err(failed)), Ok(Vec::new()), "nothing was found: nothing was called");
+    }
 }

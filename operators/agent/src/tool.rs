@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, FailureKind, RowFailure, Usage};
+use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure, Usage};
 use searchmill_retrieval::{Found, Search};
 use searchmill_schemas::Message;
 use serde_json::Value;
@@ -19,6 +19,9 @@ pub type ToolResult = Result<Vec<Found>, String>;
 pub(crate) fn failure_of(tool: &str, error: &str) -> String {
     format!("`{tool}` failed: {error}")
 }
+
+/// Beginning of the error of a reranker that failed.
+pub(crate) const RERANKER: &str = "the reranker failed: ";
 
 /// The result of a search without an index.
 pub(crate) fn nothing_to_search() -> ToolResult {
@@ -66,6 +69,11 @@ pub trait Tool: Send + Sync {
     /// # Errors
     /// Fails if the tool itself failed (an index that cannot be read, a panic), which says nothing about the model.
     fn call<'a>(&'a self, arguments: Value, moment: Moment<'a>) -> BoxFuture<'a, Result<Called, RowFailure>>;
+
+    /// Returns an error that fails the node: a process that cannot be started.
+    fn fault(&self) -> Option<OperatorError> {
+        None
+    }
 }
 
 /// The search tool. Runs searches on blocking threads, at most `threads` at a time.

@@ -14,6 +14,7 @@
 mod answer;
 mod cache;
 mod captured;
+mod code;
 mod environment;
 mod function;
 mod imports;
@@ -26,6 +27,7 @@ mod wire;
 mod worker;
 
 pub use answer::{Called, CalledBatch, Failure, JsonRows, Why};
+pub use code::Code;
 pub use function::PythonFunction;
 pub use pool::Pool;
 pub use worker::Worker;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::prompt::Prompt;
+use crate::until::Until;
 
 /// The port of the rows.
 pub(super) const ROWS: &str = "rows";
@@ -76,6 +77,12 @@ pub(crate) struct MapParams {
     #[serde(default = "one")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) samples: u32,
+    /// Draws answers until enough rows match: `{rows: 1000, where: "score >= 4", per_question: 1, at_most: 5000}`. `samples`
+    /// then is the maximum per row of the input. `where` may use all columns of the output. No answer is paid for again if
+    /// this changes. A function needs `remember: row`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub(crate) until: Option<Until>,
     /// How often the model is asked again after an answer that does not fit `output`.
     #[serde(default = "two")]
     pub(crate) repairs: u32,

@@ -14,6 +14,7 @@ use super::output::Output;
 use super::params::ROWS;
 use super::prompt::Prompts;
 use super::rows::MadeRows;
+use crate::until::Passing;
 
 /// Asks, reads the answer, and asks again if it does not fit.
 pub(super) struct PromptKernel {
@@ -21,6 +22,8 @@ pub(super) struct PromptKernel {
     pub(super) output: Output,
     pub(super) made: MadeRows,
     pub(super) policy: Box<dyn Policy>,
+    /// The predicate of `until`.
+    pub(super) passing: Option<Passing>,
     pub(super) samples: u32,
     pub(super) repairs: u32,
 }
@@ -80,6 +83,11 @@ impl AsyncMapKernel for PromptKernel {
         let batches = output.batches.iter();
         let labelled = batches.map(|(port, made)| Some((port.clone(), self.made.label(row, sample, made)?)));
         Some(RowOutput { batches: labelled.collect::<Option<_>>()?, usage: output.usage })
+    }
+
+    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
+        let Some(passing) = &self.passing else { return Ok(0) };
+        output.batches.iter().map(|(_, rows)| passing.count(rows)).sum()
     }
 
     /// A row without an id is known by its content.

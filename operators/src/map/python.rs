@@ -7,6 +7,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use searchmill_data::python::{Pool, PythonFunction};
 use searchmill_engine::operator::{
     Context, Declaration, Inputs, Kernel, OperatorError, ParamIssue, Ports, Repeatability, RowShape, Source,
@@ -15,6 +16,7 @@ use searchmill_schemas::RecordKind;
 
 use super::output::Output;
 use super::params::{MapParams, ROWS, Remember};
+use crate::until::Until;
 use kernel::{Calls, EachRow, Parts};
 use made::MadeByPython;
 
@@ -54,7 +56,7 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
     let declaration = match params.remember {
         // Its calls may be paid, and what it returns need not be the same again.
         Some(Remember::Row) => {
-            let shape = RowShape { columns: Vec::new(), samples: 1 };
+            let shape = RowShape { columns: Vec::new(), samples: 1, goal: params.until.as_ref().map(Until::goal) };
             Declaration::external(ports).rows(shape).retries(true)
         }
         // The function must be deterministic.
@@ -87,12 +89,15 @@ fn issues(params: &MapParams) -> Vec<ParamIssue> {
     require("constrained", !params.constrained, "is for `prompt`");
     require("batch", params.batch != Some(0), "must be at least 1");
     let alone = params.batch.is_none() || params.remember.is_none();
+    let remembers = params.until.is_none() || params.remember.is_some();
+    require("until", remembers, "a function needs `remember: row`: what was drawn must be known");
     require("batch", alone, "`remember: row` calls the function with one row at a time");
     match output(params) {
         Ok(Some(output)) => require("output", output.described().is_some(), "must be a map of fields: `{score: int}`"),
         Ok(None) => {}
         Err(issue) => issues.push(issue),
     }
+    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, false)));
     issues
 }
 
@@ -122,13 +127,15 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let passed: Vec<String> = passed.cloned().collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
     let made = MadeByPython::new(kind, output, input);
+    let given = || made.make(&RecordBatch::new_empty(Arc::clone(&input.schema)), &[]);
+    let passing = params.until.as_ref().map(|until| until.open(&given()?.schema())).transpose()?;
     let few = || if function.is_class(&directory) { 1 } else { context.threads().min(PROCESSES) };
     let width = context.processes().unwrap_or_else(|| if params.remember.is_some() { 1 } else { few() });
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
     let pool = Pool::new(function, (passed.clone(), names), width, context);
     let calls = Calls { pool, made, columns };
     Ok(match params.remember {
-        Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed))),
+        Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed, passing))),
         None => Kernel::Map(Arc::new(Parts { calls, batch: params.batch.map(|rows| rows as usize) })),
     })
 }

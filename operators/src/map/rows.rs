@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, new_empty_array, new_null_array};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use searchmill_engine::operator::{OperatorError, RowsInput};
-use searchmill_schemas::{RecordKind, text_column, text_value};
+use searchmill_schemas::{RecordKind, text_column};
 use serde_json::{Map, Value};
 
 use super::cells;
@@ -70,6 +70,15 @@ impl MadeRows {
         self.kind.id_column().is_some()
     }
 
+    /// Returns the columns of the rows.
+    ///
+    /// # Errors
+    /// If the answer's columns do not fit the kind.
+    pub(super) fn columns(&self, input: &RowsInput) -> Result<SchemaRef, OperatorError> {
+        let row = RecordBatch::new_empty(Arc::clone(&input.schema));
+        Ok(self.make(&row, 0, &[])?.schema())
+    }
+
     /// Makes the rows of one sample.
     ///
     /// # Errors
@@ -103,7 +112,7 @@ impl MadeRows {
             new.push((Field::new(name, DataType::Utf8, true), Arc::new(ids)));
         }
         if self.derives_ids {
-            let id = text_value(text_column(row, ID)?, 0).unwrap_or_default().to_owned();
+            let id = text_column(row, ID)?.iter().next().flatten().unwrap_or_default().to_owned();
             let ids: StringArray = (0..count).map(|place| Some(self.id(&id, sample, place))).collect();
             new.push((Field::new(ID, DataType::Utf8, false), Arc::new(ids)));
         }

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field};
-use searchmill_agent::outside::{Opener, Recorded, RecordedCall, ToolInputs, ToolParams, Toolbox, calls};
+use searchmill_agent::outside::{
+    Opener, Recorded, RecordedCall, RerankParams, SearchTool, ToolInputs, ToolParams, Toolbox, calls,
+};
 use searchmill_agent::protocol::ToolOffer;
-use searchmill_agent::tool::{Searcher, Tool};
+use searchmill_agent::tool::Tool;
+use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
 };
@@ -31,7 +34,7 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
     }
     if tools.iter().any(|tool| !is_open(tool)) {
         let recorded = Accept::Rows(vec![RecordKind::Trajectory]);
-        let about = "Tools `http` and `mcp` only: rollouts whose tool calls answer those of the services; none is \
+        let about = "Tools `http`, `mcp` and `python` only: rollouts whose tool calls answer those of the services; none is \
             called. A call that is not recorded is told as an error.";
         ports = ports.input_of(RECORDED, recorded, Arity::Optional, about);
     }
@@ -39,21 +42,42 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
 }
 
 /// Declares the services. `search` is the name of the search tool.
-pub(super) fn declared(tools: &[ToolParams], search: &str, declaration: Declaration) -> Declaration {
-    let (checked, search) = (tools.to_vec(), search.to_owned());
+pub(super) fn declared(
+    tools: &[ToolParams],
+    rerank: Option<&RerankParams>,
+    search: &str,
+    declaration: Declaration,
+) -> Declaration {
+    let (checked, search, reranks) = (tools.to_vec(), search.to_owned(), rerank.is_some());
     let clash = move |tool: &ToolParams| tool.name() == Some(search.as_str());
     let declaration = declaration.checks_inputs(move |inputs| {
         let same = checked.iter().position(&clash).filter(|_| inputs.contains(&"search"));
-        same.map(|place| twice(place, &checked[place])).into_iter().collect()
+        let same = same.map(|place| twice(place, &checked[place]));
+        let nothing = (reranks && !inputs.contains(&"search")).then(|| {
+            let issue = ParamIssue::new("rerank", "there is no search whose passages it could order");
+            issue.with_help("add an index: `from: {search: NODE}`")
+        });
+        same.into_iter().chain(nothing).collect()
     });
-    let services: Vec<_> = tools.iter().filter_map(ToolParams::service).collect();
+    let services = tools.iter().filter_map(ToolParams::service);
+    let services: Vec<_> = services.chain(rerank.map(RerankParams::service)).collect();
     if services.is_empty() {
         return declaration;
     }
     let identities: Vec<String> = services.iter().map(|service| service.identity.to_string()).collect();
+    let functions: Vec<PythonFunction> =
+        tools.iter().filter_map(ToolParams::function).chain(rerank.map(RerankParams::function)).collect();
+    let unseen: Vec<String> = functions.iter().map(PythonFunction::unseen).collect();
+    let asks = !functions.is_empty();
+    let declaration = functions.into_iter().fold(declaration, |declaration, function| {
+        let (read, fetched) = (function.clone(), function);
+        declaration.reads(move |directory| read.sources(directory)).fetches(move |context| fetched.fetch(context))
+    });
     declaration
+        .unseen((!unseen.is_empty()).then(|| unseen.join("; ")))
         .repeatability(Repeatability::Not)
-        .runs_programs(tools.iter().any(ToolParams::is_program))
+        .runs_programs(asks || tools.iter().any(ToolParams::is_program))
+        .asks_programs(asks)
         .answered_by(RECORDED, "tools")
         .observes(services)
         .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
@@ -64,7 +88,11 @@ fn is_open(tool: &ToolParams) -> bool {
 }
 
 fn twice(place: usize, tool: &ToolParams) -> ParamIssue {
-    let kind = if is_open(tool) { "open" } else { "http" };
+    let kind = match tool {
+        ToolParams::Open(_) => "open",
+        ToolParams::Python(_) => "python",
+        ToolParams::Http(_) | ToolParams::Mcp(_) => "http",
+    };
     let message = format!("two tools have the name `{}`", tool.name().unwrap_or_default());
     ParamIssue::new(format!("tools.{place}.{kind}.name"), message)
 }
@@ -87,20 +115,32 @@ pub(super) fn issues(tools: &[ToolParams], one_text: bool) -> Vec<ParamIssue> {
     issues
 }
 
-/// Opens the tools. `name` is the name of the search tool.
+/// Returns issues of the reranker; `cuts`: with a limit for what the model sees of a search.
+pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<ParamIssue> {
+    let Some(rerank) = rerank else { return Vec::new() };
+    let below = |issue: ParamIssue| ParamIssue { path: format!("rerank.{}", issue.path), ..issue };
+    let mut issues: Vec<ParamIssue> = rerank.check().into_iter().map(below).collect();
+    if cuts {
+        // An audit takes the order of the passages from the record, which lacks those that were cut off.
+        let issue = ParamIssue::new("max_observation_tokens", "has no place beside `rerank`");
+        issues.push(issue.with_help("limit the passages with `rerank.keep`"));
+    }
+    issues
+}
+
+/// Opens the tools.
 pub(super) fn open(
     tools: &[ToolParams],
-    search: Option<Searcher>,
-    name: &str,
+    search: SearchTool<'_>,
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Opened, OperatorError> {
-    if tools.is_empty() {
-        return Ok((search.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
+    if tools.is_empty() && search.rerank.is_none() {
+        return Ok((search.searcher.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
     }
     let recorded = inputs.rows_optional(RECORDED).map(Recorded::open).transpose()?;
     let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
-    let (toolbox, offers) = Toolbox::open(tools, read, (search, name), context)?;
+    let (toolbox, offers) = Toolbox::open(tools, read, search, context)?;
     Ok((Some(Box::new(toolbox)), offers))
 }
 

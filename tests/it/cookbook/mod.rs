@@ -5,6 +5,8 @@ mod preference_pairs;
 mod questions_judged;
 mod retriever_study;
 mod two_data_sets;
+mod best_of_n;
+mod reranker;
 
 use std::path::Path;
 

@@ -1,24 +1,29 @@
 //! Tools beside the search tool: `open` (documents that a search showed), `http` (a search or fetch service), `mcp` (the
-//! tools of an MCP server).
+//! tools of an MCP server), `python` (a function of the user); and the reranker, a function between a search and what the
+//! model sees.
 //!
 //! A call of a service goes through `Context::observe`: its answer is remembered by service and request, so that no
 //! other row, node or model pays for it again. What is remembered is the service's own words; what the model sees is
 //! read from them. A failure is told to the model, counted, and remembered for its row alone.
 
+mod function;
+mod function_params;
 mod http;
 mod mcp;
 mod open;
 mod params;
 mod recorded;
+mod rerank;
 mod results;
 mod service;
 mod template;
 mod toolbox;
 mod wire;
 
+pub use function_params::{FunctionParams, RerankParams};
 pub use open::Opener;
 pub use params::{HttpMethod, HttpParams, McpParams, OpenParams, ResultPlaces, TOOL_NAME, ToolParams, is_tool_name};
 pub(crate) use recorded::result as recorded_result;
 pub use recorded::{Recorded, RecordedCall, calls, offered};
 pub use results::content_id;
-pub use toolbox::{ToolInputs, Toolbox, recorded_offers};
+pub use toolbox::{SearchTool, ToolInputs, Toolbox, recorded_offers};

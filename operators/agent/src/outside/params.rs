@@ -6,10 +6,12 @@ use std::time::Duration;
 use reqwest::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use searchmill_data::program::variable_issues;
+use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secret, is_web_address};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::function_params::FunctionParams;
 use super::template::{self, at_path};
 use crate::protocol::ToolOffer;
 
@@ -24,6 +26,8 @@ pub enum ToolParams {
     Http(Box<HttpParams>),
     /// The tools of an MCP server.
     Mcp(Box<McpParams>),
+    /// A Python function.
+    Python(Box<FunctionParams>),
 }
 
 /// The tool that opens documents.
@@ -228,6 +232,7 @@ impl ToolParams {
         match self {
             Self::Open(open) => Some(&open.name),
             Self::Http(http) => Some(&http.name),
+            Self::Python(python) => Some(&python.name),
             Self::Mcp(_) => None,
         }
     }
@@ -236,6 +241,7 @@ impl ToolParams {
     pub fn service(&self) -> Option<EndpointUse> {
         let (name, address, identity, limits, prices) = match self {
             Self::Open(_) => return None,
+            Self::Python(python) => return Some(python.service()),
             Self::Http(http) => {
                 let host = at_path(&http.url).0;
                 (host.to_owned(), host, http.identity(), &http.limits, &http.prices)
@@ -258,13 +264,22 @@ impl ToolParams {
         match self {
             Self::Open(open) => Some(open.offer()),
             Self::Http(http) => Some(http.offer()),
+            Self::Python(python) => Some(python.offer()),
             Self::Mcp(_) => None,
         }
     }
 
     /// Whether the tool is a program.
     pub fn is_program(&self) -> bool {
-        matches!(self, Self::Mcp(mcp) if mcp.command.is_some())
+        matches!(self, Self::Mcp(mcp) if mcp.command.is_some()) || self.function().is_some()
+    }
+
+    /// The Python function of the tool.
+    pub fn function(&self) -> Option<PythonFunction> {
+        match self {
+            Self::Python(python) => Some(python.function()),
+            _ => None,
+        }
     }
 
     /// Returns issues, with paths below the tool.
@@ -277,6 +292,7 @@ impl ToolParams {
             }
             Self::Http(http) => http.check(&mut issues),
             Self::Mcp(mcp) => mcp.check(&mut issues),
+            Self::Python(python) => issues.python(python),
         }
         issues.0
     }
@@ -307,6 +323,25 @@ impl Issues {
         if let Some(name) = prices.and_then(Prices::fault) {
             self.require(&format!("{path}.prices.{name}"), false, "must not be negative");
         }
+    }
+
+    fn described(&mut self, path: &str, name: &str, description: &str, parameters: &Value) -> bool {
+        self.require(&format!("{path}.name"), is_tool_name(name), TOOL_NAME);
+        let described = !description.trim().is_empty();
+        let message = "must say what the tool does: the model reads it";
+        self.require(&format!("{path}.description"), described, message);
+        let fault = schema_fault(parameters);
+        if let Some((below, message)) = &fault {
+            self.require(&format!("{path}.parameters{below}"), false, message);
+        }
+        fault.is_none()
+    }
+
+    fn python(&mut self, params: &FunctionParams) {
+        self.described("python", &params.name, &params.description, &params.parameters);
+        self.require("python.max_chars", params.max_chars > 0, "must be at least 1");
+        let below = |issue: ParamIssue| ParamIssue { path: format!("python.{}", issue.path), ..issue };
+        self.0.extend(params.function_issues().into_iter().map(below));
     }
 
     fn headers(&mut self, path: &str, headers: &BTreeMap<String, String>, secrets: &BTreeMap<String, Secret>) {
@@ -352,17 +387,11 @@ impl HttpParams {
     }
 
     fn check(&self, issues: &mut Issues) {
-        issues.require("http.name", is_tool_name(&self.name), TOOL_NAME);
-        let described = !self.description.trim().is_empty();
-        issues.require("http.description", described, "must say what the tool does: the model reads it");
-        let schema = schema_fault(&self.parameters);
-        if let Some((path, message)) = &schema {
-            issues.require(&format!("http.parameters{path}"), false, message);
-        }
+        let has_schema = issues.described("http", &self.name, &self.description, &self.parameters);
         issues.require("http.url", is_web(&template::url(&self.url, &serde_json::Map::new())), URL);
         let fixed = !template::chooses_host(&self.url);
         issues.require("http.url", fixed, "scheme and host must be fixed: the model would choose where to call");
-        if schema.is_none() {
+        if has_schema {
             let known = self.parameters.get("properties").and_then(Value::as_object);
             let is_known = |name: &&&str| known.is_some_and(|known| known.contains_key(**name));
             let body = self.body.as_ref().map(template::names_in).unwrap_or_default();

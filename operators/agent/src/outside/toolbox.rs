@@ -1,17 +1,21 @@
 //! All tools of a rollout: the search tool, and those beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure};
 use serde_json::Value;
 
+use super::function::{Fault, FunctionTool};
+use super::function_params::RerankParams;
 use super::http::HttpTool;
 use super::mcp::McpTool;
 use super::open::Opener;
 use super::params::ToolParams;
 use super::recorded::Recorded;
+use super::rerank::Reranker;
 use crate::protocol::{OfferedCall, ToolOffer};
 use crate::tool::{Called, Moment, Searcher, Tool, ToolResult, nothing_to_search, query};
 
@@ -21,7 +25,18 @@ pub struct Toolbox {
     opener: Option<Opener>,
     recorded: Option<Recorded>,
     http: BTreeMap<String, HttpTool>,
+    functions: BTreeMap<String, FunctionTool>,
+    reranker: Option<Reranker>,
+    fault: Fault,
     mcp: Vec<(BTreeSet<String>, McpTool)>,
+}
+
+/// The search tool of a rollout.
+pub struct SearchTool<'a> {
+    pub searcher: Option<Searcher>,
+    pub name: &'a str,
+    /// The step between it and what the model sees.
+    pub rerank: Option<&'a RerankParams>,
 }
 
 /// What the tools read of the node's inputs.
@@ -33,7 +48,7 @@ pub struct ToolInputs {
 }
 
 impl Toolbox {
-    /// Opens the tools and returns what the model is offered beside the search tool, named `search`. Asks MCP servers
+    /// Opens the tools and returns what the model is offered beside the search tool. Asks MCP servers
     /// for their tools, unless that is remembered or recorded.
     ///
     /// # Errors
@@ -41,11 +56,16 @@ impl Toolbox {
     pub fn open(
         tools: &[ToolParams],
         inputs: ToolInputs,
-        search: (Option<Searcher>, &str),
+        search: SearchTool<'_>,
         context: &Context,
     ) -> Result<(Self, Vec<ToolOffer>), OperatorError> {
-        let ((search, name), ToolInputs { opener, recorded }) = (search, inputs);
-        let mut toolbox = Self { search, opener, recorded, http: BTreeMap::new(), mcp: Vec::new() };
+        let (SearchTool { searcher, name, rerank }, ToolInputs { opener, recorded }) = (search, inputs);
+        let fault = Fault::default();
+        // Its place in the declaration is behind those of the tools.
+        let place = tools.iter().filter_map(ToolParams::service).count();
+        let reranker = rerank.map(|rerank| Reranker::open(rerank, (place, name), &fault, context)).transpose()?;
+        let (http, functions, mcp) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut toolbox = Self { search: searcher, opener, recorded, http, functions, reranker, fault, mcp };
         let offers = match &toolbox.recorded {
             Some(recorded) => recorded_offers(tools, recorded.offers(), name),
             None => toolbox.connect(tools, context)?,
@@ -64,6 +84,10 @@ impl Toolbox {
                 ToolParams::Http(http) => {
                     self.http.insert(http.name.clone(), HttpTool::open(http, place, context)?);
                 }
+                ToolParams::Python(python) => {
+                    let tool = FunctionTool::open(python, place, &self.fault, context)?;
+                    self.functions.insert(python.name.clone(), tool);
+                }
                 ToolParams::Mcp(mcp) => {
                     let server = McpTool::open(mcp, place, context)?;
                     let found = context.block_on(server.offers(context))?;
@@ -76,12 +100,18 @@ impl Toolbox {
         Ok(offers)
     }
 
+    /// Searches; the reranker orders what was found.
+    async fn search(&self, query: &str, context: &Context) -> Result<Called, RowFailure> {
+        let Some(search) = &self.search else { return Ok(nothing_to_search().into()) };
+        match (&self.reranker, search.search(query.to_owned()).await?) {
+            (Some(reranker), Ok(found)) if !found.is_empty() => reranker.call(query, &found, context).await,
+            (_, found) => Ok(found.into()),
+        }
+    }
+
     async fn run(&self, arguments: &Value, moment: Moment<'_>) -> Result<Called, RowFailure> {
         let Some(call) = OfferedCall::of(arguments) else {
-            return Ok(match &self.search {
-                Some(search) => search.search(query(arguments).to_owned()).await?.into(),
-                None => nothing_to_search().into(),
-            });
+            return self.search(query(arguments), moment.context).await;
         };
         if let Some(opener) = self.opener.as_ref().filter(|opener| opener.name() == call.tool) {
             let opened = opener.call(call, moment.messages);
@@ -93,6 +123,9 @@ impl Toolbox {
         if let Some(http) = self.http.get(call.tool) {
             return http.call(call, moment.context).await;
         }
+        if let Some(function) = self.functions.get(call.tool) {
+            return function.call(call, moment.context).await;
+        }
         match self.mcp.iter().find(|(names, _)| names.contains(call.tool)) {
             Some((_, server)) => server.call(call, moment.context).await,
             None => Ok(Called::from(ToolResult::Err(format!("there is no tool `{}`", call.tool)))),
@@ -103,6 +136,10 @@ impl Toolbox {
 impl Tool for Toolbox {
     fn call<'a>(&'a self, arguments: Value, moment: Moment<'a>) -> BoxFuture<'a, Result<Called, RowFailure>> {
         async move { self.run(&arguments, moment).await }.boxed()
+    }
+
+    fn fault(&self) -> Option<OperatorError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -67,6 +67,12 @@ impl<'a> Replay<'a> {
         answer.map_or_else(|| Err("the record has no answer".to_owned()), recorded_result)
     }
 
+    /// Returns the result that the record has for one of the calls that the episode waits for.
+    pub(super) fn recorded_call(&self, call: usize) -> ToolResult {
+        let action = self.episode.called(call);
+        action.map_or_else(|| Err("there is no call".to_owned()), |action| self.recorded(&action.id))
+    }
+
     /// Position of the model's next message in the record.
     fn next_said(&self) -> Option<usize> {
         let from = self.said.last().map_or(0, |(place, _)| place + 1);

@@ -148,13 +148,23 @@ impl Pool {
     }
 
     fn start(&self) -> Result<Worker, OperatorError> {
-        let known = if let Some(known) = self.known.get() {
-            Arc::clone(known)
-        } else {
-            let known = Arc::new(Known::of(&self.function, &self.context)?);
-            Arc::clone(self.known.get_or_init(|| known))
-        };
-        self.function.started(&self.context, &self.columns, &self.input, &known)
+        self.function.started(&self.context, &self.columns, &self.input, &self.known()?)
+    }
+
+    /// Checks the file and its imports, before a call starts a process.
+    ///
+    /// # Errors
+    /// Fails if Python cannot be asked, or the file is no Python.
+    pub fn check(&self) -> Result<(), OperatorError> {
+        self.known().map(drop)
+    }
+
+    fn known(&self) -> Result<Arc<Known>, OperatorError> {
+        if let Some(known) = self.known.get() {
+            return Ok(Arc::clone(known));
+        }
+        let known = Arc::new(Known::of(&self.function, &self.context)?);
+        Ok(Arc::clone(self.known.get_or_init(|| known)))
     }
 
     /// Takes a process back, or ends it if it cannot be used again.

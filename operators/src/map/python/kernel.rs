@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::made::{Made, MadeByPython};
 use crate::map::cells;
 use crate::map::params::ROWS;
+use crate::until::Passing;
 
 /// How often a waiting row checks for cancellation.
 const STEP: Duration = Duration::from_millis(200);
@@ -110,14 +111,16 @@ impl Parts {
 pub(super) struct EachRow {
     calls: Arc<Calls>,
     reads: Vec<String>,
+    /// The predicate of `until`.
+    passing: Option<Passing>,
     fault: Arc<Mutex<Option<OperatorError>>>,
 }
 
 impl EachRow {
     /// `passed` are the columns that the function takes.
-    pub(super) fn new(mut calls: Calls, passed: Vec<String>) -> Self {
+    pub(super) fn new(mut calls: Calls, passed: Vec<String>, passing: Option<Passing>) -> Self {
         let reads = calls.made.read(passed);
-        Self { calls: Arc::new(calls), reads, fault: Arc::default() }
+        Self { calls: Arc::new(calls), reads, passing, fault: Arc::default() }
     }
 
     /// Calls the function once, on a thread that may wait.
@@ -157,6 +160,11 @@ impl AsyncMapKernel for EachRow {
     fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
         let label = |(port, made): &(String, RecordBatch)| Some((port.clone(), self.calls.made.label(row, made)?));
         Some(RowOutput { batches: output.batches.iter().map(label).collect::<Option<_>>()?, usage: output.usage })
+    }
+
+    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
+        let Some(passing) = &self.passing else { return Ok(0) };
+        output.batches.iter().map(|(_, rows)| passing.count(rows)).sum()
     }
 
     fn fault(&self) -> Option<OperatorError> {

@@ -1,0 +1,172 @@
+//! Python functions of users as services: each different call is made once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use searchmill_data::python::{Called as Answered, Code, Failure, JsonRows, Pool, PythonFunction, Why};
+use searchmill_engine::operator::{
+    Attempt, Blame, CallFailure, Context, FailureKind, OperatorError, Prices, RowFailure,
+};
+use serde_json::{Map, Value, json};
+
+use super::function_params::FunctionParams;
+use super::params::ResultPlaces;
+use super::results;
+use super::service::{Exchange, Service};
+use crate::protocol::OfferedCall;
+use crate::tool::{Called, ToolResult};
+
+/// Processes of a function that is no class (at most): each imports the file.
+const PROCESSES: usize = 4;
+
+/// An error that fails the node: a process that cannot be started.
+pub(super) type Fault = Arc<Mutex<Option<OperatorError>>>;
+
+/// A function and its processes.
+pub(super) struct FunctionService {
+    pool: Arc<Pool>,
+    code: Arc<Code>,
+    pub(super) service: Service,
+    fault: Fault,
+}
+
+impl FunctionService {
+    /// Opens a function that is called with these arguments. `place` is the service's in the declaration.
+    ///
+    /// # Errors
+    /// Fails if a file of the function cannot be read, or is no Python.
+    pub(super) fn open(
+        function: PythonFunction,
+        arguments: Vec<String>,
+        place: usize,
+        fault: &Fault,
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
+        let code = Arc::new(Code::of(&function, context)?);
+        let is_class = function.is_class(&context.resolve(""));
+        let width = if is_class { 1 } else { context.threads().min(PROCESSES) };
+        let pool = Arc::new(Pool::new(function, (arguments.clone(), arguments), width, context));
+        // A model is paid before the first call.
+        pool.check()?;
+        let service = Service { place, prices: Prices::default() };
+        Ok(Self { pool, code, service, fault: Arc::clone(fault) })
+    }
+
+    /// Returns what a call is remembered by.
+    pub(super) fn request(&self, arguments: &Map<String, Value>) -> String {
+        json!({"code": self.code.digest(), "arguments": arguments}).to_string()
+    }
+
+    /// Calls the function once. Returns what it returned, as JSON, if `fits` accepts that.
+    pub(super) async fn attempt(
+        &self,
+        arguments: &Map<String, Value>,
+        context: &Context,
+        fits: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<String, CallFailure> {
+        let (pool, rows) = (Arc::clone(&self.pool), JsonRows::of_values(std::slice::from_ref(arguments)));
+        let called = tokio::task::spawn_blocking(move || pool.call(&rows)).await;
+        let called = called.unwrap_or_else(|_| Err(OperatorError::engine("a call's thread panicked")));
+        let called = called.map_err(|error| self.failed(error))?.pop();
+        if !self.code.holds() {
+            let message = "a file of the function changed while it was called".to_owned();
+            return Err(CallFailure::new(FailureKind::Cancelled, message, None));
+        }
+        let wrong = |failure: Failure| {
+            // An exception is repeated only if the pipeline asks for it.
+            let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
+            CallFailure::new(kind, failure.message, failure.detail)
+        };
+        let text = match called {
+            Some(Answered::Row(row)) => Value::Object(row).to_string(),
+            Some(Answered::Rows(rows)) => json!(rows).to_string(),
+            Some(Answered::Failed(failure)) => return Err(wrong(failure)),
+            None => return Err(CallFailure::new(FailureKind::Data, "the call has no answer".to_owned(), None)),
+        };
+        match fits(&text) {
+            Ok(()) => Ok(text),
+            Err(message) => Err(wrong(Failure { why: Why::Unfit, message, detail: None })),
+        }
+    }
+
+    fn failed(&self, error: OperatorError) -> CallFailure {
+        let message = error.message.clone();
+        if error.blame == Blame::Cancelled {
+            return CallFailure::new(FailureKind::Cancelled, message, None);
+        }
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        CallFailure { same_for_all: true, ..CallFailure::new(FailureKind::Refused, message, None) }
+    }
+}
+
+fn kind(why: Why) -> FailureKind {
+    match why {
+        Why::Raised | Why::Ended => FailureKind::Exception,
+        Why::Unfit => FailureKind::BadResponse,
+        Why::Late => FailureKind::Timeout,
+    }
+}
+
+/// A function as a tool.
+pub(super) struct FunctionTool {
+    params: FunctionParams,
+    function: FunctionService,
+    /// Where the results are in a list that the function returned, and in a single one.
+    places: [ResultPlaces; 2],
+}
+
+impl FunctionTool {
+    pub(super) fn open(
+        params: &FunctionParams,
+        place: usize,
+        fault: &Fault,
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
+        let function = FunctionService::open(params.function(), arguments(params), place, fault, context)?;
+        let at = |place: &str| Some(place.to_owned());
+        let (list, text) = (at(""), "/text".to_owned());
+        let many = ResultPlaces { list, id: at("/id"), title: at("/title"), text, score: at("/score") };
+        let one = ResultPlaces { list: None, ..many.clone() };
+        Ok(Self { params: params.clone(), function, places: [many, one] })
+    }
+
+    /// Runs a call.
+    pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
+        let given = |name: String| {
+            let value = call.arguments.get(&name).cloned().unwrap_or_default();
+            (name, value)
+        };
+        let calling = Calling { tool: self, arguments: arguments(&self.params).into_iter().map(given).collect() };
+        let request = self.function.request(&calling.arguments);
+        self.function.service.call(call.tool, &calling, request, context).await
+    }
+}
+
+/// Names of the arguments that the model can give.
+fn arguments(params: &FunctionParams) -> Vec<String> {
+    let properties = params.parameters.get("properties").and_then(Value::as_object);
+    properties.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+}
+
+/// One call with its arguments.
+struct Calling<'a> {
+    tool: &'a FunctionTool,
+    arguments: Map<String, Value>,
+}
+
+impl Exchange for Calling<'_> {
+    type Answer = ToolResult;
+
+    fn attempt<'a>(&'a self, context: &'a Context, _: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
+        let fits = |text: &str| self.read(text)?.map(drop);
+        self.tool.function.attempt(&self.arguments, context, fits).boxed()
+    }
+
+    fn read(&self, text: &str) -> Result<ToolResult, String> {
+        let answer: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let [many, one] = &self.tool.places;
+        let places = if answer.is_array() { many } else { one };
+        Ok(results::placed(&answer, places, self.tool.params.max_chars))
+    }
+}

@@ -1,0 +1,163 @@
+//! The reranker: a Python function between a search and what the model sees.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, RowFailure};
+use searchmill_retrieval::Found;
+use serde_json::{Map, Value, json};
+
+use super::function::{Fault, FunctionService};
+use super::function_params::RerankParams;
+use super::service::Exchange;
+use crate::tool::{Called, RERANKER, ToolResult};
+
+/// A reranker of the passages of a search.
+pub(super) struct Reranker {
+    keep: usize,
+    function: FunctionService,
+    /// Name of the search tool.
+    tool: String,
+}
+
+impl Reranker {
+    /// Opens the function. `place` is its place in the declaration, `tool` the name of the search tool.
+    pub(super) fn open(
+        params: &RerankParams,
+        (place, tool): (usize, &str),
+        fault: &Fault,
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
+        let arguments = ["query", "documents"].map(str::to_owned).to_vec();
+        let function = FunctionService::open(params.function(), arguments, place, fault, context)?;
+        Ok(Self { keep: params.keep.unwrap_or(usize::MAX), function, tool: tool.to_owned() })
+    }
+
+    /// Returns the passages in their new order. A reranker that fails is an error that the model reads.
+    ///
+    /// # Errors
+    /// If its process cannot be started, the budget is used up, or the run stops.
+    pub(super) async fn call(&self, query: &str, found: &[Found], context: &Context) -> Result<Called, RowFailure> {
+        let document = |found: &Found| {
+            json!({"id": found.chunk_id, "document_id": found.document_id, "title": found.title,
+                "text": found.contents, "score": found.score})
+        };
+        let documents: Vec<Value> = found.iter().map(document).collect();
+        let arguments =
+            Map::from_iter([("query".to_owned(), json!(query)), ("documents".to_owned(), json!(documents))]);
+        let request = self.function.request(&arguments);
+        let reranking = Reranking { reranker: self, arguments, found };
+        self.function.service.call(&self.tool, &reranking, request, context).await
+    }
+}
+
+/// One call with the passages of a search.
+struct Reranking<'a> {
+    reranker: &'a Reranker,
+    arguments: Map<String, Value>,
+    found: &'a [Found],
+}
+
+impl Exchange for Reranking<'_> {
+    type Answer = ToolResult;
+
+    fn attempt<'a>(&'a self, context: &'a Context, _: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
+        let fits = |text: &str| order(text, self.found).map(drop);
+        let called = self.reranker.function.attempt(&self.arguments, context, fits);
+        async move {
+            called.await.map_err(|failure| {
+                let message = format!("{RERANKER}{}", failure.message);
+                CallFailure { message, ..failure }
+            })
+        }
+        .boxed()
+    }
+
+    fn read(&self, text: &str) -> Result<ToolResult, String> {
+        let order = order(text, self.found)?.into_iter().take(self.reranker.keep);
+        let shown = order.filter_map(|(place, score)| Some(Found { score, ..self.found.get(place)?.clone() }));
+        Ok(Ok(shown.collect()))
+    }
+}
+
+/// Reads what the function returned: places and scores of the passages, best first.
+///
+/// # Errors
+/// Says why it is no order of the passages.
+fn order(text: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
+    match serde_json::from_str(text).map_err(|error| error.to_string())? {
+        Value::Object(answer) => by_scores(answer.get("scores"), found.len()),
+        Value::Array(documents) if documents.is_empty() => Err("it returned no document".to_owned()),
+        Value::Array(documents) => {
+            let mut seen = BTreeSet::new();
+            documents.iter().map(|document| placed(document, found, &mut seen)).collect()
+        }
+        _ => Err(FORM.to_owned()),
+    }
+}
+
+const FORM: &str = "it must return `{\"scores\": [...]}` or a list of `{\"id\": ...}`";
+
+/// Equal scores stay in the order of the search.
+fn by_scores(scores: Option<&Value>, count: usize) -> Result<Vec<(usize, f64)>, String> {
+    let scores = scores.and_then(Value::as_array).ok_or(FORM)?;
+    if scores.len() != count {
+        return Err(format!("it returned {} scores for {count} documents", scores.len()));
+    }
+    let number = |(place, score): (usize, &Value)| Some((place, score.as_f64()?));
+    let scores: Option<Vec<_>> = scores.iter().enumerate().map(number).collect();
+    let mut order = scores.ok_or("it returned a score that is no number")?;
+    order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    Ok(order)
+}
+
+fn placed(document: &Value, found: &[Found], seen: &mut BTreeSet<usize>) -> Result<(usize, f64), String> {
+    let id = document.get("id").and_then(Value::as_str).ok_or(FORM)?;
+    let place = found.iter().position(|found| found.chunk_id == id);
+    let place = place.ok_or_else(|| format!("it returned the document `{id}`, which was not found"))?;
+    if !seen.insert(place) {
+        return Err(format!("it returned the document `{id}` twice"));
+    }
+    let score = match document.get("score") {
+        None | Some(Value::Null) => found[place].score,
+        Some(score) => score.as_f64().ok_or_else(|| format!("the score of `{id}` is no number"))?,
+    };
+    Ok((place, score))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Vec<Found> {
+        let one = |(place, id): (usize, &str)| Found {
+            chunk_id: id.to_owned(),
+            document_id: id.to_owned(),
+            title: None,
+            contents: id.to_owned(),
+            score: 10.0 - place as f64,
+            sources: Vec::new(),
+        };
+        ["a", "b", "c"].into_iter().enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn scores_and_lists_give_an_order() {
+        let of = |answer: Value| order(&answer.to_string(), &found());
+        assert_eq!(of(json!({"scores": [1, 2.5, 1]})), Ok(vec![(1, 2.5), (0, 1.0), (2, 1.0)]));
+        assert_eq!(of(json!([{"id": "c", "score": 3}, {"id": "a", "text": "…"}])), Ok(vec![(2, 3.0), (0, 10.0)]));
+    }
+
+    #[test]
+    fn what_is_no_order_is_never_an_empty_result() {
+        let of = |answer: Value| order(&answer.to_string(), &found()).expect_err("no order");
+        assert_eq!(of(json!([])), "it returned no document");
+        assert_eq!(of(json!({"scores": [1]})), "it returned 1 scores for 3 documents");
+        assert_eq!(of(json!({"scores": [1, "2", 3]})), "it returned a score that is no number");
+        assert_eq!(of(json!([{"id": "a"}, {"id": "a"}])), "it returned the document `a` twice");
+        assert_eq!(of(json!([{"id": "z"}])), "it returned the document `z`, which was not found");
+        assert_eq!(of(json!({"order": ["a"]})), FORM);
+        assert_eq!(of(json!([{"text": "a"}])), FORM);
+    }
+}

@@ -1,0 +1,57 @@
+//! The code of a function, as its calls are remembered by it.
+
+use std::path::PathBuf;
+
+use searchmill_engine::fingerprint::hash_bytes;
+use searchmill_engine::operator::{Context, OperatorError, Source};
+use serde_json::{Value, json};
+
+use super::function::PythonFunction;
+use super::seen::Seen;
+
+/// The sources of a function: an answer is remembered with them, so that other code does not get it.
+pub struct Code {
+    digest: String,
+    seen: Seen,
+}
+
+impl Code {
+    /// Reads the sources of a function.
+    ///
+    /// # Errors
+    /// Fails if one of its files cannot be read.
+    pub fn of(function: &PythonFunction, context: &Context) -> Result<Self, OperatorError> {
+        let directory = context.resolve("");
+        let (mut content, mut paths): (Vec<Value>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+        for source in function.sources(&directory) {
+            let (written, is_file) = match &source {
+                Source::Path(path) | Source::Optional(path) => (path.clone(), true),
+                other => (other.written(), false),
+            };
+            content.push(json!(written));
+            let files = || context.source_files(&written).unwrap_or_else(|| vec![directory.join(&written)]);
+            for path in if is_file { files() } else { Vec::new() } {
+                match std::fs::read(&path) {
+                    Ok(bytes) => content.push(json!(hash_bytes(&bytes).to_string())),
+                    Err(_) if matches!(source, Source::Optional(_)) => {}
+                    Err(error) => {
+                        let message = format!("cannot read {}: {error}", path.display());
+                        return Err(OperatorError::machine(message));
+                    }
+                }
+                paths.push(path);
+            }
+        }
+        Ok(Self { digest: hash_bytes(json!(content).to_string().as_bytes()).to_string(), seen: Seen::at(paths) })
+    }
+
+    /// Identifies the sources.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Whether no file has changed since.
+    pub fn holds(&self) -> bool {
+        self.seen.holds()
+    }
+}

@@ -1,0 +1,116 @@
+//! `until` of a rollout: the columns of its predicate, those of a trajectory and its answer metrics.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use searchmill_agent::grounding::grounded;
+use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
+use searchmill_schemas::{CutObservations, RecordKind, RecordedTokens, Trajectory, from_batch};
+use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
+
+use crate::columns::{TOOL_ERRORS, with_columns, with_fields};
+use crate::until::{Passing, Until};
+
+const GROUNDED: &str = "grounded";
+
+/// Which columns rollouts have beyond those of a trajectory.
+#[derive(Clone, Copy)]
+pub(super) struct More {
+    pub(super) tools: bool,
+    pub(super) cuts: bool,
+    pub(super) tokens: bool,
+}
+
+/// Returns an issue if the predicate does not fit the columns.
+pub(super) fn column_issue(until: &Until, more: More) -> Option<ParamIssue> {
+    until.column_issue(&schema(more).ok()?)
+}
+
+/// Opens the predicate.
+///
+/// # Errors
+/// Fails if it does not fit the columns.
+pub(super) fn open(until: &Until, more: More) -> Result<Passing, OperatorError> {
+    until.open(&schema(more)?)
+}
+
+/// Returns the columns of the predicate.
+fn schema(more: More) -> Result<SchemaRef, OperatorError> {
+    let mut fields: Vec<Field> = Vec::new();
+    let mut add = |schema: &Schema| fields.extend(schema.fields().iter().map(|field| field.as_ref().clone()));
+    if more.cuts {
+        add(&CutObservations::to_batch(&[])?.schema());
+    }
+    if more.tokens {
+        add(&RecordedTokens::to_batch(&[])?.schema());
+    }
+    if more.tools {
+        fields.push(Field::new(TOOL_ERRORS, DataType::Int32, false));
+    }
+    fields.extend(AnswerScores::NAMES.map(|name| Field::new(name, DataType::Float64, false)));
+    fields.push(Field::new(GROUNDED, DataType::Boolean, false));
+    Ok(with_fields(&RecordKind::Trajectory.schema(), &fields))
+}
+
+/// Counts the rollouts of a result that match the predicate.
+///
+/// # Errors
+/// Fails if the predicate cannot be computed.
+pub(super) fn count(passing: &Passing, output: &RowOutput) -> Result<u64, OperatorError> {
+    output.batches.iter().map(|(_, rollouts)| passing.count(&with_metrics(rollouts)?)).sum()
+}
+
+/// Returns rollouts with their answer metrics.
+fn with_metrics(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let rollouts = from_batch::<Trajectory>(batch)?;
+    let scores: Vec<_> =
+        rollouts.iter().map(|rollout| answer_scores(&rollout.prediction, &rollout.golden_answers).values()).collect();
+    let metric = |place: usize| Float64Array::from_iter_values(scores.iter().map(|scores| scores[place]));
+    let metrics = AnswerScores::NAMES.into_iter().enumerate();
+    let mut new: Vec<(Field, ArrayRef)> = metrics
+        .map(|(place, name)| {
+            let values: ArrayRef = Arc::new(metric(place));
+            (Field::new(name, DataType::Float64, false), values)
+        })
+        .collect();
+    let is_grounded: BooleanArray = rollouts.iter().map(|rollout| Some(grounded(rollout))).collect();
+    new.push((Field::new(GROUNDED, DataType::Boolean, false), Arc::new(is_grounded)));
+    with_columns(batch, new)
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::Usage;
+    use searchmill_fixtures::trajectories::trajectory;
+    use searchmill_schemas::to_batch;
+    use serde_json::json;
+
+    use super::*;
+
+    fn until(predicate: &str) -> Until {
+        serde_json::from_value(json!({"rows": 1, "where": predicate})).expect("params")
+    }
+
+    #[test]
+    fn a_predicate_knows_the_columns_that_the_params_add() {
+        let all = More { tools: true, cuts: true, tokens: true };
+        let none = More { tools: false, cuts: false, tokens: false };
+        let predicate =
+            "tool_errors = 0 AND array_length(tokens) > 0 AND array_length(cut_observations) = 0 AND grounded";
+        assert_eq!(column_issue(&until(predicate), all), None);
+        let issue = column_issue(&until(predicate), none).expect("an issue");
+        assert_eq!((issue.path.as_str(), issue.message.contains("there is no column `")), ("until.where", true));
+    }
+
+    #[test]
+    fn rollouts_are_counted_by_their_metrics() {
+        let none = More { tools: false, cuts: false, tokens: false };
+        let rows = [trajectory("q", 0, "Rome", "Rome"), trajectory("q", 1, "Paris", "Rome")];
+        let batches = vec![("trajectories".to_owned(), to_batch(&rows).expect("rows"))];
+        let output = RowOutput { batches, usage: Usage::default() };
+        let counted =
+            |predicate: &str| count(&open(&until(predicate), none).expect("a predicate"), &output).expect("a count");
+        assert_eq!((counted("f1 >= 0.8"), counted("em < 1 AND sample_index = 1"), counted("acc >= 0")), (1, 1, 2));
+    }
+}
