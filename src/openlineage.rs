@@ -167,6 +167,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         Event::NodeWaiting { .. }
         | Event::NodeProgress { .. }
         | Event::NodeLog { .. }
+        | Event::NodeChecked { .. }
         | Event::HeldBack { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }

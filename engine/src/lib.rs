@@ -88,8 +88,8 @@ pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{Input, Node, Plan};
 pub use report::{Event, Lines, Reporter, RunSummary};
-pub use spec::{Cadence, Schedule, Time, closest, suggest};
+pub use spec::{Cadence, OnFailure, Schedule, Time, closest, suggest};
 pub use store::{
-    ArtifactId, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease, Schedules,
+    ArtifactId, CheckOutcome, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease, Schedules,
     StoreError, Swept, Switch,
 };

@@ -80,6 +80,12 @@ impl Account<'_> {
         if self.is_empty(node) { nothing() } else { None }
     }
 
+    /// Returns how many rows a node lost itself, and of how many.
+    pub(super) fn lost(&self, place: usize) -> (u64, u64) {
+        let output = || self.plan.nodes[place].default_output().and_then(|port| self.output(place, port));
+        self.own(place).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
+    }
+
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan.nodes[loss.place];

@@ -69,7 +69,7 @@ pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
             NodeOutcome::Failed => "it failed",
             NodeOutcome::Skipped => "it was skipped",
             NodeOutcome::Begun => "the run was killed or is still running",
-            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack => continue,
+            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => continue,
         };
         report.miss(format!("node {node}"), why);
     }

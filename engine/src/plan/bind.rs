@@ -8,6 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
+use super::checking::port_issues;
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
 use super::graph::{Input, Node, Plan};
 use super::honoured::check_settings;
@@ -279,6 +280,7 @@ fn wire(
         if let Some(bound) = &all[place] {
             let node = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
             wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
+            errors.extend(wired[place].iter().flat_map(|wired| port_issues(&nodes[place], &wired.outputs)));
         }
     }
     wired

@@ -9,6 +9,8 @@
 //! pipeline reads, its own files, another destination, or the store. Paths start at the working directory, not at the
 //! folder of the pipeline; `-C` changes it.
 //!
+//! `checking` has the queries behind the `checks:` of a node, and checks these against its outputs.
+//!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
 //! An input can take the rejects behind another input. If it is left open, `bind` connects it to the rejects of the
@@ -19,6 +21,7 @@
 
 mod bind;
 mod check;
+mod checking;
 mod columns;
 mod graph;
 mod honoured;
@@ -28,6 +31,7 @@ mod select;
 mod services;
 
 pub use bind::bind;
+pub use checking::{Offenders, ROWS, unfit_column};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;

@@ -15,6 +15,7 @@
 mod arguments;
 mod budget;
 mod cadence;
+mod checks;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
+pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;

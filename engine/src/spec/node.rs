@@ -1,6 +1,7 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
+use super::checks;
 use super::field::{self, Problems, take};
 use super::matrix;
 use super::pipeline::{NodeSpec, OnError, Resources};
@@ -14,7 +15,9 @@ use crate::operator::RetryPolicy;
 /// Advice for a misspelt `op`.
 const MEANT_OP: &str = "did you mean `op`?";
 
-const KEYS: &[&str] = &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed"];
+const KEYS: &[&str] = &[
+    "op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed", "checks",
+];
 
 /// Returns the nodes of one entry: one, or one per combination of its matrix.
 pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
@@ -90,6 +93,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
         freeze: take(&mut fields, "freeze").and_then(|v| field::flag(&v, "`freeze`", problems)).unwrap_or_default(),
         seed: take(&mut fields, "seed").and_then(|v| field::whole(&v, "`seed`", 0, problems)).unwrap_or_default(),
         matrix: coordinates,
+        checks: take(&mut fields, "checks").map(|value| checks::read(&value, problems)).unwrap_or_default(),
     })
 }
 

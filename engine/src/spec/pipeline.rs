@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::checks::CheckSpec;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
@@ -62,6 +63,8 @@ pub struct NodeSpec {
     pub seed: u64,
     /// Coordinates in a matrix, in the order of the keys.
     pub matrix: Vec<(String, String)>,
+    /// What must hold of its result.
+    pub checks: Vec<CheckSpec>,
 }
 
 impl NodeSpec {

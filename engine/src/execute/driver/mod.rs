@@ -1,6 +1,7 @@
 //! The driver: carries out the scheduler's commands and tells it what came of them. It never blocks: decisions that read
 //! files, kernels and deliveries run elsewhere, and report over one channel.
 
+mod checked;
 mod launch;
 mod settle;
 
@@ -27,7 +28,7 @@ use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::{OperatorError, http_client};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Reporter, RunSummary};
-use crate::store::{Store, StoreError, StoreUse};
+use crate::store::{CheckOutcome, Damage, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -54,6 +55,7 @@ pub async fn run(
 enum Report {
     Decided(usize, Result<Decision, StoreError>),
     Done(Box<NodeDone>),
+    Checked(usize, Made, Result<Vec<CheckOutcome>, Damage>),
     Delivered(usize, Made, Result<Vec<String>, OperatorError>),
 }
 
@@ -68,6 +70,8 @@ struct Driver {
     /// Keys of the settled nodes.
     keys: BTreeMap<usize, NodeKey>,
     repeats: Repeats,
+    /// Nodes with a failed check that holds back what is delivered behind them, and the check.
+    held: BTreeMap<usize, String>,
     books: Books,
     /// Prevents `gc` from collecting what this run may use.
     _in_use: StoreUse,
@@ -109,6 +113,7 @@ impl Driver {
             known: Known::new(),
             keys: BTreeMap::new(),
             repeats: Repeats::default(),
+            held: BTreeMap::new(),
             books,
             _in_use: in_use,
         })
@@ -172,6 +177,7 @@ impl Driver {
         match report {
             Report::Decided(place, decision) => self.decided(place, decision?),
             Report::Done(done) => self.settled(*done),
+            Report::Checked(place, made, outcomes) => self.checked(place, made, outcomes),
             Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
         }
     }
