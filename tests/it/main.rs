@@ -6,6 +6,7 @@ mod attest;
 mod audits;
 mod carrying;
 mod chaos;
+mod checks;
 mod circles;
 mod comes_back;
 mod concurrency;

@@ -79,7 +79,8 @@ impl Subject<'_> {
     }
 
     fn remembered(&self, check: &Check, output: &OutputRecord) -> Option<&CheckOutcome> {
-        let same = |known: &&CheckOutcome| known.check == *check && known.artifact == Some(output.id) && !known.fleeting;
+        let same =
+            |known: &&CheckOutcome| known.check == *check && known.artifact == Some(output.id) && !known.fleeting;
         self.before.iter().find(same)
     }
 
@@ -113,7 +114,8 @@ impl Found {
         let Some(first) = &self.first else { return number };
         let schema = first.schema();
         let columns = first.columns().iter().zip(schema.fields());
-        let values: Vec<String> = columns.map(|(column, field)| format!("{} {}", field.name(), shown(column))).collect();
+        let values: Vec<String> =
+            columns.map(|(column, field)| format!("{} {}", field.name(), shown(column))).collect();
         format!("{number}: {}", values.join(", "))
     }
 }

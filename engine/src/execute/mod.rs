@@ -110,7 +110,7 @@ pub use decide::{diff_known, preimage_of};
 pub use driver::run;
 pub use guard::{Guard, end_group};
 pub use identity::{Known, node_key};
-pub use options::{Chosen, RunOptions, Settings};
+pub use options::{Chosen, RunOptions, Settings, Trial};
 pub use program::{Tail, program};
 pub(crate) use query::run_query;
 pub use replay::{ReplayOptions, replay};

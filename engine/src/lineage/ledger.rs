@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 
 use super::findings::{Report, Severity};
-use crate::store::{NodeOutcome, RunRecord, Store};
+use crate::store::{NodeOutcome, NodeRun, RunRecord, Store};
 
 /// Verifies run records line by line. Reports missing runs that no collection removed.
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
@@ -58,6 +58,15 @@ fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
 /// Returns the final outcome of each node of a run.
 fn outcomes(store: &Store, run: &str) -> IndexMap<String, NodeOutcome> {
     store.run_nodes(run).into_iter().map(|node| (node.node, node.outcome)).collect()
+}
+
+/// Notes the failed checks of recorded nodes.
+pub fn note_checks(nodes: &[NodeRun], report: &mut Report) {
+    let failed = |node: &'_ NodeRun| node.checks.clone().into_iter().filter(|check| !check.passed);
+    for (node, check) in nodes.iter().flat_map(|node| failed(node).map(move |check| (&node.node, check))) {
+        let message = format!("a check failed in that run: {check}");
+        report.find(Severity::Note, "checks", node, check.check.port.clone(), message);
+    }
 }
 
 /// Records the nodes of a run that have no result and cannot be checked.

@@ -50,7 +50,8 @@ impl Offenders {
         };
         let sql = match &self.rule {
             Rule::Sql(sql) if Rule::is_query(sql) => {
-                let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+                let options =
+                    SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
                 return session.sql_with_options(sql, options).await.map_err(explained);
             }
             Rule::Sql(sql) => Some(sql),
@@ -166,7 +167,8 @@ fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, Port
         return None;
     }
     let message = format!("`{}.{port}` is {port_type}, and has no rows to check", node.id);
-    let tables: Vec<&str> = outputs.iter().filter(|(_, port)| matches!(port, PortType::Rows(_))).map(|(name, _)| name.as_str()).collect();
+    let tables: Vec<&str> =
+        outputs.iter().filter(|(_, port)| matches!(port, PortType::Rows(_))).map(|(name, _)| name.as_str()).collect();
     let help = format!("write `port:` with one of its tables ({}), or check a node that makes rows", tables.join(", "));
     Some(Diagnostic::error("port-kind", message).at(at, "").help(help))
 }

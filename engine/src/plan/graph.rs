@@ -8,7 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
 use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PortType, Source};
-use crate::spec::{NodeSpec, Overrides, Schedule};
+use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,8 @@ pub struct Plan {
     pub schedule: Option<Schedule>,
     /// The budget in the file.
     pub budget: BudgetLimits,
+    /// Its tests.
+    pub tests: Vec<TestCase>,
     /// All nodes.
     pub nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,

@@ -29,11 +29,12 @@ mod places;
 mod schema;
 mod select;
 mod services;
+mod trial;
 
 pub use bind::bind;
 pub use checking::{Offenders, ROWS, unfit_column};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, select, with_all_before};
+pub use select::{Selection, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

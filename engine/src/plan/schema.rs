@@ -142,9 +142,42 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
             "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What to do with a failed row."},
             "freeze": {"type": "boolean", "description": "Use the last result, whatever changed since."},
             "seed": {"type": ["integer", "string"], "description": "Seed of all random choices."},
+            "checks": {
+                "type": "array", "description": "What must hold of the result. Never part of a key.",
+                "items": check_schema(),
+            },
             "description": {"type": "string", "description": "Purpose of the node."},
         },
         "allOf": branches,
+    })
+}
+
+fn check_schema() -> Value {
+    let names = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+    let columns = |description: &str| json!({"description": description, "anyOf": names["anyOf"]});
+    let amount = json!({"type": ["number", "string"]});
+    let limits = |description: &str, keys: &[&str]| {
+        let keys = keys.iter().map(|key| ((*key).to_owned(), amount.clone())).collect::<Map<_, _>>();
+        json!({"type": "object", "description": description, "additionalProperties": false, "properties": keys})
+    };
+    let mut range = limits("Range of a column's values; nulls are passed over.", &["min", "max"]);
+    range["properties"]["column"] = json!({"type": "string"});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "rows": limits("Number of rows.", &["min", "max"]),
+            "rejects": limits("Share of rows that the node rejected or dropped, from 0 to 1.", &["max"]),
+            "unique": columns("Columns in which no two rows have the same values."),
+            "not_null": columns("Columns without nulls."),
+            "range": range,
+            "sql": {"type": "string", "description": "A predicate that is true for every row, or a query over `rows` that returns no row."},
+            "port": {"type": "string", "description": "The checked output. Default: the first one."},
+            "on_failure": {
+                "enum": ["fail", "hold", "warn"],
+                "description": "fail: nothing after the node runs. hold: nothing after it is written outside the store. warn: the run reports it. Default: fail.",
+            },
+        },
     })
 }
 

@@ -172,7 +172,8 @@ pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
 
 fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     if !matches!(item.value, Value::Map(_)) {
-        let help = format!("write one of {}", RULES.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", "));
+        let help =
+            format!("write one of {}", RULES.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", "));
         let fault = field::wrong_type(item, "a check", "a map");
         problems.extend((item.value != Value::Broken).then(|| fault.help(help)));
         return None;

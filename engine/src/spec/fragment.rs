@@ -8,6 +8,7 @@ use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
 use super::set;
 use super::syntax;
+use super::test_case::{self, TestCase};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 use crate::operator::BudgetLimits;
@@ -22,6 +23,7 @@ pub(super) struct Fragment {
     pub(super) params: Option<Spanned>,
     pub(super) schedule: Option<Schedule>,
     pub(super) budget: BudgetLimits,
+    pub(super) tests: Vec<TestCase>,
 }
 
 /// Params that override those declared in the file.
@@ -81,12 +83,8 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     fragment.schedule = written.and_then(|written| schedule::read(written, shared));
     let budget = field("budget", shared);
     fragment.budget = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
-    // Nothing runs them yet.
     let tests = field("tests", shared);
-    let is_list = |tests: &Spanned| matches!(tests.value, Value::List(_) | Value::Map(_) | Value::Null | Value::Broken);
-    if let Some(tests) = tests.filter(|tests| !is_list(tests)) {
-        shared.report(field::wrong_type(&tests, "`tests`", "a list of tests"));
-    }
+    fragment.tests = tests.map(|tests| test_case::read(tests, &mut shared.problems)).unwrap_or_default();
 }
 
 /// Reads the nodes of all files named by `include:`.

@@ -26,6 +26,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         overrides: overrides.clone(),
         schedule: root.schedule,
         budget: root.budget,
+        tests: root.tests,
     })
 }
 

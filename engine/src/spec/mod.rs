@@ -9,8 +9,7 @@
 //! 5. `arguments` types the values of `with:` by the JSON Schema of the operator's params. The param decides the type
 //!    of a value, and an error points at the value.
 //!
-//! The reader collects findings and continues after each of them. It reports at most 200. The shape of `tests:` is
-//! checked; nothing runs them yet.
+//! The reader collects findings and continues after each of them. It reports at most 200.
 
 mod arguments;
 mod budget;
@@ -37,6 +36,7 @@ mod suggest;
 mod syntax;
 mod syntax_fault;
 mod template;
+mod test_case;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -53,6 +53,7 @@ pub use service::service_of;
 pub use settings::settings;
 pub(crate) use suggest::advice;
 pub use suggest::{closest, meant_node, suggest};
+pub use test_case::{Expected, Rows, Scripted, TestCase};
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};

@@ -15,9 +15,8 @@ use crate::operator::RetryPolicy;
 /// Advice for a misspelt `op`.
 const MEANT_OP: &str = "did you mean `op`?";
 
-const KEYS: &[&str] = &[
-    "op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed", "checks",
-];
+const KEYS: &[&str] =
+    &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed", "checks"];
 
 /// Returns the nodes of one entry: one, or one per combination of its matrix.
 pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {

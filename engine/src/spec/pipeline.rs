@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checks::CheckSpec;
 use super::schedule::Schedule;
+use super::test_case::TestCase;
 use super::value::Spanned;
 use crate::diagnostic::Span;
 use crate::operator::{BudgetLimits, RetryPolicy};
@@ -28,6 +29,8 @@ pub struct Spec {
     pub schedule: Option<Schedule>,
     /// Spending limits of a run.
     pub budget: BudgetLimits,
+    /// Tests, run on request.
+    pub tests: Vec<TestCase>,
 }
 
 /// A node of a pipeline.

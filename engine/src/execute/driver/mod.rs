@@ -26,7 +26,7 @@ use super::stop::Stop;
 use super::versions::version;
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::{OperatorError, http_client};
-use crate::plan::{Node, Plan, with_all_before};
+use crate::plan::{Node, Plan, with_all_before_but};
 use crate::report::{Reporter, RunSummary};
 use crate::store::{CheckOutcome, Damage, Store, StoreError, StoreUse};
 
@@ -87,7 +87,8 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let wanted = with_all_before(&plan, &options.chosen.selected);
+        let given = |place| options.given(place).is_some();
+        let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let endpoints = Endpoints::new(&plan, &options);

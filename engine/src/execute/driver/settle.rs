@@ -87,7 +87,8 @@ impl Driver {
     /// Checks a known result, then delivers it.
     pub(super) fn hand_over(&mut self, place: usize, made: Made) -> Result<(), StoreError> {
         self.keys.extend(made.key().map(|key| (place, key)));
-        if self.run.node(place).spec.checks.is_empty() {
+        // Rows of a test are few, and made up.
+        if self.run.node(place).spec.checks.is_empty() || self.run.options.trial.is_some() {
             return self.pass_on(place, made);
         }
         self.check(place, made);
