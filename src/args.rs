@@ -288,7 +288,8 @@ pub(crate) struct ScheduleArgs {
     /// Read params from a file, as for `run`.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
-    /// Address for `/healthz` (200 or 503) and `/status` (JSON); port 0 picks a free port. Loopback only.
+    /// Address for `/healthz`, `/healthz/schedules` (200 or 503) and `/status` (JSON); port 0 picks a free port. Loopback
+    /// only.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub(crate) listen: std::net::SocketAddr,
 }

@@ -88,7 +88,9 @@ pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{Input, Node, Plan};
 pub use report::{Event, Lines, Reporter, RunSummary};
-pub use spec::{Cadence, OnFailure, Schedule, Scripted, TestCase, Time, closest, suggest};
+pub use spec::{
+    Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
+};
 pub use store::{
     ArtifactId, CheckOutcome, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease,
     Schedules, StoreError, Swept, Switch,

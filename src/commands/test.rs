@@ -10,7 +10,7 @@ use crate::testing::Player;
 
 pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> Result<u8, Failure> {
     let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
-    let tests = session.check(&args.file, &overrides)?.plan.tests.clone();
+    let tests = session.check_for_tests(&args.file, &overrides)?.plan.tests.clone();
     let file = args.file.display();
     if tests.is_empty() {
         let failure = Failure::usage(format!("{file} has no `tests:`"));
@@ -40,7 +40,7 @@ pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> R
 fn one(session: &Session, args: &TestArgs, test: &TestCase) -> Result<Trial, Failure> {
     let set = args.set.iter().chain(&test.params).cloned().collect();
     let overrides = Overrides { set, params_files: args.params.clone() };
-    let pipeline = session.check(&args.file, &overrides)?;
+    let pipeline = session.check_for_tests(&args.file, &overrides)?;
     // Params may change the rows of the test.
     let found = pipeline.plan.tests.iter().find(|found| found.name == test.name);
     let test = found.unwrap_or(test).clone();

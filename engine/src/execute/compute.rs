@@ -100,6 +100,10 @@ fn record(
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
     result.memo = result.memo.or_else(|| prepared.pieces.base());
+    if result.unasked > 0 && store.result(&job.key).is_some_and(|known| known.rejects() <= result.rejects()) {
+        // The known result has as many rows: the node stops as without `on_budget: finish`.
+        return Err(OperatorError::cancelled());
+    }
     if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
@@ -142,6 +146,7 @@ fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
         memo: rows.memo,
         asked: rows.asked,
         observed: rows.observed.clone(),
+        unasked: rows.unasked,
         floor: (rows.since > 0).then_some(rows.since),
     }
 }

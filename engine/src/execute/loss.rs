@@ -126,7 +126,8 @@ impl Account<'_> {
         let node = &self.plan.nodes[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
         let result = self.keys.get(&place).and_then(|key| self.store.result(key));
-        let lost = rejects + result.map_or(0, |result| result.dropped);
+        // Rows that the budget left out wait for the next run: they are not lost.
+        let lost = result.map_or(rejects, |result| rejects.saturating_sub(result.unasked) + result.dropped);
         if lost == 0 {
             return None;
         }

@@ -74,6 +74,7 @@ mod history;
 mod identity;
 mod job;
 mod kernel;
+mod ledger;
 mod lookup;
 mod loss;
 mod map;

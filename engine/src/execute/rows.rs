@@ -14,7 +14,8 @@ use super::job::{KernelRun, RowsRun};
 use super::row_calls::{RowCalls, read_calls};
 use crate::fingerprint::{CallPlace, RowIdentity, RowKey, RowKeys};
 use crate::operator::{
-    AsyncMapKernel, CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowOutput, RowsInput, Usage,
+    AsyncMapKernel, CallJournal, Context, FailureKind, OperatorError, Outputs, ProgressSink, RowFailure, RowOutput,
+    RowsInput, Usage,
 };
 use crate::spec::OnError;
 use crate::store::Memo;
@@ -138,7 +139,7 @@ impl<T: Iterator<Item = Task>> Rows<T> {
         let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
         match recall(job, &task) {
             Some(done) => drop(self.waiting.insert(place, done)),
-            None if is_broke(&job.run.context) => {
+            None if !job.run.finishes && is_broke(&job.run.context) => {
                 self.state.stopped = true;
                 self.exhausted = true;
             }
@@ -293,6 +294,10 @@ fn refuse(
     outputs: &mut Outputs<'_>,
     state: &mut RowsRun,
 ) -> Result<(), OperatorError> {
+    if failure.kind == FailureKind::Budget && job.run.finishes {
+        state.unasked += 1;
+        return outputs.reject(failure.reject(row_id));
+    }
     if failure.kind.is_postponed() {
         state.stopped = true;
         return Ok(());
@@ -401,6 +406,7 @@ mod tests {
             block_base: base,
             recall_blocks: false,
             on_error: OnError::DeadLetter,
+            finishes: false,
             stop: Stop::default(),
             progress: Arc::new(NodeProgress::unseen()),
             store: store.clone(),

@@ -94,8 +94,8 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::FileStat;
-pub(crate) use money::Budget;
-pub use money::{BudgetLimits, Prices, Usage};
+pub(crate) use money::{Budget, SpendLedger};
+pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use observe::Observed;
 pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};

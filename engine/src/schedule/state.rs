@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::health::Note;
 use crate::spec::Time;
 
 /// Limit of finished runs in the state.
@@ -181,6 +182,9 @@ pub struct Ending {
     pub finished: u64,
     /// External calls.
     pub calls: u64,
+    /// Checks and nodes that hold outputs back.
+    #[serde(default)]
+    pub held: u64,
     /// Its last output, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -226,6 +230,9 @@ pub struct State {
     pub ended: Vec<Ended>,
     /// Counts over all ticks so far.
     pub counts: Counts,
+    /// Notes that are not delivered yet.
+    #[serde(default)]
+    pub notes: Vec<Note>,
     /// The daemon's address, and since when it serves the schedule.
     #[serde(default)]
     pub daemon: Option<Daemon>,

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::books::Books;
 use super::decide::Decision;
 use super::deliver::Made;
-use super::endpoints::Endpoints;
+use super::endpoints::{Endpoints, redactor};
 use super::history::History;
 use super::identity::Known;
 use super::node::NodeDone;
@@ -91,8 +91,9 @@ impl Driver {
         let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
-        let endpoints = Endpoints::new(&plan, &options);
-        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &endpoints.redactor)?;
+        let redactor = redactor(&plan, &options);
+        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &redactor)?;
+        let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
         let run = Run {
             id: books.run().to_owned(),
             started: (books.started() * 1e9) as u64,

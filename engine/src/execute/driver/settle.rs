@@ -26,6 +26,9 @@ impl Driver {
         match done.outcome {
             Ok(result) if done.reused => self.hand_over(place, Made::Known { key, outputs: result.outputs }),
             Ok(result) => {
+                if let Some(limit) = self.run.endpoints.budget.refused().filter(|_| result.unasked > 0) {
+                    self.books.budget_used_up(limit);
+                }
                 let (reasons, cached_rows) = (done.reasons, done.cached_rows);
                 self.hand_over(place, Made::Now { result: Box::new(result), reasons, cached_rows })
             }
