@@ -133,3 +133,13 @@ fn wrong_tests_are_refused_with_their_place() {
     let told = mill.call(&["test", "pipeline.yaml"]).exit(1).stdout;
     assert!(told.contains("nosuch.jsonl"), "a file that no test gives is needed: {told}");
 }
+
+#[test]
+fn the_tests_of_the_shipped_pipelines_pass() {
+    let mill = Mill::new();
+    for name in ["quickstart", "hotpotqa"] {
+        let file = format!("{}/pipelines/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let told = mill.call(&["test", &file, "--json"]).exit(0);
+        assert!(told.events().iter().any(|event| event["passed"] == true), "{name}: {}", told.stdout);
+    }
+}
