@@ -109,6 +109,7 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     let word = match summary {
         _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
+        _ if summary.budget.is_some() && summary.skipped == 0 => format!("{WARN}done within the budget{WARN:#}"),
         _ if summary.budget.is_some() => format!("{WARN}stopped by the budget{WARN:#}"),
         _ => format!("{GOOD}done{GOOD:#}"),
     };

@@ -100,11 +100,11 @@ fn record(
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
     result.memo = result.memo.or_else(|| prepared.pieces.base());
-    if result.unasked > 0 && store.result(&job.key).is_some_and(|known| known.rejects() <= result.rejects()) {
-        // The known result has as many rows: the node stops as without `on_budget: finish`.
-        return Err(OperatorError::cancelled());
-    }
-    if !job.recall {
+    let better = |known: &NodeResult| result.unasked > 0 && known.rejects() < result.rejects();
+    if let Some(known) = store.result(&job.key).filter(better) {
+        // A result with fewer rows does not replace one with more.
+        result.outputs = known.outputs;
+    } else if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
         // The usage is from this run, but the outputs of the first recorded result count.

@@ -1,20 +1,9 @@
 //! Whether a schedule works, and what is worth a note: both follow from the runs that have ended.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::state::{Ended, Outcome, State};
+use super::state::{Ended, Note, Outcome, State};
 use crate::spec::{Occasion, Time};
-
-/// A note that the daemon has to deliver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
-    /// Ticket of the run.
-    pub id: u64,
-    /// Why it is sent.
-    pub occasion: Occasion,
-    /// Since when the schedule fails, or failed.
-    pub since: Time,
-}
 
 /// A schedule whose last run failed, or whose outputs are held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -18,7 +18,9 @@ mod step;
 mod tests;
 
 pub use arrivals::jittered;
-pub use health::{Failing, Note, failing};
+pub use health::{Failing, failing};
 pub use notice::Notice;
-pub use state::{Cause, Counts, Daemon, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+pub use state::{
+    Cause, Counts, Daemon, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket,
+};
 pub use step::{Action, Event, Found, Moment, next_wake, step};

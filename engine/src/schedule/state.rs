@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::health::Note;
-use crate::spec::Time;
+use crate::spec::{Occasion, Time};
 
 /// Limit of finished runs in the state.
 const REMEMBERED: usize = 50;
@@ -205,6 +204,17 @@ pub struct Counts {
     pub missed: u64,
     /// Ticks that arrived while the schedule was paused.
     pub paused: u64,
+}
+
+/// A note that the daemon has to deliver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Ticket of the run.
+    pub id: u64,
+    /// Why it is sent.
+    pub occasion: Occasion,
+    /// Since when the schedule fails, or failed.
+    pub since: Time,
 }
 
 /// The state of one schedule.

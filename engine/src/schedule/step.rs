@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::arrivals::{self, Arrivals, MOST, jittered};
-use super::health::{Note, note};
+use super::health::note;
 use super::notice::Notice;
-use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use super::state::{Cause, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick seen later than this is missed: the machine was suspended.

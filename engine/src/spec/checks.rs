@@ -89,6 +89,27 @@ impl OnFailure {
 }
 
 impl Rule {
+    /// Returns the word in YAML.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Rows { .. } => "rows",
+            Self::Rejects { .. } => "rejects",
+            Self::Unique(_) => "unique",
+            Self::NotNull(_) => "not_null",
+            Self::Range { .. } => "range",
+            Self::Sql(_) => "sql",
+        }
+    }
+
+    /// Returns the only column that the rule names.
+    pub fn column(&self) -> Option<&str> {
+        match self {
+            Self::Unique(columns) | Self::NotNull(columns) if columns.len() == 1 => columns.first().map(String::as_str),
+            Self::Range { column, .. } => Some(column),
+            _ => None,
+        }
+    }
+
     /// Whether an SQL text is a query and no predicate.
     pub fn is_query(sql: &str) -> bool {
         let first = sql.trim_start().split(|ch: char| !ch.is_ascii_alphanumeric()).next().unwrap_or_default();

@@ -63,7 +63,7 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
         (None, Some(words)) => Receiver::Program(words_of(&words, problems)?),
         _ => {
             let fault = Diagnostic::error("missing-key", "`notify` needs a `webhook` or a `program`").at(item.span, "");
-            problems.push(fault.help("write `notify: {webhook: \"https://…/${secret:HOOK}\"}`"));
+            problems.push(fault.help("write `notify: {webhook: \"${secret:HOOK_URL}\"}`"));
             return None;
         }
     };
@@ -75,8 +75,7 @@ fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
     let is_web = ["http://", "https://", "${secret:"].iter().any(|start| url.starts_with(start));
     if !is_web || has_user_info(&url) {
         let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");
-        problems
-            .push(fault.help("put the secret part into the environment: `https://hooks.example.com/${secret:HOOK}`"));
+        problems.push(fault.help("write a URL, or `${secret:NAME}` for one that only the environment has"));
         return None;
     }
     Some(url)

@@ -98,7 +98,8 @@ fn line(slot: u64, usage: &Usage) -> String {
 }
 
 fn read(path: &Path) -> Slots {
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let mut slots = Slots::new();
     for line in text.lines() {
         let numbers: Vec<u64> = line.split(' ').filter_map(|number| number.parse().ok()).collect();

@@ -13,9 +13,8 @@ fn server(mill: &Mill, score: impl Fn(&str) -> i64) -> OpenAiServer {
         for line in mill.read(file).lines() {
             let row: serde_json::Value = serde_json::from_str(line).expect("a row");
             let (id, text) = (row["id"].as_str().expect("an id"), row["text"].as_str().expect("a text"));
-            let prompt = format!("Rate this text from 1 (useless) to 5 (excellent): {text}");
             let answer = format!(r#"{{"score": {}, "reason": "because of {id}"}}"#, score(id));
-            script.insert(prompt, vec![Step::Say(message(&answer))]);
+            script.insert(text.to_owned(), vec![Step::Say(message(&answer))]);
         }
     }
     OpenAiServer::start(script)
