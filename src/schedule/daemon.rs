@@ -130,8 +130,9 @@ impl Daemon<'_> {
     }
 
     fn is_done(&self) -> bool {
-        let idle = self.telling.is_empty()
-            && self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
+        // Notes that are not delivered are left to the next daemon.
+        let told = self.telling.is_empty() || self.signals > 1;
+        let idle = told && self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
         (self.signals > 0 && idle) || self.signals > 2
     }
 

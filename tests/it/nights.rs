@@ -154,7 +154,7 @@ fn request(stream: &mut std::net::TcpStream) -> (String, Value) {
             }
         }
         match stream.read(&mut buffer) {
-            Ok(0) | Err(_) => return Default::default(),
+            Ok(0) | Err(_) => return (String::new(), Value::Null),
             Ok(read) => text.extend(&buffer[..read]),
         }
     }

@@ -126,9 +126,13 @@ fn outputs(value: Spanned, name: &str, problems: &mut Problems) -> Vec<(Key, Spa
 }
 
 fn rows(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Rows> {
-    let maps = value.items().iter().all(|item| matches!(item.value, Value::Map(_) | Value::Broken));
-    if !matches!(value.value, Value::List(_)) || !maps {
-        let fault = field::wrong_type(value, &format!("`{}`", key.text), "a list of rows");
+    let is_row = |item: &&Spanned| matches!(item.value, Value::Map(_) | Value::Broken);
+    let other = value.items().iter().find(|item| !is_row(item));
+    if !matches!(value.value, Value::List(_)) || other.is_some() {
+        let fault = match other {
+            Some(item) => field::wrong_type(item, &format!("a row of `{}`", key.text), "a map"),
+            None => field::wrong_type(value, &format!("`{}`", key.text), "a list of rows"),
+        };
         problems.extend((value.value != Value::Broken).then(|| fault.help("write each row as `{column: value}`")));
         return None;
     }
