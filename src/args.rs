@@ -39,7 +39,7 @@ pub(crate) struct Args {
     pub(crate) color: ColorWhen,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 completed with rejected rows or held-back outputs · \
+const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node, a check or a test failed · 2 usage or validation · 3 completed with rejected rows, held-back outputs or checks that hold · \
 4 the budget is used up · 5 store or lock I/O · 6 `audit` could not check everything · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
@@ -61,6 +61,11 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Check pipelines offline and report all errors with their locations.
     Validate(ValidateArgs),
+    /// Run the tests of a pipeline: given rows, a scripted model, expected rows.
+    ///
+    /// Each test runs in an empty temporary store. Endpoints are played by the script of the test: no real one is
+    /// called. Nothing is written outside the temporary store. Exit code 1: a test failed.
+    Test(TestArgs),
     /// Explain why a node would run.
     Why(WhyArgs),
     /// Show which nodes of a pipeline are up to date.
@@ -231,6 +236,20 @@ pub(crate) struct ValidateArgs {
 }
 
 #[derive(Arguments)]
+pub(crate) struct TestArgs {
+    /// Pipeline file.
+    pub(crate) file: PathBuf,
+    /// Run only this test.
+    pub(crate) name: Option<String>,
+    /// Set a param, as for `run`. The params of a test come after it.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a file, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+}
+
+#[derive(Arguments)]
 pub(crate) struct WhyArgs {
     /// Node to explain.
     pub(crate) node: String,
@@ -269,7 +288,8 @@ pub(crate) struct ScheduleArgs {
     /// Read params from a file, as for `run`.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
-    /// Address for `/healthz` (200 or 503) and `/status` (JSON); port 0 picks a free port. Loopback only.
+    /// Address for `/healthz`, `/healthz/schedules` (200 or 503) and `/status` (JSON); port 0 picks a free port. Loopback
+    /// only.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub(crate) listen: std::net::SocketAddr,
 }

@@ -156,6 +156,10 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         }
         Event::NodeCached { node, key, .. } => emitter.node_cached(node, key.as_ref(), unix_time()),
         Event::NodeFinished { node, key, .. } => emitter.node_finished(node, key, unix_time()),
+        Event::NodeChecked { node, checks } => {
+            emitter.checked(node, checks);
+            Vec::new()
+        }
         Event::NodeFailed { node, message, .. } => emitter.node_failed(node, message, unix_time()),
         Event::NodeSkipped { node } => emitter.node_skipped(node, unix_time()),
         Event::RunFinished(summary) => emitter.run_finished(ending(summary), unix_time()),

@@ -71,8 +71,8 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, Located, PastRun, Pipeline, PreparedRun, Receiver, Session, Settings,
-    Shown, StorePlace, Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, Located, Mismatch, PastRun, Pipeline, PreparedRun, Receiver, Session,
+    Settings, Shown, StorePlace, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
@@ -88,8 +88,10 @@ pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{Input, Node, Plan};
 pub use report::{Event, Lines, Reporter, RunSummary};
-pub use spec::{Cadence, Schedule, Time, closest, suggest};
+pub use spec::{
+    Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
+};
 pub use store::{
-    ArtifactId, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease, Schedules,
-    StoreError, Swept, Switch,
+    ArtifactId, CheckOutcome, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease,
+    Schedules, StoreError, Swept, Switch,
 };

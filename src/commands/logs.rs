@@ -1,7 +1,7 @@
 //! `logs`: prints the events of a run.
 
 use searchmill_engine::lineage::rfc3339;
-use searchmill_engine::{Failure, Reason, Session};
+use searchmill_engine::{CheckOutcome, Failure, Reason, Session};
 use serde_json::Value;
 
 use crate::args::LogsArgs;
@@ -34,6 +34,7 @@ fn plain(event: &Value) -> String {
             ("summary", Value::String(value)) => text.push_str(&format!("\n{}", value.trim_end())),
             ("line" | "message", Value::String(value)) => text.push_str(&format!(" {value}")),
             ("reasons", value) => text.push_str(&in_words(value)),
+            ("checks", value) => text.push_str(&outcomes(value)),
             ("seconds", Value::Number(value)) => {
                 text.push_str(&format!(" seconds={:.3}", value.as_f64().unwrap_or_default()));
             }
@@ -42,6 +43,15 @@ fn plain(event: &Value) -> String {
         }
     }
     text
+}
+
+/// Formats the outcomes of checks: how many passed, and those that failed.
+fn outcomes(checks: &Value) -> String {
+    let checks: Vec<CheckOutcome> = serde_json::from_value(checks.clone()).unwrap_or_default();
+    let failed: Vec<String> = checks.iter().filter(|check| !check.passed).map(ToString::to_string).collect();
+    let passed = checks.len() - failed.len();
+    let rest = if failed.is_empty() { String::new() } else { format!(" ({})", failed.join("; ")) };
+    format!(" passed={passed}/{}{rest}", checks.len())
 }
 
 fn in_words(reasons: &Value) -> String {

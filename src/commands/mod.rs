@@ -23,6 +23,7 @@ mod serve;
 mod show;
 mod status;
 mod store;
+mod test;
 mod trace;
 mod validate;
 mod why;
@@ -50,6 +51,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Run(args) => run::run(terminal, session, args),
         Command::Plan(args) => plan::plan(terminal, session, &args),
         Command::Validate(args) => Ok(validate::validate(terminal, session, &args)),
+        Command::Test(args) => test::test(terminal, session, &args),
         Command::Why(args) => why::why(terminal, session, &args),
         Command::Status(args) => status::status(terminal, session, &args),
         Command::Runs(args) => runs::runs(terminal, session, &args),

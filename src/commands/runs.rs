@@ -40,7 +40,11 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             seconds,
             count(NodeOutcome::Cached),
             count(NodeOutcome::Finished),
-            count(NodeOutcome::Failed),
+            nodes
+                .iter()
+                .filter(|node| matches!(node.outcome, NodeOutcome::Failed | NodeOutcome::CheckFailed))
+                .count()
+                .to_string(),
         ]);
     }
     if ids.is_empty() && session.has_store()? {

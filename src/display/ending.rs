@@ -72,6 +72,16 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.held_back > 0 {
         parts.push(format!("{WARN}{} held back{WARN:#}", summary.held_back));
     }
+    let checks = |count: usize, word: &str| {
+        let (checks, verb) = if count == 1 { ("check", word.to_owned() + "s") } else { ("checks", word.to_owned()) };
+        format!("{WARN}{count} {checks} {verb}{WARN:#}")
+    };
+    if summary.checks_held > 0 {
+        parts.push(checks(summary.checks_held, "hold"));
+    }
+    if summary.checks_warned > 0 {
+        parts.push(checks(summary.checks_warned, "warn"));
+    }
     if summary.skipped > 0 {
         parts.push(format!("{} skipped", summary.skipped));
     }
@@ -99,6 +109,7 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     let word = match summary {
         _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
+        _ if summary.budget.is_some() && summary.skipped == 0 => format!("{WARN}done within the budget{WARN:#}"),
         _ if summary.budget.is_some() => format!("{WARN}stopped by the budget{WARN:#}"),
         _ => format!("{GOOD}done{GOOD:#}"),
     };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use searchmill_engine::{Event, Plan, Reporter, RunSummary};
+use searchmill_engine::{CheckOutcome, Event, OnFailure, Plan, Reporter, RunSummary};
 
 use super::ending;
 use super::matrix::Matrices;
@@ -274,6 +274,7 @@ impl Live {
                 let help = help.as_ref().map(|help| format!("\n  {HELP}help{HELP:#}: {help}")).unwrap_or_default();
                 line(ERROR, "failed", node, &format!("{message}{help}"))
             }
+            Event::NodeChecked { node, checks } => line(DIM, "checked", node, &checked(checks)),
             Event::HeldBack { node, destinations, reason } => {
                 let help = format!("fix the cause and run again, or write it anyway: --deliver-anyway {node}");
                 let kept = format!("{} stays as it was", destinations.join(", "));
@@ -297,6 +298,21 @@ impl Live {
             }
         }
     }
+}
+
+/// Formats the outcomes of a node's checks: the number that passed, and a line for each that failed.
+fn checked(checks: &[CheckOutcome]) -> String {
+    let passed = checks.iter().filter(|check| check.passed).count();
+    let mut text = format!("{DIM}{passed} of {} checks passed{DIM:#}", checks.len());
+    for check in checks.iter().filter(|check| !check.passed) {
+        let (style, word) = match check.check.on_failure {
+            OnFailure::Fail => (ERROR, "fails"),
+            OnFailure::Hold => (WARN, "holds"),
+            OnFailure::Warn => (WARN, "warns"),
+        };
+        text.push_str(&format!("\n  {style}{word}{style:#}: {check}"));
+    }
+    text
 }
 
 fn finished(event: &Event, currency: &str) -> String {

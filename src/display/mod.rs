@@ -17,6 +17,7 @@ mod schedule;
 mod style;
 mod table;
 mod terminal;
+pub(crate) mod trial;
 mod wrap;
 
 pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};

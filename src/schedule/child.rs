@@ -139,10 +139,22 @@ fn read_event(event: &Value, ending: &mut Ending) {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     match text("event") {
         "run_started" => ending.run = Some(text("run").to_owned()),
+        "held_back" if ending.message.is_none() => {
+            ending.message = Some(cut(&format!("{}: {}", text("node"), text("reason"))));
+        }
+        "node_checked" => {
+            let mut checks = event["checks"].as_array().into_iter().flatten();
+            let held = checks.find(|check| check["passed"] == false && check["on_failure"] == "hold");
+            if let Some(found) = held.and_then(|check| check["found"].as_str()) {
+                ending.message = Some(cut(&format!("{}: a check failed: {found}", text("node"))));
+            }
+        }
+        "budget_used_up" => ending.message = Some(cut(&format!("the budget is used up: {}", text("limit")))),
         "node_failed" => ending.message = Some(cut(&format!("{}: {}", text("node"), text("message")))),
         "run_finished" => {
             let count = |name: &str| event[name].as_u64().unwrap_or_default();
             (ending.cached, ending.finished, ending.calls) = (count("cached"), count("finished"), count("calls"));
+            ending.held = count("checks_held") + count("held_back");
         }
         _ if text("severity") == "error" => ending.message = Some(cut(text("message"))),
         _ => {}

@@ -1,6 +1,6 @@
 //! Main loop of the daemon: event → step → save the state → actions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::child::{self, Launch};
 use super::endpoint::{self, Health};
+use super::notify;
 use super::now;
 use super::process::{self, Signal};
 use super::served::{Scheduled, Served};
@@ -40,8 +41,13 @@ pub(crate) struct Settings<'a> {
     pub(crate) read: Read<'a>,
 }
 
-/// A finished run: index of the schedule, ticket, outcome.
-type End = (usize, u64, Ending);
+/// What ended outside of the loop, with the index of its schedule and the ticket.
+enum End {
+    /// A run.
+    Run(usize, u64, Ending),
+    /// The delivery of a note, and what failed.
+    Note(usize, u64, Vec<String>),
+}
 
 struct Daemon<'a> {
     schedules: Schedules,
@@ -52,6 +58,8 @@ struct Daemon<'a> {
     ends: UnboundedSender<End>,
     health: Arc<Health>,
     whereabouts: Whereabouts,
+    /// Notes being delivered: index of the schedule and ticket.
+    telling: BTreeSet<(usize, u64)>,
     signals: u8,
     trouble: Option<String>,
 }
@@ -79,8 +87,10 @@ pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal:
     let whereabouts = Whereabouts { pid: std::process::id(), address: address.to_string(), since: now() };
     let health = Arc::new(Health::new());
     let read = settings.read;
+    let telling = BTreeSet::new();
+    let (signals, trouble) = (0, None);
     let mut daemon =
-        Daemon { schedules, launch, read, terminal, served, ends, health, whereabouts, signals: 0, trouble: None };
+        Daemon { schedules, launch, read, terminal, served, ends, health, whereabouts, telling, signals, trouble };
     let outcome = runtime.block_on(daemon.live(listener, ended));
     runtime.shutdown_background();
     outcome
@@ -109,7 +119,7 @@ impl Daemon<'_> {
         self.boot();
         while !self.is_done() {
             tokio::select! {
-                Some((place, id, ending)) = ended.recv() => self.feed(place, Event::Ended(id, ending)),
+                Some(end) = ended.recv() => self.end(end),
                 Some(()) = signals.recv() => self.told_to_stop(),
                 () = tokio::time::sleep(self.pause()) => self.look(),
             }
@@ -120,7 +130,9 @@ impl Daemon<'_> {
     }
 
     fn is_done(&self) -> bool {
-        let idle = self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
+        // Notes that are not delivered are left to the next daemon.
+        let told = self.telling.is_empty() || self.signals > 1;
+        let idle = told && self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
         (self.signals > 0 && idle) || self.signals > 2
     }
 
@@ -152,7 +164,7 @@ impl Daemon<'_> {
         tokio::spawn(async move {
             let id = running.ticket.id;
             let ending = child::outlive(&schedules, &name, id, running.process.as_ref()).await;
-            deliver(&ends, (place, id, ending));
+            deliver(&ends, End::Run(place, id, ending));
         });
     }
 
@@ -220,6 +232,40 @@ impl Daemon<'_> {
                 events.extend(self.act(place, action));
             }
         }
+        self.tell_notes(place);
+    }
+
+    fn end(&mut self, end: End) {
+        match end {
+            End::Run(place, id, ending) => self.feed(place, Event::Ended(id, ending)),
+            End::Note(place, id, problems) => {
+                self.telling.remove(&(place, id));
+                let name = self.served[place].name.clone();
+                for message in problems {
+                    self.say(&name, &json!({"event": "problem", "message": message}));
+                }
+                self.feed(place, Event::Told(id));
+            }
+        }
+    }
+
+    /// Starts to deliver the notes of a schedule, once they are saved: a daemon that is killed meanwhile leaves them to
+    /// the next one.
+    fn tell_notes(&mut self, place: usize) {
+        let served = &self.served[place];
+        if !served.is_saved() || self.signals > 1 {
+            return;
+        }
+        for (id, body, receivers) in served.notes() {
+            if !self.telling.insert((place, id)) {
+                continue;
+            }
+            let (ends, directory) = (self.ends.clone(), self.launch.directory.clone());
+            tokio::spawn(async move {
+                let problems = notify::send(&receivers, &body, &directory).await;
+                deliver(&ends, End::Note(place, id, problems));
+            });
+        }
     }
 
     fn save(&mut self, place: usize) {
@@ -272,7 +318,7 @@ impl Daemon<'_> {
         tokio::spawn(async move {
             let status = child.wait().await;
             let ending = child::ended(&schedules, &name, id, status);
-            deliver(&ends, (place, id, ending));
+            deliver(&ends, End::Run(place, id, ending));
         });
         Event::Began(id, process)
     }
@@ -311,7 +357,8 @@ impl Daemon<'_> {
             "time": now(),
             "schedules": schedules,
         });
-        self.health.beat(self.trouble.clone(), status);
+        let failing = self.served.iter().filter_map(Served::failing).collect();
+        self.health.beat(self.trouble.clone(), failing, status);
     }
 
     fn beginning(&self) -> Value {

@@ -1,4 +1,4 @@
-//! Health endpoint: `/healthz` for supervisors, `/status` for monitoring.
+//! Health endpoint: `/healthz` for supervisors of the daemon, `/healthz/schedules` and `/status` for monitoring.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,17 +24,21 @@ pub(super) struct Health {
 struct Said {
     at: Instant,
     trouble: Option<String>,
+    /// The schedules that fail.
+    failing: Vec<Value>,
     status: Value,
 }
 
 impl Health {
     pub(super) fn new() -> Self {
-        Self { said: Mutex::new(Said { at: Instant::now(), trouble: None, status: Value::Null }) }
+        let (at, failing) = (Instant::now(), Vec::new());
+        Self { said: Mutex::new(Said { at, trouble: None, failing, status: Value::Null }) }
     }
 
     /// Records a round of the loop.
-    pub(super) fn beat(&self, trouble: Option<String>, status: Value) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said { at: Instant::now(), trouble, status };
+    pub(super) fn beat(&self, trouble: Option<String>, failing: Vec<Value>, status: Value) {
+        let at = Instant::now();
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said { at, trouble, failing, status };
     }
 
     fn trouble(&self) -> Option<String> {
@@ -44,6 +48,10 @@ impl Health {
             None if silence > SILENCE => Some(format!("the daemon's loop has not run for {} s", silence.as_secs())),
             trouble => trouble.clone(),
         }
+    }
+
+    fn failing(&self) -> Vec<Value> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).failing.clone()
     }
 
     fn status(&self) -> Value {
@@ -64,7 +72,8 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 
 /// Serves requests until the daemon ends.
 pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
-    let router = Router::new().route("/healthz", get(healthz)).route("/status", get(status)).with_state(health);
+    let router = Router::new().route("/healthz", get(healthz)).route("/healthz/schedules", get(schedules));
+    let router = router.route("/status", get(status)).with_state(health);
     let served = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => served(listener, router).await,
         Err(error) => Err(error),
@@ -80,10 +89,23 @@ async fn served(listener: tokio::net::TcpListener, router: Router) -> std::io::R
 }
 
 async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
+    let failing = health.failing();
     match health.trouble() {
-        None => (StatusCode::OK, Json(json!({"status": "ok"}))),
-        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "trouble", "trouble": trouble}))),
+        Some(trouble) => {
+            let body = json!({"status": "trouble", "trouble": trouble, "failing": failing});
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
+        }
+        // A supervisor restarts what answers 503: that mends no pipeline.
+        None if failing.is_empty() => (StatusCode::OK, Json(json!({"status": "ok", "failing": failing}))),
+        None => (StatusCode::OK, Json(json!({"status": "failing", "failing": failing}))),
     }
+}
+
+/// Like `/healthz`, but 503 also while a schedule fails.
+async fn schedules(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
+    let (status, body) = healthz(State(Arc::clone(&health))).await;
+    let failing = !health.failing().is_empty();
+    (if failing { StatusCode::SERVICE_UNAVAILABLE } else { status }, body)
 }
 
 async fn status(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {

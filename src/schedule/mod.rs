@@ -21,6 +21,7 @@
 mod child;
 mod daemon;
 mod endpoint;
+mod notify;
 mod process;
 mod served;
 

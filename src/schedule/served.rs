@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use searchmill_engine::schedule::{Action, Event, Found, Moment, Running, State, jittered, next_wake, step};
-use searchmill_engine::{Schedule, ScheduleLease, Schedules, StoreError, Switch, Time};
+use searchmill_engine::schedule::{
+    Action, Event, Found, Moment, Note, Running, State, failing, jittered, next_wake, step,
+};
+use searchmill_engine::{Notify, Schedule, ScheduleLease, Schedules, StoreError, Switch, Time};
 use serde_json::{Value, json};
 
 use super::child;
@@ -111,6 +113,29 @@ impl Served {
         changed
     }
 
+    /// Returns the notes to be delivered: ticket, JSON and receivers.
+    pub(super) fn notes(&self) -> Vec<(u64, Value, Vec<Notify>)> {
+        let one = |note: &Note| {
+            let wanted = |notify: &&Notify| notify.on.contains(&note.occasion);
+            let receivers = self.schedule.notify.iter().filter(wanted).cloned().collect();
+            let ended = self.state.ended.iter().find(|ended| ended.ticket.id == note.id);
+            let mut body = ended.map(|ended| json!(ended)).unwrap_or_default();
+            body["schedule"] = json!(self.name);
+            body["file"] = json!(self.file);
+            body["occasion"] = json!(note.occasion);
+            body["since"] = json!(note.since);
+            (note.id, body, receivers)
+        };
+        self.state.notes.iter().map(one).collect()
+    }
+
+    /// Builds the entry for `/healthz`, if the schedule fails.
+    pub(super) fn failing(&self) -> Option<Value> {
+        let mut entry = json!(failing(&self.state.ended)?);
+        entry["schedule"] = json!(self.name);
+        Some(entry)
+    }
+
     /// Builds the entry for `/status`.
     pub(super) fn status(&self) -> Value {
         let schedule = &self.schedule;
@@ -128,6 +153,7 @@ impl Served {
             "running": self.state.running,
             "waiting": self.state.waiting.len(),
             "last": self.state.ended.last(),
+            "failing": failing(&self.state.ended),
             "counts": self.state.counts,
         })
     }

@@ -503,3 +503,17 @@ fn what_cannot_be_delivered_never_fails_the_run_and_is_said_once() {
     // An error known before the run starts is a usage error.
     mill.run(&["--openlineage", "no/such/folder/events.jsonl"]).exit(2);
 }
+
+#[test]
+fn checks_are_assertions_about_what_the_next_node_reads() {
+    let mill = project();
+    let checks =
+        "{size: 6, count: words}, checks: [{rows: {min: 1}}, {range: {column: position, min: 1}, on_failure: warn}]}";
+    mill.write("pipeline.yaml", &PIPELINE.replace("{size: 6, count: words}}", checks));
+    let events = told(&mill, &[], 0);
+    let read = event(&events, "told.long", "COMPLETE")["inputs"][0]["inputFacets"]["dataQualityAssertions"].clone();
+    let one = |place: usize, name: &str| read["assertions"][place][name].clone();
+    assert_eq!((one(0, "assertion"), one(0, "success")), (json!("rows"), json!(true)), "{read}");
+    assert_eq!((one(1, "assertion"), one(1, "success")), (json!("range"), json!(false)), "{read}");
+    assert_eq!((one(1, "column"), one(1, "severity")), (json!("position"), json!("warn")), "{read}");
+}

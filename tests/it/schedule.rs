@@ -33,39 +33,44 @@ fn pipeline(schedule: &str, seconds: &str) -> String {
 }
 
 /// Replaces a file atomically: the daemon and its runs may read it at any time.
-fn put(mill: &Mill, name: &str, text: &str) {
+pub(crate) fn put(mill: &Mill, name: &str, text: &str) {
     mill.write("unfinished", text);
     std::fs::rename(mill.path("unfinished"), mill.path(name)).expect("renamed");
 }
 
 /// A daemon, killed with all its runs when the test ends.
-struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     store: std::path::PathBuf,
 }
 
 impl Daemon {
-    fn start(mill: &Mill) -> Self {
+    pub(crate) fn start(mill: &Mill) -> Self {
+        Self::start_with(mill, &[])
+    }
+
+    pub(crate) fn start_with(mill: &Mill, environment: &[(&str, &str)]) -> Self {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(mill.path("daemon.log")).expect("a log");
         let mut command = mill.command(&["schedule", "pipelines", "--json"]);
+        command.envs(environment.iter().copied());
         let child = command.stdout(log.try_clone().expect("a log")).stderr(log).spawn().expect("a daemon");
         Self { child, store: mill.store_path() }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let told = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
         assert!(told.expect("`kill` is there").success());
     }
 
     /// Kills it with `kill -9`: no cleanup, its runs continue.
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("dead");
         std::mem::forget(self);
     }
 
     /// Waits until the daemon exits.
-    fn end(&mut self) -> i32 {
+    pub(crate) fn end(&mut self) -> i32 {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a state") {
@@ -101,7 +106,7 @@ fn state(mill: &Mill) -> State {
 }
 
 /// Waits until the state on disk satisfies a condition.
-fn wait(mill: &Mill, what: &str, wanted: impl Fn(&State) -> bool) -> State {
+pub(crate) fn wait(mill: &Mill, what: &str, wanted: impl Fn(&State) -> bool) -> State {
     let start = Instant::now();
     loop {
         let state = state(mill);
@@ -115,7 +120,7 @@ fn wait(mill: &Mill, what: &str, wanted: impl Fn(&State) -> bool) -> State {
 }
 
 /// Returns events of the daemon's log.
-fn events(mill: &Mill, name: &str) -> Vec<Value> {
+pub(crate) fn events(mill: &Mill, name: &str) -> Vec<Value> {
     let text = mill.read("daemon.log");
     let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|event| event["event"] == name).collect()
@@ -125,7 +130,7 @@ fn began(mill: &Mill) -> usize {
     std::fs::read_to_string(mill.path("began.txt")).unwrap_or_default().lines().count()
 }
 
-fn get(address: &str, path: &str) -> (String, Value) {
+pub(crate) fn get(address: &str, path: &str) -> (String, Value) {
     let mut stream = TcpStream::connect(address).expect("the endpoint");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("asked");
     let mut text = String::new();
@@ -135,14 +140,14 @@ fn get(address: &str, path: &str) -> (String, Value) {
     (status, serde_json::from_str(body).unwrap_or_default())
 }
 
-fn good(ended: &Ended) -> bool {
+pub(crate) fn good(ended: &Ended) -> bool {
     ended.outcome == Outcome::Succeeded
 }
 
 const EVERY_SECOND: &str = "cron: '* * * * * *'";
 
 /// Returns a schedule that never fires during a test: the minute it names was three minutes ago.
-fn far_away() -> String {
+pub(crate) fn far_away() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
     format!("cron: '{} * * * *'", (now / 60 + 57) % 60)
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use super::clock::unix_time;
+use super::deliver::Made;
 use super::loss::most_frequent;
 use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
@@ -14,8 +15,9 @@ use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
+use crate::spec::OnFailure;
 use crate::store::{
-    ArtifactType, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
+    ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
 };
 
 /// The reporter, counters and ledger of one run.
@@ -25,6 +27,8 @@ pub(super) struct Books {
     ledger: Arc<Mutex<RunWriter>>,
     summary: RunSummary,
     spent_nanos: u64,
+    /// Outcomes of checks by node, until the node is recorded.
+    checks: BTreeMap<String, Vec<CheckOutcome>>,
     start: Instant,
     redactor: Redactor,
     /// Receives the events of the run and records them.
@@ -66,6 +70,7 @@ impl Books {
             ledger,
             summary,
             spent_nanos: 0,
+            checks: BTreeMap::new(),
             start: Instant::now(),
             redactor: redactor.clone(),
             reporter: Arc::new(recorded),
@@ -208,6 +213,31 @@ impl Books {
         self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
     }
 
+    /// Reports the outcomes of a node's checks, without secrets; they are recorded with the node.
+    pub(super) fn checked(&mut self, node: &Node, mut outcomes: Vec<CheckOutcome>) -> Vec<CheckOutcome> {
+        self.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
+        let failed = |reaction| outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction).count();
+        self.summary.checks_held += failed(OnFailure::Hold);
+        self.summary.checks_warned += failed(OnFailure::Warn);
+        self.reporter.event(&Event::NodeChecked { node: node.id().to_owned(), checks: outcomes.clone() });
+        self.checks.insert(node.id().to_owned(), outcomes.clone());
+        outcomes
+    }
+
+    /// Records a node whose result is stored and failed a check.
+    pub(super) fn check_failed(&mut self, node: &Node, error: &OperatorError, made: &Made) -> Result<(), StoreError> {
+        self.summary.failed += 1;
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let (message, help) = (error.message.clone(), error.help.clone());
+        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
+        let (reasons, seconds) = match made {
+            Made::Known { .. } => (Vec::new(), 0.0),
+            Made::Now { result, reasons, .. } => (reasons.clone(), result.seconds),
+        };
+        let (key, outputs, error) = (made.key(), made.outputs().clone(), Some(error.message.clone()));
+        self.note(&NodeRun { key, outputs, error, reasons, seconds, ..ended(node, NodeOutcome::CheckFailed) })
+    }
+
     /// Records a node that did not run or was interrupted.
     pub(super) fn skipped(
         &mut self,
@@ -221,7 +251,9 @@ impl Books {
         self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
     }
 
-    fn note(&self, run: &NodeRun) -> Result<(), StoreError> {
+    fn note(&mut self, run: &NodeRun) -> Result<(), StoreError> {
+        let checks = self.checks.remove(&run.node).unwrap_or_default();
+        let run = &NodeRun { checks, ..run.clone() };
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.node(run)?;
         if run.outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
@@ -257,6 +289,7 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
         error: None,
         seconds: 0.0,
         preimage: None,
+        checks: Vec::new(),
     }
 }
 

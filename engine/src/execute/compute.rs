@@ -100,7 +100,11 @@ fn record(
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
     result.memo = result.memo.or_else(|| prepared.pieces.base());
-    if !job.recall {
+    let better = |known: &NodeResult| result.unasked > 0 && known.rejects() < result.rejects();
+    if let Some(known) = store.result(&job.key).filter(better) {
+        // A result with fewer rows does not replace one with more.
+        result.outputs = known.outputs;
+    } else if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
         // The usage is from this run, but the outputs of the first recorded result count.
@@ -142,6 +146,7 @@ fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
         memo: rows.memo,
         asked: rows.asked,
         observed: rows.observed.clone(),
+        unasked: rows.unasked,
         floor: (rows.since > 0).then_some(rows.since),
     }
 }

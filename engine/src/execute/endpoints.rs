@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use super::identity::Parts;
+use super::ledger::Ledger;
 use super::observed::Observed;
 use super::options::Settings;
 use crate::fingerprint::Digest;
@@ -36,7 +37,7 @@ pub(super) struct Endpoints {
 impl Endpoints {
     /// Creates rate limiters for all endpoints the plan's nodes call. If nodes set different limits for one endpoint,
     /// the strictest apply.
-    pub(super) fn new(plan: &Plan, options: &Settings) -> Self {
+    pub(super) fn new(plan: &Plan, options: &Settings, store: &Store, run: &str, redactor: Redactor) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         let found =
             plan.nodes.iter().flat_map(|node| node.operator.declaration.endpoints().map(move |found| (node, found)));
@@ -50,19 +51,19 @@ impl Endpoints {
                 None => drop(uses.insert(name, found.clone())),
             }
         }
-        let redactor = Redactor::of_environment();
-        for name in plan.nodes.iter().flat_map(Node::secrets) {
-            if let Some(value) = (options.secrets)(&name) {
-                redactor.learn(&name, &value);
-            }
-        }
         let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);
         let limiter = |(name, found): (String, EndpointUse)| {
             let limiter = RateLimiter::new(&name, &found.limits, found.stall_after);
             (name, limiter)
         };
         let limiters = uses.into_iter().map(limiter).collect();
-        let (budget, rebuy) = (Budget::new(options.asked.budget), options.asked.rebuy);
+        let zone = plan.schedule.as_ref().map_or("UTC", |schedule| schedule.cadence.timezone());
+        let limits = options.asked.budget;
+        let budget = match options.trial {
+            Some(_) => Budget::new(limits),
+            None => Budget::recorded(limits, Arc::new(Ledger::open(store, &plan.name, run, plan.periods, zone))),
+        };
+        let rebuy = options.asked.rebuy;
         Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy }
     }
 
@@ -126,6 +127,17 @@ impl Endpoints {
         };
         Some(tokio::spawn(watch).abort_handle())
     }
+}
+
+/// Returns a redactor of the secrets that the plan refers to and that are set.
+pub(super) fn redactor(plan: &Plan, options: &Settings) -> Redactor {
+    let redactor = Redactor::of_environment();
+    for name in plan.nodes.iter().flat_map(Node::secrets) {
+        if let Some(value) = (options.secrets)(&name) {
+            redactor.learn(&name, &value);
+        }
+    }
+    redactor
 }
 
 /// Returns the name of an endpoint. A service belongs to one node, so its name contains the node's id.

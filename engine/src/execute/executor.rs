@@ -125,6 +125,8 @@ fn kernel_run(
         block_base,
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
+        // A forced run replaces a result: not by less.
+        finishes: job.run.plan.finishes && job.recall,
         stop: job.run.stop.clone(),
         progress,
         store: job.run.store.clone(),

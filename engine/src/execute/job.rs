@@ -74,6 +74,8 @@ pub(super) struct KernelRun {
     /// Whether to skip known parts of the row input.
     pub(super) recall_blocks: bool,
     pub(super) on_error: OnError,
+    /// Whether rows that the budget refuses are rejected, so that the node ends without them.
+    pub(super) finishes: bool,
     pub(super) stop: Stop,
     pub(super) progress: Arc<NodeProgress>,
     pub(super) store: Store,
@@ -110,6 +112,9 @@ pub(super) struct RowsRun {
     pub(super) cached_rows: u64,
     /// Failed rows dropped by `on_error: drop`.
     pub(super) dropped: u64,
+    /// Rows rejected because the budget was used up: they were never asked.
+    #[serde(default)]
+    pub(super) unasked: u64,
     /// Stopped before all rows were done; finished rows are in the memo.
     pub(super) stopped: bool,
     /// Base of the memo that holds the rows.

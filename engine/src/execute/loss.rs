@@ -80,6 +80,12 @@ impl Account<'_> {
         if self.is_empty(node) { nothing() } else { None }
     }
 
+    /// Returns how many rows a node lost itself, and of how many.
+    pub(super) fn lost(&self, place: usize) -> (u64, u64) {
+        let output = || self.plan.nodes[place].default_output().and_then(|port| self.output(place, port));
+        self.own(place).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
+    }
+
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan.nodes[loss.place];
@@ -120,7 +126,8 @@ impl Account<'_> {
         let node = &self.plan.nodes[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
         let result = self.keys.get(&place).and_then(|key| self.store.result(key));
-        let lost = rejects + result.map_or(0, |result| result.dropped);
+        // Rows that the budget left out wait for the next run: they are not lost.
+        let lost = result.map_or(rejects, |result| rejects.saturating_sub(result.unasked) + result.dropped);
         if lost == 0 {
             return None;
         }

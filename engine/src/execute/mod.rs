@@ -36,6 +36,12 @@
 //! `loss` decides whether outputs are delivered. On the worst path to a node, at most `max_reject_share` of the rows
 //! may be lost, and some must be left. Otherwise the node is held back (exit code 3). `deliver` writes the outputs.
 //!
+//! # Checks
+//!
+//! `checks` evaluates the `checks:` of a node once its result is known, cached or not, before anything is delivered. A
+//! failed check fails the node, holds back what is delivered behind it, or is only reported. The result stays in the
+//! store. The run's record has the outcomes; the next run evaluates a check again only if the check or the table changed.
+//!
 //! # Stopping
 //!
 //! On the first Ctrl-C or SIGTERM, a run starts nothing new and finishes what is in flight. A kernel that can resume
@@ -53,6 +59,7 @@
 
 mod answers;
 mod books;
+mod checks;
 mod clock;
 mod columns;
 mod compute;
@@ -68,6 +75,7 @@ mod history;
 mod identity;
 mod job;
 mod kernel;
+mod ledger;
 mod lookup;
 mod loss;
 mod map;
@@ -104,7 +112,7 @@ pub use decide::{diff_known, preimage_of};
 pub use driver::run;
 pub use guard::{Guard, end_group};
 pub use identity::{Known, node_key};
-pub use options::{Chosen, RunOptions, Settings};
+pub use options::{Chosen, RunOptions, Settings, Trial};
 pub use program::{Tail, program};
 pub(crate) use query::run_query;
 pub use replay::{ReplayOptions, replay};

@@ -1,13 +1,16 @@
 //! Run settings: what to run, and with which resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
 
 use super::request::{Request, Retry};
 use super::resources::Machine;
 use super::worker::Workers;
 use crate::operator::{BudgetLimits, SecretLookup};
 use crate::plan::Selection;
+use crate::store::OutputRecord;
 
 /// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
 #[derive(Clone, Debug, Default)]
@@ -80,9 +83,23 @@ pub struct Settings {
     pub machine: Machine,
     /// Looks secrets up.
     pub secrets: SecretLookup,
+    /// Rows given by a test; `None`: this is no test.
+    pub trial: Option<Trial>,
+}
+
+/// What a test gives.
+#[derive(Clone, Default)]
+pub struct Trial {
+    /// Outputs of nodes that do not run, by place in the plan.
+    pub given: BTreeMap<usize, IndexMap<String, OutputRecord>>,
 }
 
 impl Settings {
+    /// Returns the outputs that a test gives to a node.
+    pub(super) fn given(&self, place: usize) -> Option<&IndexMap<String, OutputRecord>> {
+        self.trial.as_ref()?.given.get(&place)
+    }
+
     /// Returns the settings that decide which nodes run.
     pub(super) fn request(&self) -> Request<'_> {
         self.chosen.request(&self.directory, &self.asked)

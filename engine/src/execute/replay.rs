@@ -409,6 +409,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         block_base: Digest::from_bytes([0; 32]),
         recall_blocks: false,
         on_error: OnError::DeadLetter,
+        finishes: false,
         stop: Stop::default(),
         progress: Arc::new(NodeProgress::unseen()),
         store: scratch.clone(),

@@ -15,8 +15,8 @@ use super::job::{KernelRun, RowsRun};
 use super::row_calls::{RowCalls, read_calls};
 use crate::fingerprint::{CallPlace, RowKey, RowKeys};
 use crate::operator::{
-    AsyncMapKernel, COUNTED, CallJournal, Context, DRAWN, Goal, OperatorError, Outputs, ProgressSink, RowFailure,
-    RowOutput, RowsInput, Usage,
+    AsyncMapKernel, COUNTED, CallJournal, Context, DRAWN, FailureKind, Goal, OperatorError, Outputs, ProgressSink,
+    RowFailure, RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
 use crate::store::Memo;
@@ -150,7 +150,7 @@ impl Rows {
             self.next_number += 1;
             return Ok(None);
         }
-        if is_broke(&job.run.context) {
+        if !job.run.finishes && is_broke(&job.run.context) {
             self.state.stopped = true;
             self.exhausted = true;
             return Ok(None);
@@ -328,6 +328,10 @@ fn refuse(
     outputs: &mut Outputs<'_>,
     state: &mut RowsRun,
 ) -> Result<(), OperatorError> {
+    if failure.kind == FailureKind::Budget && job.run.finishes {
+        state.unasked += 1;
+        return outputs.reject(failure.reject(row_id));
+    }
     if failure.kind.is_postponed() {
         state.stopped = true;
         return Ok(());
@@ -436,6 +440,7 @@ mod tests {
             block_base: base,
             recall_blocks: false,
             on_error: OnError::DeadLetter,
+            finishes: false,
             stop: Stop::default(),
             progress: Arc::new(NodeProgress::unseen()),
             store: store.clone(),

@@ -192,6 +192,7 @@ fn outcome(node: &NodeRun) -> &'static str {
     match node.outcome {
         NodeOutcome::Cached | NodeOutcome::Finished => "finished",
         NodeOutcome::HeldBack => "held back",
+        NodeOutcome::CheckFailed => "check failed",
         NodeOutcome::Failed => "failed",
         NodeOutcome::Skipped => "skipped",
         NodeOutcome::Begun => "stopped",

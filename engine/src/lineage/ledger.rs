@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 
 use super::findings::{Report, Severity};
-use crate::store::{NodeOutcome, RunRecord, Store};
+use crate::store::{NodeOutcome, NodeRun, RunRecord, Store};
 
 /// Verifies run records line by line. Reports missing runs that no collection removed.
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
@@ -60,6 +60,15 @@ fn outcomes(store: &Store, run: &str) -> IndexMap<String, NodeOutcome> {
     store.run_nodes(run).into_iter().map(|node| (node.node, node.outcome)).collect()
 }
 
+/// Notes the failed checks of recorded nodes.
+pub fn note_checks(nodes: &[NodeRun], report: &mut Report) {
+    let failed = |node: &'_ NodeRun| node.checks.clone().into_iter().filter(|check| !check.passed);
+    for (node, check) in nodes.iter().flat_map(|node| failed(node).map(move |check| (&node.node, check))) {
+        let message = format!("a check failed in that run: {check}");
+        report.find(Severity::Note, "checks", node, check.check.port.clone(), message);
+    }
+}
+
 /// Records the nodes of a run that have no result and cannot be checked.
 pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
     let Some(record) = store.run(run) else { return };
@@ -69,7 +78,7 @@ pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
             NodeOutcome::Failed => "it failed",
             NodeOutcome::Skipped => "it was skipped",
             NodeOutcome::Begun => "the run was killed or is still running",
-            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack => continue,
+            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => continue,
         };
         report.miss(format!("node {node}"), why);
     }

@@ -76,7 +76,7 @@ pub use descent::{Descendants, descent};
 pub use diff::{Changed, MetricChange, NodeChange, RunDiff, diff_runs};
 pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked};
 pub use instant::rfc3339;
-pub use ledger::{note_unfinished, verify_ledger};
+pub use ledger::{note_checks, note_unfinished, verify_ledger};
 pub(crate) use lookup::{read_rows, rows_with, texts};
 pub use target::{Missing, NotFound, Target, came_to_nothing, meant_output, output_of, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

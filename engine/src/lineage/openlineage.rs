@@ -16,7 +16,8 @@ use url::Url;
 use super::instant::rfc3339;
 use super::lookup::table;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, encode, hash_bytes};
-use crate::store::{ArtifactType, ColumnLineage, ColumnUse, NodeResult, OutputRecord, Store};
+use crate::spec::OnFailure;
+use crate::store::{ArtifactType, CheckOutcome, ColumnLineage, ColumnUse, NodeResult, OutputRecord, Store};
 
 /// The schema of events.
 const EVENT: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
@@ -93,13 +94,16 @@ pub struct Emitter {
     /// Nodes that started and have not ended.
     open: BTreeSet<String>,
     delivered: BTreeMap<String, Vec<String>>,
+    /// Outcomes of checks by node.
+    checks: BTreeMap<String, Vec<CheckOutcome>>,
 }
 
 impl Emitter {
     /// Prepares for a run.
     pub fn new(store: Store, pipeline: Pipeline) -> Self {
         let (outputs, open, delivered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { store, pipeline, run: String::new(), started: 0.0, outputs, open, delivered }
+        let checks = BTreeMap::new();
+        Self { store, pipeline, run: String::new(), started: 0.0, outputs, open, delivered, checks }
     }
 
     /// Starts the run. Times are Unix times in seconds.
@@ -226,11 +230,28 @@ impl Emitter {
             let output = self.outputs.get(&input.node).and_then(|outputs| outputs.get(&input.output));
             let facets = output.map_or_else(|| json!({}), |output| self.dataset_facets(output));
             let statistics = output.map(|output| self.statistics("1-0-0/InputStatisticsInputDatasetFacet", output));
-            let statistics = statistics.map_or_else(|| json!({}), |facet| json!({"inputStatistics": facet}));
-            json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": statistics})
+            let mut own = statistics.map_or_else(|| json!({}), |facet| json!({"inputStatistics": facet}));
+            if let Some(assertions) = self.assertions(&input.node, &input.output) {
+                own["dataQualityAssertions"] = assertions;
+            }
+            json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": own})
         });
         let outer = job.sources.iter().map(|source| self.source(source, job, result));
         inner.chain(outer).collect()
+    }
+
+    /// Remembers the outcomes of a node's checks, for the events of the nodes that read it.
+    pub fn checked(&mut self, node: &str, checks: &[CheckOutcome]) {
+        self.checks.insert(node.to_owned(), checks.to_vec());
+    }
+
+    /// Describes the checks of an output.
+    fn assertions(&self, node: &str, port: &str) -> Option<Value> {
+        let default = self.outputs.get(node)?.keys().next()?;
+        let of_port = |outcome: &&CheckOutcome| outcome.check.port.as_ref().unwrap_or(default) == port;
+        let assertions: Vec<Value> = self.checks.get(node)?.iter().filter(of_port).map(assertion).collect();
+        let fields = json!({"assertions": assertions});
+        (!assertions.is_empty()).then(|| facet("1-1-0/DataQualityAssertionsDatasetFacet", fields))
     }
 
     /// Describes an external file or address; its version is known once it was read.
@@ -377,6 +398,21 @@ fn made_event(event: impl Serialize, time: f64, run: Value, job: Value, data: [V
 fn data_source(name: &str, url: Option<String>) -> Value {
     let Some(url) = url else { return json!({}) };
     json!({"dataSource": facet("1-0-1/DatasourceDatasetFacet", json!({"name": name, "uri": url}))})
+}
+
+fn assertion(outcome: &CheckOutcome) -> Value {
+    let check = &outcome.check;
+    let severity = if check.on_failure == OnFailure::Warn { "warn" } else { "error" };
+    let mut fields = json!({
+        "assertion": check.rule.name(), "success": outcome.passed, "severity": severity, "description": check.to_string(),
+    });
+    if let Some(column) = check.rule.column() {
+        fields["column"] = json!(column);
+    }
+    if !outcome.found.is_empty() {
+        fields["actual"] = json!(outcome.found);
+    }
+    fields
 }
 
 /// A facet with its schema; `name` is `version/Name`.

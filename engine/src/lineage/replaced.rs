@@ -74,7 +74,7 @@ fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
         matches!(reason, Forced | CacheOff | ForceUnfinished | RejectsRetried { .. })
     };
     let fits = match made.outcome {
-        NodeOutcome::Finished | NodeOutcome::HeldBack => made.outputs == result.outputs,
+        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => made.outputs == result.outputs,
         NodeOutcome::Begun => result.run == run,
         NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped => false,
     };

@@ -158,7 +158,7 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
         NodeOutcome::Failed => ("failed", node.error.clone()),
         NodeOutcome::Skipped => ("was skipped", None),
         NodeOutcome::Begun => ("was stopped before its end", None),
-        NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack => return None,
+        NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => return None,
     };
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("`{}` has nothing to show: it {what} in run {run}{why}", node.node);

@@ -9,7 +9,7 @@ use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::target::Target;
 use crate::fingerprint::{Digest, NodeKey, Preimage};
-use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
+use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
 
 /// Results with their inputs and outputs.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -156,7 +156,7 @@ impl Roots {
 
 /// Returns the key of a finished node: only such a node has a result.
 fn done(node: &NodeRun) -> Option<NodeKey> {
-    node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack))
+    node.key.filter(|_| node.outcome.has_result())
 }
 
 /// Returns the closure upstream of the roots, themselves included.

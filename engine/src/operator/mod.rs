@@ -99,8 +99,8 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::FileStat;
-pub(crate) use money::Budget;
-pub use money::{BudgetLimits, Prices, Usage};
+pub(crate) use money::{Budget, SpendLedger};
+pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use observe::Observed;
 pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
@@ -116,5 +116,5 @@ pub(crate) use service_address::{refers_to_service, services_in, with_addresses}
 pub use shorthand::{allow_names, named_or_tagged};
 pub use sources::{Source, SourceFiles, SourceProblem};
 pub use tables::{TableRules, Tables};
-pub(crate) use tables::{query_config, query_session};
+pub(crate) use tables::{planned, query_config, query_session};
 pub use user_info::{has_user_info, without_user_info};

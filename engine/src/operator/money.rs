@@ -1,7 +1,6 @@
 //! Usage and cost of external calls, and budgets.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -173,19 +172,50 @@ fn amount_of(text: &str) -> Result<f64, String> {
     (number.is_finite() && number >= 0.0).then_some(number).ok_or_else(wrong)
 }
 
+/// Limits on the usage of all runs of a pipeline together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PeriodLimits {
+    /// From midnight to midnight.
+    pub per_day: Option<BudgetLimits>,
+    /// In a calendar month.
+    pub per_month: Option<BudgetLimits>,
+}
+
+impl PeriodLimits {
+    /// Returns all limits.
+    pub fn all(&self) -> impl Iterator<Item = BudgetLimits> {
+        self.per_day.into_iter().chain(self.per_month)
+    }
+}
+
+/// A durable record of what all runs of a pipeline spend.
+pub(crate) trait SpendLedger: Send + Sync + std::fmt::Debug {
+    /// Records usage of this run.
+    fn add(&self, usage: &Usage) -> Result<(), String>;
+
+    /// Describes the limit of a period that is used up, if any.
+    fn used_up(&self) -> Option<String>;
+}
+
 /// The budget and spending of a run, shared by all its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     limits: BudgetLimits,
+    ledger: Option<Arc<dyn SpendLedger>>,
     spent: Mutex<Usage>,
-    /// Whether a call was refused.
-    closed: AtomicBool,
+    /// Why the first refused call was refused.
+    closed: OnceLock<String>,
 }
 
 impl Budget {
     /// Creates a budget with those limits.
     pub(crate) fn new(limits: BudgetLimits) -> Arc<Self> {
         Arc::new(Self { limits, ..Self::default() })
+    }
+
+    /// Creates the budget of a run whose spending is recorded.
+    pub(crate) fn recorded(limits: BudgetLimits, ledger: Arc<dyn SpendLedger>) -> Arc<Self> {
+        Arc::new(Self { limits, ledger: Some(ledger), ..Self::default() })
     }
 
     /// Returns the usage so far.
@@ -195,28 +225,43 @@ impl Budget {
 
     /// Returns the limit that was used up, if a call was refused because of it.
     pub(crate) fn refused(&self) -> Option<String> {
-        self.closed.load(Ordering::SeqCst).then(|| self.limits.used_up(&self.spent()).unwrap_or_default())
+        self.closed.get().cloned()
     }
 
     /// Takes one call from the budget. A refused call closes the budget.
     pub(super) fn take_call(&self) -> Result<(), String> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = self.limits.used_up(&spent) {
-            self.closed.store(true, Ordering::SeqCst);
-            return Err(limit);
+        if let Some(limit) = self.used_up(&spent) {
+            return Err(self.closed.get_or_init(|| limit).clone());
         }
+        self.record(&Usage { calls: 1, ..Usage::default() })?;
         spent.calls = spent.calls.saturating_add(1);
         Ok(())
     }
 
+    fn used_up(&self, spent: &Usage) -> Option<String> {
+        let of_period = || self.ledger.as_ref()?.used_up();
+        self.limits.used_up(spent).or_else(of_period)
+    }
+
+    /// Records usage durably. What cannot be recorded is not spent.
+    fn record(&self, usage: &Usage) -> Result<(), String> {
+        let recorded = self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.add(usage));
+        recorded.map_err(|error| self.closed.get_or_init(|| format!("spending cannot be recorded: {error}")).clone())
+    }
+
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
     pub(super) fn pay(&self, usage: &Usage) {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += Usage { calls: 0, ..*usage };
+        let usage = Usage { calls: 0, ..*usage };
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += usage;
+        if let Err(error) = self.record(&usage) {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Whether a call would be refused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.limits.used_up(&self.spent()).is_some()
+        self.closed.get().is_some() || self.used_up(&self.spent()).is_some()
     }
 }
 

@@ -61,7 +61,7 @@ impl From<OperatorError> for ParamIssue {
 }
 
 /// Plans a query over empty tables with these columns.
-fn planned(query: &dyn QueryKernel, inputs: &Tables) -> Result<Tables, OperatorError> {
+pub(crate) fn planned(query: &dyn QueryKernel, inputs: &Tables) -> Result<Tables, OperatorError> {
     let session = query_session()?;
     for (port, schema) in inputs {
         let table = EmptyTable::new(Arc::clone(schema));

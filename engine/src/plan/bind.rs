@@ -9,11 +9,13 @@ use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
+use super::checking::port_issues;
 use super::gather::gather;
 use super::graph::{Input, Node, Plan};
 use super::honoured::check_settings;
-use super::places::{check_destinations, check_sources, find_text};
+use super::places::{NOT_FOUND, check_destinations, check_sources, find_text};
 use super::services::{identity, ports_of, with_files_of_services};
+use super::trial::test_issues;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{
@@ -35,6 +37,10 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
         spec.nodes.extend(gathering);
     }
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
+    if spec.for_tests {
+        // A test may give the rows of the file.
+        errors.retain(|error| error.code != NOT_FOUND);
+    }
     check_currencies(&spec.nodes, &bound, &mut errors);
     let outside = bound.iter().map(|bound| match bound {
         Some(bound) => (bound.sources.as_slice(), bound.operator.declaration.destinations()),
@@ -44,6 +50,14 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
     let order = order(&spec.nodes, &by_id, &mut errors);
     if let Some(order) = order {
         let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
+        let outputs = spec
+            .nodes
+            .iter()
+            .zip(&wired)
+            .filter_map(|(node, wired)| Some((node.id.as_str(), &wired.as_ref()?.outputs)));
+        if wired.iter().all(Option::is_some) {
+            errors.extend(test_issues(&spec.tests, &outputs.collect()));
+        }
         // A node whose value could not be read is not bound; the reader has reported it.
         let is_whole = bound.iter().all(Option::is_some) && wired.iter().all(Option::is_some);
         if errors.is_empty() && is_whole {
@@ -286,6 +300,7 @@ fn wire(
         if let Some(bound) = &all[place] {
             let node = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
             wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
+            errors.extend(wired[place].iter().flat_map(|wired| port_issues(&nodes[place], &wired.outputs)));
         }
     }
     wired
@@ -443,6 +458,18 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
         });
     }
     let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
-    let (name, file, schedule, budget) = (spec.name, file.to_owned(), spec.schedule, spec.budget);
-    Plan { name, file, params: spec.params, overrides: spec.overrides, schedule, budget, nodes, graph, by_id }
+    Plan {
+        name: spec.name,
+        file: file.to_owned(),
+        params: spec.params,
+        overrides: spec.overrides,
+        schedule: spec.schedule,
+        budget: spec.budget,
+        periods: spec.periods,
+        finishes: spec.finishes,
+        tests: spec.tests,
+        nodes,
+        graph,
+        by_id,
+    }
 }

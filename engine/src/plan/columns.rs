@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use super::bind::bad_param;
+use super::checking;
 use super::graph::{Input, Node, Plan};
 use crate::diagnostic::Diagnostic;
 use crate::operator::{PortType, Tables};
@@ -24,8 +25,10 @@ impl Plan {
         for (place, node) in self.nodes.iter().enumerate() {
             let (tables, complete) = tables_of(node, &known);
             let (outputs, issues) = node.operator.declaration.tables.apply(&tables, complete);
-            known.push(outputs);
             found.extend(issues.into_iter().map(|issue| (place, bad_param(issue, &node.spec))));
+            let unfit = checking::column_issues(&node.spec, node.default_output(), &outputs);
+            found.extend(unfit.into_iter().map(|issue| (place, issue)));
+            known.push(outputs);
         }
         (known, found)
     }

@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
-use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PortType, Source};
-use crate::spec::{NodeSpec, Overrides, Schedule};
+use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PeriodLimits, PortType, Source};
+use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +117,12 @@ pub struct Plan {
     pub schedule: Option<Schedule>,
     /// The budget in the file.
     pub budget: BudgetLimits,
+    /// The limits of all its runs in a day or month.
+    pub periods: PeriodLimits,
+    /// Whether a run goes on with what is finished once a budget is used up.
+    pub finishes: bool,
+    /// Its tests.
+    pub tests: Vec<TestCase>,
     /// All nodes.
     pub nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,

@@ -9,6 +9,8 @@
 //! pipeline reads, its own files, another destination, or the store. Paths start at the working directory, not at the
 //! folder of the pipeline; `-C` changes it.
 //!
+//! `checking` has the queries behind the `checks:` of a node, and checks these against its outputs.
+//!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
 //! `gather` puts a node between a node with a matrix and an input that takes one table and is given all variants.
@@ -21,6 +23,7 @@
 
 mod bind;
 mod check;
+mod checking;
 mod columns;
 mod gather;
 mod graph;
@@ -29,10 +32,12 @@ mod places;
 mod schema;
 mod select;
 mod services;
+mod trial;
 
 pub use bind::bind;
+pub use checking::{Offenders, ROWS, unfit_column};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, select, with_all_before};
+pub use select::{Selection, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

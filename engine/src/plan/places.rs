@@ -11,6 +11,9 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{MANIFEST_ENDING, Source};
 use crate::spec::{NodeSpec, Spanned, Spec};
 
+/// Code of a finding: a source does not exist.
+pub(super) const NOT_FOUND: &str = "not-found";
+
 /// Checks that local source files exist, before anything runs.
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
     for source in sources {
@@ -19,7 +22,7 @@ pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Pat
             continue;
         }
         let span = find_text(&node.with, path).unwrap_or(node.with.span);
-        let error = Diagnostic::error("not-found", format!("there is no file or folder `{path}`")).at(span, "");
+        let error = Diagnostic::error(NOT_FOUND, format!("there is no file or folder `{path}`")).at(span, "");
         errors.push(error.help(format!("relative paths start at {}", directory.display())));
     }
 }

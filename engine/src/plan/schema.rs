@@ -49,13 +49,18 @@ fn top() -> Value {
             },
             "schedule": schedule_schema(),
             "budget": budget_schema(),
-            "tests": {"description": "Input rows and expected rows."},
+            "on_budget": {
+                "enum": ["stop", "finish"],
+                "description": "Once a budget is used up: stop, or go on with the rows that are finished; the next run resumes. Default: stop.",
+            },
+            "tests": tests_schema(),
         },
     })
 }
 
 fn budget_schema() -> Value {
     let amount = |description: &str| json!({"type": ["number", "string"], "description": description});
+    let limits = |description: &str| json!({"type": "object", "description": description});
     json!({
         "type": "object",
         "description": "Limits on the calls of one run. Once one is used up, the run stops with exit code 4; the next run resumes. `run --budget` replaces single limits.",
@@ -64,7 +69,30 @@ fn budget_schema() -> Value {
             "calls": amount("Calls to endpoints, retries included."),
             "tokens": amount("Prompt and completion tokens, for example `1.5M`."),
             "cost": amount("Cost in the currency of `prices`."),
+            "per_day": limits("Limits of all runs of the pipeline from midnight to midnight, in the time zone of `schedule`."),
+            "per_month": limits("Limits of all runs of the pipeline in a calendar month."),
         },
+    })
+}
+
+fn tests_schema() -> Value {
+    let rows = json!({"type": "array", "items": {"type": "object"}});
+    let expected = json!({"anyOf": [rows, {"type": "object", "required": ["rows"], "properties": {
+        "rows": rows, "unordered": {"type": "boolean"}, "tolerance": {"type": "number"},
+    }}]});
+    let test = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "params": {"type": "object", "description": "Values of params in this test."},
+            "given": {"type": "object", "description": "Rows of `node` or `node.port`; the node does not run.", "additionalProperties": rows},
+            "model": {"type": "array", "description": "Answers of the scripted model: `{when: TEXT OF THE PROMPT, answer: …}`."},
+            "expect": {"type": "object", "description": "Expected rows of `node` or `node.port`; only the columns written here are compared.", "additionalProperties": expected},
+        },
+    });
+    json!({
+        "description": "Tests, run by `searchmill test`.",
+        "anyOf": [{"type": "array", "items": test}, {"type": "object", "additionalProperties": test}],
     })
 }
 
@@ -92,6 +120,9 @@ fn schedule_schema() -> Value {
             "jitter": duration("Longest random delay of each tick, fixed per tick. Default: none."),
             "max_runtime": duration("Longest time of a run; then it finishes the rows in flight and stops. Default: no limit."),
             "grace": duration("Time such a run has to finish. Default: 60 s."),
+            "notify": {
+                "description": "Whom to tell how a run ended: `{webhook: URL}` or `{program: [WORD, …]}`, with `on: [failure, held, recovery, budget]`, or a list of these.",
+            },
         },
     })
 }
@@ -148,9 +179,42 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
             "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What to do with a failed row."},
             "freeze": {"type": "boolean", "description": "Use the last result, whatever changed since."},
             "seed": {"type": ["integer", "string"], "description": "Seed of all random choices."},
+            "checks": {
+                "type": "array", "description": "What must hold of the result. Never part of a key.",
+                "items": check_schema(),
+            },
             "description": {"type": "string", "description": "Purpose of the node."},
         },
         "allOf": branches,
+    })
+}
+
+fn check_schema() -> Value {
+    let names = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+    let columns = |description: &str| json!({"description": description, "anyOf": names["anyOf"]});
+    let amount = json!({"type": ["number", "string"]});
+    let limits = |description: &str, keys: &[&str]| {
+        let keys = keys.iter().map(|key| ((*key).to_owned(), amount.clone())).collect::<Map<_, _>>();
+        json!({"type": "object", "description": description, "additionalProperties": false, "properties": keys})
+    };
+    let mut range = limits("Range of a column's values; nulls are passed over.", &["min", "max"]);
+    range["properties"]["column"] = json!({"type": "string"});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "rows": limits("Number of rows.", &["min", "max"]),
+            "rejects": limits("Share of rows that the node rejected or dropped, from 0 to 1.", &["max"]),
+            "unique": columns("Columns in which no two rows have the same values."),
+            "not_null": columns("Columns without nulls."),
+            "range": range,
+            "sql": {"type": "string", "description": "A predicate that is true for every row, or a query over `rows` that returns no row."},
+            "port": {"type": "string", "description": "The checked output. Default: the first one."},
+            "on_failure": {
+                "enum": ["fail", "hold", "warn"],
+                "description": "fail: nothing after the node runs. hold: nothing after it is written outside the store. warn: the run reports it. Default: fail.",
+            },
+        },
     })
 }
 

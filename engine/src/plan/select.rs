@@ -40,6 +40,12 @@ pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize>
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
 }
 
+/// Adds dependencies, but none of nodes whose outputs are known.
+pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+    let next = |node| if known(node) { Vec::new() } else { plan.dependencies(node) };
+    reach(chosen.iter().copied().collect(), next)
+}
+
 /// Resolves targets: a node, one of its ports (`node.port`), or every variant of a matrix (`train` for `train@lr=…`).
 fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();

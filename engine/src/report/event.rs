@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fingerprint::{NodeKey, Reason};
+use crate::store::CheckOutcome;
 
 /// Summary of a finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -24,6 +25,10 @@ pub struct RunSummary {
     pub dead_letters: u64,
     /// Nodes whose outputs were not delivered because too many rows were lost upstream.
     pub held_back: usize,
+    /// Failed checks that hold back what is delivered behind them.
+    pub checks_held: usize,
+    /// Failed checks that are only reported.
+    pub checks_warned: usize,
     /// Rows rejected by other nodes of this run.
     pub rejects: u64,
     /// Nodes, cached ones included, that rejected all their rows without paying for them.
@@ -51,8 +56,8 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// Exit code of the run: 0 completed, 1 a node failed, 3 rows of external nodes failed, a node rejected all its rows
-    /// or outputs were held back, 4 budget used up, 5 a node failed because of the machine (disk, network, lock), 130
+    /// Exit code of the run: 0 completed, 1 a node or a check failed, 3 rows of external nodes failed, a node rejected all
+    /// its rows, a check holds or outputs were held back, 4 budget used up, 5 a node failed because of the machine (disk, network, lock), 130
     /// interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -60,7 +65,7 @@ impl RunSummary {
             _ if self.machine_failure => 5,
             _ if self.failed > 0 => 1,
             _ if self.budget.is_some() => 4,
-            _ if self.dead_letters > 0 || self.held_back > 0 || self.emptied > 0 => 3,
+            _ if self.dead_letters > 0 || self.held_back > 0 || self.emptied > 0 || self.checks_held > 0 => 3,
             _ => 0,
         }
     }
@@ -188,6 +193,13 @@ pub enum Event {
         #[serde(skip_serializing_if = "String::is_empty")]
         summary: String,
     },
+    /// The checks of a node's result were evaluated.
+    NodeChecked {
+        /// The node.
+        node: String,
+        /// Their outcomes.
+        checks: Vec<CheckOutcome>,
+    },
     /// An output was delivered to its destination.
     Delivered {
         /// The node.
@@ -250,6 +262,7 @@ impl Event {
             Self::NodeLog { line, .. } => vec![line],
             Self::NodeFinished { summary, .. } => vec![summary],
             Self::Delivered { destination, .. } => vec![destination],
+            Self::NodeChecked { checks, .. } => checks.iter_mut().map(|check| &mut check.found).collect(),
             Self::NodeFailed { message, help, .. } => std::iter::once(message).chain(help).collect(),
             Self::EndpointSilent { endpoint, .. } | Self::EndpointHeard { endpoint } => vec![endpoint],
             _ => Vec::new(),

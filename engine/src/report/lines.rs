@@ -22,6 +22,10 @@ fn line(event: &Event) -> Option<String> {
             Some(format!("ran    {node}: {rows} rows, {rejects} rejects"))
         }
         Event::NodeFailed { node, message, .. } => Some(format!("failed {node}: {message}")),
+        Event::NodeChecked { node, checks } => {
+            let failed: Vec<String> = checks.iter().filter(|check| !check.passed).map(ToString::to_string).collect();
+            (!failed.is_empty()).then(|| format!("check  {node}: {}", failed.join("; ")))
+        }
         Event::HeldBack { node, reason, .. } => Some(format!("held   {node}: {reason}")),
         Event::Delivered { node, destination } => Some(format!("wrote  {node}: {destination}")),
         _ => None,

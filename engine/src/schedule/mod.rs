@@ -10,6 +10,7 @@
 //! ticks. Jitter is a function of name and tick. `spec::cadence` describes daylight saving time.
 
 mod arrivals;
+mod health;
 mod notice;
 mod state;
 mod step;
@@ -17,6 +18,9 @@ mod step;
 mod tests;
 
 pub use arrivals::jittered;
+pub use health::{Failing, failing};
 pub use notice::Notice;
-pub use state::{Cause, Counts, Daemon, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+pub use state::{
+    Cause, Counts, Daemon, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket,
+};
 pub use step::{Action, Event, Found, Moment, next_wake, step};

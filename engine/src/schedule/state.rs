@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Time;
+use crate::spec::{Occasion, Time};
 
 /// Limit of finished runs in the state.
 const REMEMBERED: usize = 50;
@@ -181,6 +181,9 @@ pub struct Ending {
     pub finished: u64,
     /// External calls.
     pub calls: u64,
+    /// Checks and nodes that hold outputs back.
+    #[serde(default)]
+    pub held: u64,
     /// Its last output, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -201,6 +204,17 @@ pub struct Counts {
     pub missed: u64,
     /// Ticks that arrived while the schedule was paused.
     pub paused: u64,
+}
+
+/// A note that the daemon has to deliver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Ticket of the run.
+    pub id: u64,
+    /// Why it is sent.
+    pub occasion: Occasion,
+    /// Since when the schedule fails, or failed.
+    pub since: Time,
 }
 
 /// The state of one schedule.
@@ -226,6 +240,9 @@ pub struct State {
     pub ended: Vec<Ended>,
     /// Counts over all ticks so far.
     pub counts: Counts,
+    /// Notes that are not delivered yet.
+    #[serde(default)]
+    pub notes: Vec<Note>,
     /// The daemon's address, and since when it serves the schedule.
     #[serde(default)]
     pub daemon: Option<Daemon>,

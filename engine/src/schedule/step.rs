@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::arrivals::{self, Arrivals, MOST, jittered};
+use super::health::note;
 use super::notice::Notice;
-use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use super::state::{Cause, Ended, Ending, Note, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick seen later than this is missed: the machine was suspended.
@@ -46,6 +47,8 @@ pub enum Event {
     Began(u64, Process),
     /// A run has ended.
     Ended(u64, Ending),
+    /// A note was delivered, or all attempts failed.
+    Told(u64),
     /// A user requests a run.
     Trigger,
     /// The daemon must stop immediately.
@@ -127,6 +130,7 @@ impl Step<'_> {
                 let second = now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos()));
                 self.admit(second, Cause::Trigger);
             }
+            Event::Told(id) => self.state.notes.retain(|note| note.id != id),
             Event::Stop => self.stop_all(StopReason::Shutdown, AT_ONCE),
         }
     }
@@ -353,11 +357,14 @@ impl Step<'_> {
         let running = self.state.running.remove(place);
         let outcome = outcome.unwrap_or_else(|| outcome_of(&running, ending.exit));
         let (ended, tick) = (self.moment.now, running.ticket.tick);
-        let Ending { exit, run, cached, finished, calls, message } = ending.clone();
+        let Ending { exit, run, cached, finished, calls, message, .. } = ending.clone();
         let seconds = (ended - running.began).num_seconds();
         self.tell(Notice::Ended { id, tick, outcome, exit, run, cached, finished, calls, seconds, message });
         let (ticket, began) = (running.ticket.clone(), running.began);
         self.state.remember(Ended { ticket, began, ended, outcome, ending });
+        let wanted = |note: &Note| self.schedule.notify.iter().any(|notify| notify.on.contains(&note.occasion));
+        let note = note(self.state).filter(wanted);
+        self.state.notes.extend(note);
         Some(running.ticket)
     }
 }

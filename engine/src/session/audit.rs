@@ -9,7 +9,8 @@ use super::open::Session;
 use super::run::runtime;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
-    Catalog, Missing, NotFound, Report, Roots, Target, note_unfinished, resolve, upstream, verify, verify_ledger,
+    Catalog, Missing, NotFound, Report, Roots, Target, note_checks, note_unfinished, resolve, upstream, verify,
+    verify_ledger,
 };
 use crate::store::{NodeRun, Store, StoreUse};
 
@@ -66,6 +67,7 @@ impl Session {
         runs.extend(run_of(&target));
         runs.extend(report.replaced.values().cloned());
         verify_ledger(store, &runs, &mut report);
+        note_checks(&ledger(store, &target), &mut report);
         if let Target::Run(run) = &target {
             note_unfinished(store, run, &mut report);
         }

@@ -29,6 +29,7 @@ mod history;
 mod outside;
 mod keep;
 mod trace;
+mod trial;
 mod audit;
 #[cfg(test)]
 mod tests;
@@ -46,3 +47,4 @@ pub use run::PreparedRun;
 pub use settings::Settings;
 pub use show::{Located, Shown};
 pub use trace::{Direction, Trace};
+pub use trial::{Mismatch, Verdict};

@@ -49,7 +49,8 @@ pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
 /// Returns the budget of a run of the plan.
 pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, Failure> {
     let budget = plan.budget.overlaid(options.budget);
-    if budget.cost.is_some() && plan.currency().is_none() {
+    let costs = std::iter::once(budget).chain(plan.periods.all()).any(|limits| limits.cost.is_some());
+    if costs && plan.currency().is_none() {
         let help = "give the endpoint `prices: {prompt: …, completion: …}`, or set the budget in calls or tokens";
         let failure = Failure::usage("a budget of cost needs prices, and no endpoint of the pipeline has any");
         return Err(failure.with_help(help));

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::open::Session;
 use crate::diagnostic::{Diagnostic, SourceMap};
 use crate::plan::{Plan, bind, check_store};
-use crate::spec::{Overrides, Reading, read};
+use crate::spec::{Overrides, Reading, Spec, read};
 
 /// A checked pipeline.
 #[derive(Debug)]
@@ -32,9 +32,22 @@ impl Session {
     /// # Errors
     /// Fails with all errors of the pipeline.
     pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
-        let file = file.as_ref();
+        self.check_with(file.as_ref(), overrides, false)
+    }
+
+    /// Like [`Session::check`], for [`Session::try_out`]: files that the pipeline reads may not exist, as a test may give
+    /// their rows.
+    ///
+    /// # Errors
+    /// Fails with all errors of the pipeline.
+    pub fn check_for_tests(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
+        self.check_with(file.as_ref(), overrides, true)
+    }
+
+    fn check_with(&self, file: &Path, overrides: &Overrides, for_tests: bool) -> Result<Pipeline, Failure> {
         let mut sources = SourceMap::new();
         let Reading { spec, mut problems } = read(file, overrides, &mut sources);
+        let spec = spec.map(|spec| Spec { for_tests, ..spec });
         match spec.map(|spec| bind(spec, file, self.directory(), self.registry())) {
             Some(Ok(plan)) if problems.is_empty() => return Ok(Pipeline { plan: Arc::new(plan), sources }),
             Some(Err(found)) => problems.extend(found),

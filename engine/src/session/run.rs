@@ -80,6 +80,7 @@ impl Session {
             directory: self.directory().to_owned(),
             machine,
             secrets: Arc::clone(&self.secrets),
+            trial: None,
         };
         Ok(PreparedRun { plan: Arc::clone(plan), store, settings })
     }

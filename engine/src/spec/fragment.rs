@@ -8,11 +8,13 @@ use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
 use super::set;
 use super::syntax;
+use super::test_case::{self, TestCase};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
-use crate::operator::BudgetLimits;
+use crate::operator::{BudgetLimits, PeriodLimits};
 
-const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "budget", "tests"];
+const KEYS: &[&str] =
+    &["name", "description", "params", "nodes", "include", "schedule", "budget", "on_budget", "tests"];
 
 /// One file after reading: its own nodes and those of its includes.
 #[derive(Default)]
@@ -22,6 +24,9 @@ pub(super) struct Fragment {
     pub(super) params: Option<Spanned>,
     pub(super) schedule: Option<Schedule>,
     pub(super) budget: BudgetLimits,
+    pub(super) periods: PeriodLimits,
+    pub(super) finishes: bool,
+    pub(super) tests: Vec<TestCase>,
 }
 
 /// Params that override those declared in the file.
@@ -80,13 +85,12 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     let written = field("schedule", shared);
     fragment.schedule = written.and_then(|written| schedule::read(written, shared));
     let budget = field("budget", shared);
-    fragment.budget = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
-    // Nothing runs them yet.
+    (fragment.budget, fragment.periods) = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
+    let on_budget = field("on_budget", shared);
+    let word = on_budget.and_then(|on| field::choice(&on, "`on_budget`", &["stop", "finish"], &mut shared.problems));
+    fragment.finishes = word == Some("finish");
     let tests = field("tests", shared);
-    let is_list = |tests: &Spanned| matches!(tests.value, Value::List(_) | Value::Map(_) | Value::Null | Value::Broken);
-    if let Some(tests) = tests.filter(|tests| !is_list(tests)) {
-        shared.report(field::wrong_type(&tests, "`tests`", "a list of tests"));
-    }
+    fragment.tests = tests.map(|tests| test_case::read(tests, &mut shared.problems)).unwrap_or_default();
 }
 
 /// Reads the nodes of all files named by `include:`.
@@ -112,10 +116,20 @@ fn no_nodes(file: FileId) -> Diagnostic {
         .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
 }
 
-/// Reads `budget: {calls: 500, tokens: 1.5M, cost: 2.50}`.
-fn budget(value: Spanned, shared: &mut Shared<'_>) -> BudgetLimits {
+/// Reads `budget: {calls: 500, tokens: 1.5M, cost: 2.50, per_day: {…}, per_month: {…}}`.
+fn budget(value: Spanned, shared: &mut Shared<'_>) -> (BudgetLimits, PeriodLimits) {
+    let mut value = value;
+    let mut period = |name: &str, shared: &mut Shared<'_>| {
+        let Value::Map(entries) = &mut value.value else { return None };
+        Some(limits(take(entries, name)?, &format!("`{name}`"), shared))
+    };
+    let periods = PeriodLimits { per_day: period("per_day", shared), per_month: period("per_month", shared) };
+    (limits(value, "`budget`", shared), periods)
+}
+
+fn limits(value: Spanned, what: &str, shared: &mut Shared<'_>) -> BudgetLimits {
     let mut budget = BudgetLimits::default();
-    for (name, amount) in field::fields(value, "`budget`", &BudgetLimits::NAMES, &mut shared.problems) {
+    for (name, amount) in field::fields(value, what, &BudgetLimits::NAMES, &mut shared.problems) {
         let what = format!("`{}`", name.text);
         let Some(text) = field::text(&amount, &what, &mut shared.problems) else { continue };
         if let Err(message) = budget.set(&name.text, &text)

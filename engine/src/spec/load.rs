@@ -26,6 +26,10 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         overrides: overrides.clone(),
         schedule: root.schedule,
         budget: root.budget,
+        periods: root.periods,
+        finishes: root.finishes,
+        tests: root.tests,
+        for_tests: false,
     })
 }
 

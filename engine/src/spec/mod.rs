@@ -9,13 +9,13 @@
 //! 5. `arguments` types the values of `with:` by the JSON Schema of the operator's params. The param decides the type
 //!    of a value, and an error points at the value.
 //!
-//! The reader collects findings and continues after each of them. It reports at most 200. The shape of `tests:` is
-//! checked; nothing runs them yet.
+//! The reader collects findings and continues after each of them. It reports at most 200.
 
 mod arguments;
 mod budget;
 mod cadence;
 mod coordinate;
+mod checks;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -24,6 +24,7 @@ mod include;
 mod load;
 mod matrix;
 mod node;
+mod notify;
 mod pipeline;
 mod reference;
 mod scalar;
@@ -37,6 +38,7 @@ mod suggest;
 mod syntax;
 mod syntax_fault;
 mod template;
+mod test_case;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -46,13 +48,16 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
+pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use coordinate::Coordinate;
+pub use notify::{Notify, Occasion, Receiver};
 pub use pipeline::{Binding, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub use settings::settings;
 pub(crate) use suggest::advice;
 pub use suggest::{closest, meant_node, suggest};
+pub use test_case::{Expected, Rows, Scripted, TestCase};
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};

@@ -2,6 +2,7 @@
 
 use super::budget::weight;
 use super::coordinate::{self, Coordinate};
+use super::checks;
 use super::field::{self, Problems, take};
 use super::matrix;
 use super::pipeline::{NodeSpec, OnError, Resources};
@@ -15,7 +16,8 @@ use crate::operator::RetryPolicy;
 /// Advice for a misspelt `op`.
 const MEANT_OP: &str = "did you mean `op`?";
 
-const KEYS: &[&str] = &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed"];
+const KEYS: &[&str] =
+    &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed", "checks"];
 
 /// Returns the nodes of all entries: one for each, or one per combination of its matrix.
 pub(super) fn all(entries: Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
@@ -113,6 +115,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
         freeze: take(&mut fields, "freeze").and_then(|v| field::flag(&v, "`freeze`", problems)).unwrap_or_default(),
         seed: take(&mut fields, "seed").and_then(|v| field::whole(&v, "`seed`", 0, problems)).unwrap_or_default(),
         matrix: coordinates,
+        checks: take(&mut fields, "checks").map(|value| checks::read(&value, problems)).unwrap_or_default(),
     })
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::coordinate::Coordinate;
+use super::checks::CheckSpec;
 use super::schedule::Schedule;
+use super::test_case::TestCase;
 use super::value::Spanned;
 use crate::diagnostic::Span;
-use crate::operator::{BudgetLimits, RetryPolicy};
+use crate::operator::{BudgetLimits, PeriodLimits, RetryPolicy};
 
 /// A pipeline as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,14 @@ pub struct Spec {
     pub schedule: Option<Schedule>,
     /// Spending limits of a run.
     pub budget: BudgetLimits,
+    /// Spending limits of all its runs in a day or month.
+    pub periods: PeriodLimits,
+    /// Whether a run goes on with what is finished once a budget is used up (`on_budget: finish`).
+    pub finishes: bool,
+    /// Tests, run on request.
+    pub tests: Vec<TestCase>,
+    /// Whether only its tests run: files that it reads may not exist.
+    pub for_tests: bool,
 }
 
 /// A node of a pipeline.
@@ -63,6 +73,8 @@ pub struct NodeSpec {
     pub seed: u64,
     /// Coordinates in a matrix, in the order of the keys.
     pub matrix: Vec<Coordinate>,
+    /// What must hold of its result.
+    pub checks: Vec<CheckSpec>,
 }
 
 impl NodeSpec {

@@ -6,11 +6,12 @@ use searchmill_schemas::named;
 
 use super::cadence::{self, Cadence};
 use super::field::{self, Problems, take};
+use super::notify::{self, Notify};
 use super::scope::{Shared, part_span};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
-const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace"];
+const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace", "notify"];
 /// Default time for a run to finish calls in flight.
 const GRACE: Duration = Duration::from_mins(1);
 
@@ -29,6 +30,8 @@ pub struct Schedule {
     pub max_runtime: Option<Duration>,
     /// Time to finish calls in flight after that.
     pub grace: Duration,
+    /// Whom to tell how a run ended.
+    pub notify: Vec<Notify>,
 }
 
 named! {
@@ -71,6 +74,7 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
         let fault = Diagnostic::error("missing-key", "`schedule` has no `cron`").at(span, "");
         shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
     }
+    let notify = take(&mut fields, "notify").map(|value| notify::read(&value, &mut shared.problems));
     let problems = &mut shared.problems;
     let overlap = word(take(&mut fields, "overlap"), "`overlap`", &Overlap::ALL, Overlap::name, problems);
     let catchup = word(take(&mut fields, "catchup"), "`catchup`", &Catchup::ALL, Catchup::name, problems);
@@ -85,6 +89,7 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
         jitter: jitter.unwrap_or_default(),
         max_runtime,
         grace: grace.unwrap_or(GRACE),
+        notify: notify.unwrap_or_default(),
     })
 }
 

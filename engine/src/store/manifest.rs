@@ -115,9 +115,17 @@ pub struct NodeResult {
     /// Memos of what it observed of services beside its endpoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<Digest>,
+    /// Rows among the rejects that were never asked, because a budget was used up.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unasked: u64,
     /// Stamp from which rows and answers counted; missing if all counted. See [`NodeResult::since`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl NodeResult {

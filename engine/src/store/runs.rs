@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::check_outcome::CheckOutcome;
 use super::error::StoreError;
 use super::files::open_to_append;
 use super::folder::names_in;
@@ -93,6 +94,8 @@ pub enum NodeOutcome {
     Finished,
     /// Its result is known, but was not delivered: too many rows were lost upstream.
     HeldBack,
+    /// Its result is known, but a check of it failed: nothing after it ran.
+    CheckFailed,
     /// It failed.
     Failed,
     /// An upstream node failed, or the run was stopped.
@@ -124,6 +127,16 @@ pub struct NodeRun {
     /// The key's preimage, for a node that started: it may never have a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preimage: Option<Value>,
+    /// The outcomes of its checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckOutcome>,
+}
+
+impl NodeOutcome {
+    /// Whether the node's result is known.
+    pub fn has_result(self) -> bool {
+        matches!(self, Self::Cached | Self::Finished | Self::HeldBack | Self::CheckFailed)
+    }
 }
 
 impl NodeRun {
@@ -139,6 +152,7 @@ impl NodeRun {
             error: None,
             seconds: 0.0,
             preimage: Some(preimage),
+            checks: Vec::new(),
         }
     }
 }

@@ -229,7 +229,7 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
 }
 
 /// Returns a schedule's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`.
-fn folder_name(name: &str) -> String {
+pub(super) fn folder_name(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let piece = |(place, byte): (usize, u8)| match byte {
         byte if plain(byte) || (byte == b'.' && place > 0) => char::from(byte).to_string(),

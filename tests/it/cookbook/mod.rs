@@ -7,6 +7,7 @@ mod retriever_study;
 mod two_data_sets;
 mod best_of_n;
 mod reranker;
+mod nightly_budget;
 
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! The driver: carries out the scheduler's commands and tells it what came of them. It never blocks: decisions that read
 //! files, kernels and deliveries run elsewhere, and report over one channel.
 
+mod checked;
 mod launch;
 mod settle;
 
@@ -12,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::books::Books;
 use super::decide::Decision;
 use super::deliver::Made;
-use super::endpoints::Endpoints;
+use super::endpoints::{Endpoints, redactor};
 use super::history::History;
 use super::identity::Known;
 use super::node::NodeDone;
@@ -25,9 +26,9 @@ use super::stop::Stop;
 use super::versions::version;
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::{OperatorError, http_client};
-use crate::plan::{Node, Plan, with_all_before};
+use crate::plan::{Node, Plan, with_all_before_but};
 use crate::report::{Reporter, RunSummary};
-use crate::store::{Store, StoreError, StoreUse};
+use crate::store::{CheckOutcome, Damage, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -54,6 +55,7 @@ pub async fn run(
 enum Report {
     Decided(usize, Result<Decision, StoreError>),
     Done(Box<NodeDone>),
+    Checked(usize, Made, Result<Vec<CheckOutcome>, Damage>),
     Delivered(usize, Made, Result<Vec<String>, OperatorError>),
 }
 
@@ -68,6 +70,8 @@ struct Driver {
     /// Keys of the settled nodes.
     keys: BTreeMap<usize, NodeKey>,
     repeats: Repeats,
+    /// Nodes with a failed check that holds back what is delivered behind them, and the check.
+    held: BTreeMap<usize, String>,
     books: Books,
     /// Prevents `gc` from collecting what this run may use.
     _in_use: StoreUse,
@@ -83,11 +87,13 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let wanted = with_all_before(&plan, &options.chosen.selected);
+        let given = |place| options.given(place).is_some();
+        let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
-        let endpoints = Endpoints::new(&plan, &options);
-        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &endpoints.redactor)?;
+        let redactor = redactor(&plan, &options);
+        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &redactor)?;
+        let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
         let run = Run {
             id: books.run().to_owned(),
             started: (books.started() * 1e9) as u64,
@@ -109,6 +115,7 @@ impl Driver {
             known: Known::new(),
             keys: BTreeMap::new(),
             repeats: Repeats::default(),
+            held: BTreeMap::new(),
             books,
             _in_use: in_use,
         })
@@ -172,6 +179,7 @@ impl Driver {
         match report {
             Report::Decided(place, decision) => self.decided(place, decision?),
             Report::Done(done) => self.settled(*done),
+            Report::Checked(place, made, outcomes) => self.checked(place, made, outcomes),
             Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
         }
     }

@@ -221,6 +221,7 @@ fn kernel_run(
         block_base: task.block_base,
         recall_blocks: task.recall_blocks,
         on_error: task.on_error,
+        finishes: false,
         stop: stop.clone(),
         progress,
         store: store.clone(),

@@ -1,0 +1,85 @@
+//! Handles the checks of a node: evaluates them, and acts on those that failed.
+
+use std::collections::BTreeSet;
+
+use super::{Driver, Report};
+use crate::execute::checks::Subject;
+use crate::execute::context::bare_context;
+use crate::execute::deliver::Made;
+use crate::execute::loss::Account;
+use crate::execute::repeats::Remake;
+use crate::execute::scheduler::Event as Step;
+use crate::operator::OperatorError;
+use crate::plan::with_all_before;
+use crate::spec::OnFailure;
+use crate::store::{CheckOutcome, Damage, StoreError};
+
+impl Driver {
+    /// Starts the checks of a node whose result is known.
+    pub(super) fn check(&self, place: usize, made: Made) {
+        let mut known = self.known.clone();
+        known.insert(place, made.outputs().clone());
+        let keys = self.keys.clone();
+        self.elsewhere(move |run| {
+            let (node, store, directory) = (run.node(place), &run.store, &run.options.directory);
+            let account = Account { plan: &run.plan, known: &known, keys: &keys, store, directory };
+            let before = run.history.last(&run.plan, store, node.id()).map(|last| last.checks.as_slice());
+            let subject = Subject {
+                node,
+                outputs: made.outputs(),
+                lost: account.lost(place),
+                before: before.unwrap_or_default(),
+                store,
+                context: &bare_context(run, node),
+            };
+            let outcomes = subject.evaluate();
+            Report::Checked(place, made, outcomes)
+        });
+    }
+
+    /// Records the outcomes, and fails, holds or passes on the node.
+    pub(super) fn checked(
+        &mut self,
+        place: usize,
+        made: Made,
+        outcomes: Result<Vec<CheckOutcome>, Damage>,
+    ) -> Result<(), StoreError> {
+        let outcomes = match outcomes {
+            Ok(outcomes) => outcomes,
+            Err(damage) => return self.remake_checked(place, damage),
+        };
+        let node = self.run.node(place);
+        let outcomes = self.books.checked(node, outcomes);
+        let failed = |reaction| outcomes.iter().filter(move |one| !one.passed && one.check.on_failure == reaction);
+        let words = |reaction| failed(reaction).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        if failed(OnFailure::Fail).next().is_some() {
+            let error = OperatorError::data(format!("a check failed: {}", words(OnFailure::Fail)));
+            let help = "the result is stored, and nothing after it ran; `searchmill show` shows it";
+            self.books.check_failed(node, &error.with_help(help), &made)?;
+            return self.end(Step::Failed(place));
+        }
+        if failed(OnFailure::Hold).next().is_some() {
+            self.held.insert(place, format!("a check of `{}` failed: {}", node.id(), words(OnFailure::Hold)));
+        }
+        self.pass_on(place, made)
+    }
+
+    /// Returns the failed check that holds back the outputs of a node.
+    pub(super) fn held_by_check(&self, place: usize) -> Option<String> {
+        let before = with_all_before(&self.run.plan, &BTreeSet::from([place]));
+        self.held.iter().find(|(held, _)| before.contains(held)).map(|(_, why)| why.clone())
+    }
+
+    /// Runs the node again: a table was found damaged while it was checked.
+    fn remake_checked(&mut self, place: usize, damage: Damage) -> Result<(), StoreError> {
+        tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(place).id());
+        match self.repeats.damaged(place, place) {
+            Remake::Launch => self.launch(place),
+            Remake::Wait => Ok(()),
+            Remake::GiveUp => {
+                let error = OperatorError::machine("its output was recomputed and is damaged each time it is read");
+                self.fail(place, &error.with_help("check the disk and its controller"))
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! `checks:` of a node as written: what must hold of its result, and what happens if it does not.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::field::{self, Problems, take};
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+
+/// The words that name a rule.
+const RULES: &[&str] = &["rows", "rejects", "unique", "not_null", "range", "sql"];
+const KEYS: &[&str] = &["rows", "rejects", "unique", "not_null", "range", "sql", "port", "on_failure"];
+/// Characters of an SQL text in a message (at most).
+const SHOWN: usize = 80;
+
+/// A check of a node's result. Never part of a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What must hold.
+    #[serde(flatten)]
+    pub rule: Rule,
+    /// The checked output; `None` for the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// What happens if it does not hold.
+    pub on_failure: OnFailure,
+}
+
+/// What must hold of a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Number of rows.
+    Rows {
+        /// At least.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        min: Option<u64>,
+        /// At most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<u64>,
+    },
+    /// Share of rows that the node rejected or dropped.
+    Rejects {
+        /// At most.
+        max: f64,
+    },
+    /// No two rows have the same values in these columns. Rows with a null in one of them are not compared.
+    Unique(Vec<String>),
+    /// These columns contain no null.
+    NotNull(Vec<String>),
+    /// All values of a column that are not null are in this range.
+    Range {
+        /// The column.
+        column: String,
+        /// At least.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        min: Option<f64>,
+        /// At most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<f64>,
+    },
+    /// A predicate that is true for every row, or a query over `rows` that returns no row.
+    Sql(String),
+}
+
+/// What a failed check does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// The node fails. Its result is kept.
+    #[default]
+    Fail,
+    /// No output behind the node is delivered.
+    Hold,
+    /// The run reports it.
+    Warn,
+}
+
+impl OnFailure {
+    /// Returns the word in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Hold => "hold",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+impl Rule {
+    /// Returns the word in YAML.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Rows { .. } => "rows",
+            Self::Rejects { .. } => "rejects",
+            Self::Unique(_) => "unique",
+            Self::NotNull(_) => "not_null",
+            Self::Range { .. } => "range",
+            Self::Sql(_) => "sql",
+        }
+    }
+
+    /// Returns the only column that the rule names.
+    pub fn column(&self) -> Option<&str> {
+        match self {
+            Self::Unique(columns) | Self::NotNull(columns) if columns.len() == 1 => columns.first().map(String::as_str),
+            Self::Range { column, .. } => Some(column),
+            _ => None,
+        }
+    }
+
+    /// Whether an SQL text is a query and no predicate.
+    pub fn is_query(sql: &str) -> bool {
+        let first = sql.trim_start().split(|ch: char| !ch.is_ascii_alphanumeric()).next().unwrap_or_default();
+        first.eq_ignore_ascii_case("select") || first.eq_ignore_ascii_case("with")
+    }
+}
+
+/// `rows: at least 100`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows { min, max } => write!(f, "rows: {}", between(min.as_ref(), max.as_ref())),
+            Self::Rejects { max } => write!(f, "rejects: at most {}", percent(*max)),
+            Self::Unique(columns) => write!(f, "unique: {}", columns.join(", ")),
+            Self::NotNull(columns) => write!(f, "not_null: {}", columns.join(", ")),
+            Self::Range { column, min, max } => {
+                write!(f, "range: {column} {}", between(min.as_ref(), max.as_ref()))
+            }
+            Self::Sql(sql) => {
+                let words: Vec<&str> = sql.split_whitespace().collect();
+                let line = words.join(" ");
+                let cut: String = line.chars().take(SHOWN).collect();
+                let more = if cut.len() < line.len() { "…" } else { "" };
+                write!(f, "sql: {cut}{more}")
+            }
+        }
+    }
+}
+
+/// `rows: at least 100 (rejects)`.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.port {
+            None => self.rule.fmt(f),
+            Some(port) => write!(f, "{} ({port})", self.rule),
+        }
+    }
+}
+
+fn between<T: fmt::Display + PartialEq>(min: Option<&T>, max: Option<&T>) -> String {
+    match (min, max) {
+        (Some(min), Some(max)) if min == max => format!("exactly {min}"),
+        (Some(min), Some(max)) => format!("from {min} to {max}"),
+        (Some(min), None) => format!("at least {min}"),
+        (None, Some(max)) => format!("at most {max}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// Formats a share: `5 %`.
+pub fn percent(share: f64) -> String {
+    let rounded = (share * 1e4).round() / 1e2;
+    format!("{rounded} %")
+}
+
+/// A check with its places in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckSpec {
+    /// The check.
+    pub check: Check,
+    /// Location of the rule's value.
+    pub span: Span,
+    /// Location of `port:`, if it is written.
+    pub port_span: Option<Span>,
+    /// The columns that the rule names, with their locations.
+    pub columns: Vec<(String, Span)>,
+}
+
+/// Reads the list of checks.
+pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<CheckSpec> {
+    match &value.value {
+        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
+        Value::Null | Value::Broken => Vec::new(),
+        _ => {
+            let fault = field::wrong_type(value, "`checks`", "a list of checks");
+            problems.push(fault.help("write `- rows: {min: 1}` below it, one line for each check"));
+            Vec::new()
+        }
+    }
+}
+
+fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
+    if !matches!(item.value, Value::Map(_)) {
+        let help =
+            format!("write one of {}", RULES.iter().map(|rule| format!("`{rule}`")).collect::<Vec<_>>().join(", "));
+        let fault = field::wrong_type(item, "a check", "a map");
+        problems.extend((item.value != Value::Broken).then(|| fault.help(help)));
+        return None;
+    }
+    let known = problems.len();
+    let mut fields = field::fields(item.clone(), "a check", KEYS, problems);
+    let (port, on_failure) = (take(&mut fields, "port"), take(&mut fields, "on_failure"));
+    fields.retain(|(key, _)| RULES.contains(&key.text.as_str()));
+    let mut rules = fields.into_iter();
+    let Some((key, value)) = rules.next() else {
+        if problems.len() == known {
+            let fault = Diagnostic::error("missing-key", "a check has no rule").at(item.span, "");
+            problems.push(fault.help(format!("write one of {}", RULES.join(", "))));
+        }
+        return None;
+    };
+    if let Some((second, _)) = rules.next() {
+        let message = format!("a check has one rule, here are `{}` and `{}`", key.text, second.text);
+        let fault = Diagnostic::error("too-many-rules", message).at(second.span, "");
+        problems.push(fault.help("write each as an item of its own: `- unique: [id]`"));
+        return None;
+    }
+    let port_span = port.as_ref().map(|port| port.span);
+    let port = port.and_then(|port| field::text(&port, "`port`", problems));
+    let on_failure = on_failure.map(|value| reaction(&value, problems)).unwrap_or_default();
+    let (rule, columns) = rule(&key, &value, problems)?;
+    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, port_span, columns })
+}
+
+fn reaction(value: &Spanned, problems: &mut Problems) -> OnFailure {
+    match field::choice(value, "`on_failure`", &["fail", "hold", "warn"], problems) {
+        Some("hold") => OnFailure::Hold,
+        Some("warn") => OnFailure::Warn,
+        _ => OnFailure::Fail,
+    }
+}
+
+type Columns = Vec<(String, Span)>;
+
+fn rule(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<(Rule, Columns)> {
+    let what = format!("`{}`", key.text);
+    match key.text.as_str() {
+        "rows" => {
+            let fields = bounds(value, "rows", &["min", "max"], problems)?;
+            let min = whole(&fields, "min", problems);
+            let max = whole(&fields, "max", problems);
+            let rule = ordered("rows", min, max, value, problems)?;
+            Some((Rule::Rows { min: rule.0, max: rule.1 }, Vec::new()))
+        }
+        "rejects" => {
+            let fields = bounds(value, "rejects", &["max"], problems)?;
+            let max = fields.iter().find(|(key, _)| key.text == "max").map(|(_, value)| value)?;
+            let share = number(max, "`max`", problems)?;
+            if !(0.0..=1.0).contains(&share) {
+                let fault = field::fault("bad-value", max, format!("`max` of `rejects` cannot be {share}"));
+                problems.push(fault.help("a share is a number from 0 to 1: `{max: 0.05}`"));
+                return None;
+            }
+            Some((Rule::Rejects { max: share }, Vec::new()))
+        }
+        "unique" | "not_null" => {
+            let columns = columns(value, &what, problems)?;
+            let names = columns.iter().map(|(name, _)| name.clone()).collect();
+            let rule = if key.text == "unique" { Rule::Unique(names) } else { Rule::NotNull(names) };
+            Some((rule, columns))
+        }
+        "range" => range(value, problems),
+        _ => {
+            let text = field::text(value, &what, problems)?;
+            if text.trim().is_empty() {
+                let fault = field::fault("bad-value", value, "`sql` is empty");
+                problems.push(fault.help("write a predicate that is true for every row: `f1 >= 0`"));
+                return None;
+            }
+            Some((Rule::Sql(text), Vec::new()))
+        }
+    }
+}
+
+fn range(value: &Spanned, problems: &mut Problems) -> Option<(Rule, Columns)> {
+    let fields = bounds(value, "range", &["column", "min", "max"], problems)?;
+    let get = |name: &str| fields.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
+    let Some(column) = get("column") else {
+        let fault = Diagnostic::error("missing-key", "`range` has no `column`").at(value.span, "");
+        problems.push(fault.help("write `range: {column: f1, min: 0, max: 1}`"));
+        return None;
+    };
+    let name = field::text(column, "`column`", problems)?;
+    let (min, max) = (get("min"), get("max"));
+    let min = min.and_then(|min| number(min, "`min`", problems));
+    let max = max.and_then(|max| number(max, "`max`", problems));
+    let (min, max) = ordered("range", min, max, value, problems)?;
+    Some((Rule::Range { column: name.clone(), min, max }, vec![(name, column.span)]))
+}
+
+/// Reads a map of limits; reports a value that is no map, and unknown keys.
+fn bounds(value: &Spanned, name: &str, keys: &[&str], problems: &mut Problems) -> Option<Vec<(Key, Spanned)>> {
+    let example = match name {
+        "rows" => "rows: {min: 100}",
+        "rejects" => "rejects: {max: 0.05}",
+        _ => "range: {column: f1, min: 0, max: 1}",
+    };
+    if !matches!(value.value, Value::Map(_)) {
+        let fault = field::wrong_type(value, &format!("`{name}`"), "a map");
+        problems.extend((value.value != Value::Broken).then(|| fault.help(format!("write `{example}`"))));
+        return None;
+    }
+    let known = problems.len();
+    let fields = field::fields(value.clone(), &format!("`{name}`"), keys, problems);
+    if fields.iter().any(|(key, _)| matches!(key.text.as_str(), "min" | "max")) {
+        return Some(fields);
+    }
+    if problems.len() == known {
+        let fault = Diagnostic::error("missing-key", format!("`{name}` has no limit")).at(value.span, "");
+        problems.push(fault.help(format!("write `{example}`")));
+    }
+    None
+}
+
+fn whole(fields: &[(Key, Spanned)], name: &str, problems: &mut Problems) -> Option<u64> {
+    let (_, value) = fields.iter().find(|(key, _)| key.text == name)?;
+    field::whole(value, &format!("`{name}`"), 0, problems)
+}
+
+fn number(value: &Spanned, what: &str, problems: &mut Problems) -> Option<f64> {
+    let text = field::text(value, what, problems)?;
+    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    if number.is_none() {
+        problems.push(field::fault("bad-value", value, format!("{what} must be a number, not `{text}`")));
+    }
+    number
+}
+
+/// Returns both limits; reports limits in the wrong order. `None` if neither could be read.
+fn ordered<T: PartialOrd + fmt::Display>(
+    name: &str,
+    min: Option<T>,
+    max: Option<T>,
+    value: &Spanned,
+    problems: &mut Problems,
+) -> Option<(Option<T>, Option<T>)> {
+    if let (Some(min), Some(max)) = (&min, &max)
+        && min > max
+    {
+        let message = format!("`{name}`: `min` {min} is greater than `max` {max}");
+        problems.push(field::fault("bad-value", value, message));
+        return None;
+    }
+    (min.is_some() || max.is_some()).then_some((min, max))
+}
+
+/// Reads the name of one column, or a list of names.
+fn columns(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Columns> {
+    let items = match &value.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(value),
+    };
+    let names: Columns =
+        items.iter().filter_map(|item| Some((field::text(item, what, problems)?, item.span))).collect();
+    if items.is_empty() {
+        let fault = field::fault("bad-value", value, format!("{what} names no column"));
+        problems.push(fault.help(format!("write {what} as a list of columns: `[id]`")));
+    }
+    (!names.is_empty() && names.len() == items.len()).then_some(names)
+}

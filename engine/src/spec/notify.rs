@@ -1,0 +1,101 @@
+//! `notify:` of a schedule as written: whom the daemon tells how a run ended, and when.
+
+use searchmill_schemas::named;
+use serde::{Deserialize, Serialize};
+
+use super::field::{self, Problems, take};
+use super::value::{Spanned, Value};
+use crate::diagnostic::Diagnostic;
+use crate::operator::has_user_info;
+
+named! {
+    /// How a run ended, seen together with the runs before it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Occasion {
+        /// It failed, was lost or took too long.
+        Failure = "failure",
+        /// A check or too many lost rows hold back what it would have delivered.
+        Held = "held",
+        /// It succeeded after a failure or held outputs.
+        Recovery = "recovery",
+        /// The budget was used up.
+        Budget = "budget",
+    }
+}
+
+/// The occasions without `on:`.
+const USUAL: [Occasion; 3] = [Occasion::Failure, Occasion::Held, Occasion::Recovery];
+
+/// Whom to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notify {
+    /// The receiver.
+    pub to: Receiver,
+    /// When.
+    pub on: Vec<Occasion>,
+}
+
+/// A receiver of notes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Receiver {
+    /// A URL that takes JSON by POST. `${secret:…}` in it is a reference.
+    Webhook(String),
+    /// A program that reads JSON from its standard input.
+    Program(Vec<String>),
+}
+
+/// Reads one receiver or a list of them.
+pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Vec<Notify> {
+    match &value.value {
+        Value::List(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
+        Value::Null | Value::Broken => Vec::new(),
+        _ => one(value, problems).into_iter().collect(),
+    }
+}
+
+fn one(item: &Spanned, problems: &mut Problems) -> Option<Notify> {
+    let mut fields = field::fields(item.clone(), "`notify`", &["webhook", "program", "on"], problems);
+    let (webhook, program) = (take(&mut fields, "webhook"), take(&mut fields, "program"));
+    let on = take(&mut fields, "on").map_or_else(|| USUAL.to_vec(), |on| occasions(&on, problems));
+    let to = match (webhook, program) {
+        (Some(url), None) => Receiver::Webhook(address(&url, problems)?),
+        (None, Some(words)) => Receiver::Program(words_of(&words, problems)?),
+        _ => {
+            let fault = Diagnostic::error("missing-key", "`notify` needs a `webhook` or a `program`").at(item.span, "");
+            problems.push(fault.help("write `notify: {webhook: \"${secret:HOOK_URL}\"}`"));
+            return None;
+        }
+    };
+    Some(Notify { to, on })
+}
+
+fn address(value: &Spanned, problems: &mut Problems) -> Option<String> {
+    let url = field::text(value, "`webhook`", problems)?;
+    let is_web = ["http://", "https://", "${secret:"].iter().any(|start| url.starts_with(start));
+    if !is_web || has_user_info(&url) {
+        let fault = field::fault("bad-value", value, "`webhook` is no http or https URL without a user name");
+        problems.push(fault.help("write a URL, or `${secret:NAME}` for one that only the environment has"));
+        return None;
+    }
+    Some(url)
+}
+
+fn words_of(value: &Spanned, problems: &mut Problems) -> Option<Vec<String>> {
+    let items = match &value.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(value),
+    };
+    let words: Vec<String> = items.iter().filter_map(|item| field::text(item, "`program`", problems)).collect();
+    (!words.is_empty() && words.len() == items.len()).then_some(words)
+}
+
+fn occasions(value: &Spanned, problems: &mut Problems) -> Vec<Occasion> {
+    let names: Vec<&str> = Occasion::ALL.iter().map(|occasion| occasion.name()).collect();
+    let items = match &value.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(value),
+    };
+    let words = items.iter().filter_map(|item| field::choice(item, "`on`", &names, problems));
+    words.filter_map(|word| Occasion::ALL.into_iter().find(|occasion| occasion.name() == word)).collect()
+}

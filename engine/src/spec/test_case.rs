@@ -1,0 +1,200 @@
+//! `tests:` as written: rows given to nodes, a scripted model, and expected rows.
+
+use serde_json::Value as Json;
+
+use super::field::{self, Problems, take};
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+
+const KEYS: &[&str] = &["name", "description", "params", "given", "model", "expect"];
+/// Largest difference of two numbers that count as equal (default).
+const TOLERANCE: f64 = 1e-6;
+
+/// A test of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TestCase {
+    /// Its name.
+    pub name: String,
+    /// Its location.
+    pub span: Span,
+    /// Values of params, as `--set` takes them.
+    pub params: Vec<String>,
+    /// Rows of outputs: the nodes do not run.
+    pub given: Vec<Rows>,
+    /// Answers of the model.
+    pub model: Vec<Scripted>,
+    /// Rows that the nodes must have.
+    pub expect: Vec<Expected>,
+}
+
+/// Rows of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    /// `NODE` or `NODE.PORT`.
+    pub output: String,
+    /// Location of that name.
+    pub span: Span,
+    /// The rows.
+    pub rows: Vec<Json>,
+}
+
+/// Expected rows of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// The rows; only the columns that are written are compared.
+    pub rows: Rows,
+    /// Whether the order of the rows does not matter.
+    pub unordered: bool,
+    /// Largest difference of two numbers that count as equal.
+    pub tolerance: f64,
+}
+
+/// Answers of the scripted model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scripted {
+    /// Text that the first user message must contain; `None`: the next request that nothing else answers.
+    pub when: Option<String>,
+    /// A text, or a whole message: the first answer of the conversation, the second one, ….
+    pub answers: Vec<Json>,
+}
+
+/// Reads the tests: a list, or a map by name.
+pub(super) fn read(value: Spanned, problems: &mut Problems) -> Vec<TestCase> {
+    let tests: Vec<(Option<Key>, Spanned)> = match value.value {
+        Value::List(items) => items.into_iter().map(|item| (None, item)).collect(),
+        Value::Map(entries) => entries.into_iter().map(|(key, item)| (Some(key), item)).collect(),
+        Value::Null | Value::Broken => Vec::new(),
+        _ => {
+            problems.push(field::wrong_type(&value, "`tests`", "a list of tests"));
+            Vec::new()
+        }
+    };
+    let mut read: Vec<TestCase> = Vec::with_capacity(tests.len());
+    for (place, (key, body)) in tests.into_iter().enumerate() {
+        let Some(test) = one(key, body, place, problems) else { continue };
+        if let Some(first) = read.iter().find(|first| first.name == test.name) {
+            let fault = Diagnostic::error("duplicate-test", format!("two tests are called `{}`", test.name));
+            problems.push(fault.at(test.span, "again here").at(first.span, "first here"));
+        }
+        read.push(test);
+    }
+    read
+}
+
+fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -> Option<TestCase> {
+    let span = key.as_ref().map_or(body.span, |key| key.span);
+    if !matches!(body.value, Value::Map(_)) {
+        problems.extend((body.value != Value::Broken).then(|| {
+            field::wrong_type(&body, "a test", "a map").help("write `given:` and `expect:` below its `name:`")
+        }));
+        return None;
+    }
+    let mut fields = field::fields(body, "a test", KEYS, problems);
+    let written = take(&mut fields, "name").and_then(|name| field::text(&name, "`name`", problems));
+    let name = written.or(key.map(|key| key.text)).unwrap_or_else(|| format!("test {}", place + 1));
+    let params = take(&mut fields, "params").map(|params| settings(&params)).unwrap_or_default();
+    let given = take(&mut fields, "given").map(|given| outputs(given, "given", problems)).unwrap_or_default();
+    let model = take(&mut fields, "model").map(|model| script(&model, problems)).unwrap_or_default();
+    let expect = take(&mut fields, "expect").map(|expect| expected(expect, problems)).unwrap_or_default();
+    if expect.is_empty() && problems.is_empty() {
+        let fault = Diagnostic::error("missing-key", format!("the test `{name}` expects nothing")).at(span, "");
+        problems.push(fault.help("write `expect: {NODE: [{column: value}]}`"));
+    }
+    let given = given.into_iter().filter_map(|(key, value)| rows(&key, &value, problems)).collect();
+    Some(TestCase { name, span, params, given, model, expect })
+}
+
+/// Flattens a map of params to `a.b=value`.
+fn settings(params: &Spanned) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending: Vec<(String, &Spanned)> =
+        params.entries().iter().rev().map(|(key, value)| (key.text.clone(), value)).collect();
+    while let Some((path, value)) = pending.pop() {
+        match &value.value {
+            Value::Map(entries) if !entries.is_empty() => {
+                let below = entries.iter().rev().map(|(key, value)| (format!("{path}.{}", key.text), value));
+                pending.extend(below);
+            }
+            _ => found.push(format!("{path}={}", value.to_json())),
+        }
+    }
+    found
+}
+
+fn outputs(value: Spanned, name: &str, problems: &mut Problems) -> Vec<(Key, Spanned)> {
+    field::map(value, &format!("`{name}`"), problems).unwrap_or_default()
+}
+
+fn rows(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Rows> {
+    let is_row = |item: &&Spanned| matches!(item.value, Value::Map(_) | Value::Broken);
+    let other = value.items().iter().find(|item| !is_row(item));
+    if !matches!(value.value, Value::List(_)) || other.is_some() {
+        let fault = match other {
+            Some(item) => field::wrong_type(item, &format!("a row of `{}`", key.text), "a map"),
+            None => field::wrong_type(value, &format!("`{}`", key.text), "a list of rows"),
+        };
+        problems.extend((value.value != Value::Broken).then(|| fault.help("write each row as `{column: value}`")));
+        return None;
+    }
+    let rows = value.items().iter().map(Spanned::to_json).collect();
+    Some(Rows { output: key.text.clone(), span: key.span, rows })
+}
+
+fn expected(value: Spanned, problems: &mut Problems) -> Vec<Expected> {
+    let entries = outputs(value, "expect", problems).into_iter();
+    entries.filter_map(|(key, value)| expected_of(&key, value, problems)).collect()
+}
+
+fn expected_of(key: &Key, value: Spanned, problems: &mut Problems) -> Option<Expected> {
+    if !matches!(value.value, Value::Map(_)) {
+        return Some(Expected { rows: rows(key, &value, problems)?, unordered: false, tolerance: TOLERANCE });
+    }
+    let span = value.span;
+    let what = format!("`{}`", key.text);
+    let mut fields = field::fields(value, &what, &["rows", "unordered", "tolerance"], problems);
+    let unordered = take(&mut fields, "unordered").and_then(|value| field::flag(&value, "`unordered`", problems));
+    let tolerance = take(&mut fields, "tolerance").and_then(|value| {
+        let number = field::text(&value, "`tolerance`", problems)?.parse::<f64>().ok().filter(|number| *number >= 0.0);
+        if number.is_none() {
+            problems.push(field::fault("bad-value", &value, "`tolerance` must be a number of at least 0"));
+        }
+        number
+    });
+    let Some(given) = take(&mut fields, "rows") else {
+        let fault = Diagnostic::error("missing-key", format!("{what} has no `rows`")).at(span, "");
+        problems.push(fault.help("write `rows: [{column: value}]`"));
+        return None;
+    };
+    let rows = rows(key, &given, problems)?;
+    Some(Expected { rows, unordered: unordered.unwrap_or_default(), tolerance: tolerance.unwrap_or(TOLERANCE) })
+}
+
+fn script(value: &Spanned, problems: &mut Problems) -> Vec<Scripted> {
+    if !matches!(value.value, Value::List(_)) {
+        let fault = field::wrong_type(value, "`model`", "a list of answers");
+        let help = "write `- {when: TEXT OF THE PROMPT, answer: TEXT}` for each";
+        problems.extend((!matches!(value.value, Value::Null | Value::Broken)).then(|| fault.help(help)));
+        return Vec::new();
+    }
+    value.items().iter().filter_map(|item| scripted(item, problems)).collect()
+}
+
+fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
+    if matches!(item.value, Value::String(_)) {
+        return Some(Scripted { when: None, answers: vec![item.to_json()] });
+    }
+    let mut fields = field::fields(item.clone(), "an answer of `model`", &["when", "answer", "answers"], problems);
+    let when = take(&mut fields, "when").and_then(|when| field::text(&when, "`when`", problems));
+    let (one, several) = (take(&mut fields, "answer"), take(&mut fields, "answers"));
+    let answers: Vec<Json> = match (&one, &several) {
+        (Some(one), None) => vec![one.to_json()],
+        (None, Some(several)) => several.items().iter().map(Spanned::to_json).collect(),
+        _ => Vec::new(),
+    };
+    if answers.is_empty() {
+        let fault = Diagnostic::error("missing-key", "an answer of `model` has no text").at(item.span, "");
+        problems.push(fault.help("write `answer: TEXT`, or `answers: [FIRST, SECOND]` for a conversation"));
+        return None;
+    }
+    Some(Scripted { when, answers })
+}

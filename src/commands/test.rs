@@ -1,0 +1,61 @@
+//! `test`: runs the tests of a pipeline.
+
+use searchmill_engine::{Failure, Overrides, Session, StorePlace, TestCase, Verdict};
+
+use crate::args::TestArgs;
+use crate::display::Terminal;
+use crate::display::trial::{self, Trial};
+use crate::exit::{FAILED, OK};
+use crate::testing::Player;
+
+pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> Result<u8, Failure> {
+    let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
+    let tests = session.check_for_tests(&args.file, &overrides)?.plan.tests.clone();
+    let file = args.file.display();
+    if tests.is_empty() {
+        let failure = Failure::usage(format!("{file} has no `tests:`"));
+        return Err(failure.with_help("see docs/how-to/test-a-pipeline.md"));
+    }
+    let chosen: Vec<&TestCase> = match &args.name {
+        None => tests.iter().collect(),
+        Some(name) => tests.iter().filter(|test| test.name == *name).collect(),
+    };
+    if chosen.is_empty() {
+        let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+        let name = args.name.as_deref().unwrap_or_default();
+        let failure = Failure::usage(format!("{file} has no test `{name}`"));
+        return Err(failure.with_help(searchmill_engine::suggest(name, &names, "tests")));
+    }
+    let mut failed = 0;
+    for test in &chosen {
+        let trial = one(session, args, test)?;
+        failed += usize::from(!trial.passed());
+        trial::show(terminal, &trial);
+    }
+    trial::balance(terminal, chosen.len(), failed);
+    Ok(if failed > 0 { FAILED } else { OK })
+}
+
+/// Runs one test in a temporary store.
+fn one(session: &Session, args: &TestArgs, test: &TestCase) -> Result<Trial, Failure> {
+    let set = args.set.iter().chain(&test.params).cloned().collect();
+    let overrides = Overrides { set, params_files: args.params.clone() };
+    let pipeline = session.check_for_tests(&args.file, &overrides)?;
+    // Params may change the rows of the test.
+    let found = pipeline.plan.tests.iter().find(|found| found.name == test.name);
+    let test = found.unwrap_or(test).clone();
+    let folder = tempfile::tempdir()?;
+    let place = StorePlace::Folder(folder.path().join("store"));
+    let own = Session::new(place, session.directory(), session.registry().clone());
+    let player = Player::start(test.model.clone())?;
+    let verdict = match own.try_out(pipeline, &test, &player.base_url()) {
+        Ok(verdict) => verdict,
+        // The test does not fit the pipeline; the others may.
+        Err(Failure::Usage { message, help }) => {
+            let help = help.map_or_else(String::new, |help| format!(" ({help})"));
+            Verdict { failures: vec![(String::new(), format!("{message}{help}"))], ..Verdict::default() }
+        }
+        Err(failure) => return Err(failure),
+    };
+    Ok(Trial { name: test.name, verdict, refused: player.refused() })
+}

@@ -1,0 +1,163 @@
+//! Plays the script of a test as an OpenAI-compatible server. A request that the script does not answer is refused and
+//! reported.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use searchmill_engine::{Failure, Scripted};
+use serde_json::{Value, json};
+
+/// Characters of a request in a message (at most).
+const SHOWN: usize = 400;
+
+/// A request that the script does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Path of the request.
+    pub(crate) path: String,
+    /// The first user message, the prompt, or the body.
+    pub(crate) text: String,
+}
+
+/// A running server; it stops with its runtime.
+pub(crate) struct Player {
+    address: SocketAddr,
+    stage: Arc<Stage>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+struct Stage {
+    script: Vec<Scripted>,
+    state: Mutex<Played>,
+}
+
+#[derive(Default)]
+struct Played {
+    /// Whether an answer without `when` was given, by place in the script.
+    given: Vec<bool>,
+    refused: Vec<Refused>,
+}
+
+impl Player {
+    /// Starts a server with this script.
+    pub(crate) fn start(script: Vec<Scripted>) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let given = vec![false; script.len()];
+        let stage = Arc::new(Stage { script, state: Mutex::new(Played { given, refused: Vec::new() }) });
+        let router = Router::new().fallback(respond).with_state(Arc::clone(&stage));
+        runtime.spawn(async move {
+            let served = match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => axum::serve(listener, router).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                tracing::warn!("the scripted model failed: {error}");
+            }
+        });
+        Ok(Self { address, stage, _runtime: runtime })
+    }
+
+    /// Returns the base URL, as endpoints are given.
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Returns the requests that were refused.
+    pub(crate) fn refused(&self) -> Vec<Refused> {
+        self.stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.clone()
+    }
+}
+
+impl Stage {
+    /// Returns the message that answers a request.
+    fn answer(&self, body: &Value) -> Option<Value> {
+        let (text, turn) = (asked(body), turns(body));
+        let says = |scripted: &&Scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when));
+        if let Some(scripted) = self.script.iter().find(says) {
+            return scripted.answers.get(turn).map(message);
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = (0..self.script.len()).find(|place| self.script[*place].when.is_none() && !state.given[*place])?;
+        state.given[next] = true;
+        self.script[next].answers.first().map(message)
+    }
+}
+
+async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Response {
+    let parsed = serde_json::from_slice::<Value>(&body).ok();
+    let is_chat = uri.path().ends_with("/chat/completions");
+    let is_text = !is_chat && uri.path().ends_with("/completions");
+    let answer = parsed.as_ref().filter(|_| is_chat || is_text).and_then(|body| stage.answer(body));
+    if let (Some(answer), Some(body)) = (answer, &parsed) {
+        return play(&answer, is_chat, body["stream"] == true);
+    }
+    let text = parsed.as_ref().map_or_else(|| String::from_utf8_lossy(&body).into_owned(), asked);
+    let text: String = text.chars().take(SHOWN).collect();
+    let refused = Refused { path: uri.path().to_owned(), text: text.clone() };
+    stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(refused);
+    let message = format!("the script of the test has no answer to this request: {text}");
+    let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
+    (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
+}
+
+/// Returns the text of the first user message, or the prompt.
+fn asked(body: &Value) -> String {
+    if let Some(prompt) = body["prompt"].as_str() {
+        return prompt.to_owned();
+    }
+    let mut messages = body["messages"].as_array().into_iter().flatten();
+    let first = messages.find(|message| message["role"] == "user");
+    match first.map(|message| &message["content"]) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => body.to_string(),
+    }
+}
+
+/// Returns the number of answers so far in the conversation.
+fn turns(body: &Value) -> usize {
+    body["messages"].as_array().into_iter().flatten().filter(|message| message["role"] == "assistant").count()
+}
+
+/// Returns an answer as a message: a text, a message, or any other value as JSON text.
+fn message(answer: &Value) -> Value {
+    match answer {
+        Value::String(text) => json!({"role": "assistant", "content": text}),
+        Value::Object(fields) if fields.contains_key("content") || fields.contains_key("tool_calls") => {
+            let mut message = json!({"role": "assistant", "content": null});
+            fields.iter().for_each(|(name, value)| message[name] = value.clone());
+            message
+        }
+        other => json!({"role": "assistant", "content": other.to_string()}),
+    }
+}
+
+fn play(message: &Value, is_chat: bool, streamed: bool) -> Response {
+    let reason = if message["tool_calls"].is_array() { "tool_calls" } else { "stop" };
+    let usage = json!({"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20});
+    let whole = |object: &str, choice: Value| json!({"id": "scripted", "object": object, "created": 0, "model": "scripted", "choices": [choice], "usage": usage});
+    if !is_chat {
+        let choice = json!({"index": 0, "text": message["content"], "finish_reason": reason, "logprobs": null});
+        return axum::Json(whole("text_completion", choice)).into_response();
+    }
+    if !streamed {
+        let choice = json!({"index": 0, "message": message, "finish_reason": reason});
+        return axum::Json(whole("chat.completion", choice)).into_response();
+    }
+    let mut delta = message.clone();
+    for (index, call) in delta["tool_calls"].as_array_mut().into_iter().flatten().enumerate() {
+        call["index"] = json!(index);
+    }
+    let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
+    let chunk = whole("chat.completion.chunk", choice);
+    let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
