@@ -1,5 +1,7 @@
 //! The recipes of `examples/cookbook`, run in a copy of their folder as their pages say.
 
+mod foreign_trajectories;
+
 use std::path::Path;
 
 use crate::mill::Mill;
