@@ -38,7 +38,8 @@ pub use family::Family;
 use family::{flashrag, is_flashrag};
 use figures::Evaluation;
 use measure::{Further, Group, measure_groups, measure_questions};
-use own::{Own, OwnMeasure, OwnMeasures};
+use own::{Own, OwnMeasures};
+pub use own::{OwnMeasure, QuantileOf};
 use retrieval::{Retrieval, RetrievalFigures};
 use scored::{QUESTION_TYPE, Scored, type_name};
 use showcase::{Showcase, Shown};
@@ -155,7 +156,7 @@ impl Operator for Evaluate {
         let (given, checked) = (params.measures.clone(), params.clone());
         Declaration::seeded(ports())
             .issues(issues(params))
-            .issues(own::issues(&params.measures))
+            .issues(own::issues(&params.measures, measure::is_taken))
             .checks_columns(move |tables| checked.column_issues(tables))
             .gives(move |tables| {
                 let trajectories = tables.get("trajectories");

@@ -58,9 +58,12 @@ pub struct ValueChange {
     pub to: f64,
 }
 
-/// Sums and counts of the columns, by id.
+/// Sum and count of each column.
+type Sums = Vec<(f64, u32)>;
+
+/// Sums by id.
 struct Numbers {
-    rows: BTreeMap<String, Vec<(f64, u32)>>,
+    rows: BTreeMap<String, Sums>,
     /// Whether several rows have one id.
     repeats: bool,
 }
@@ -146,11 +149,11 @@ impl Numbers {
 }
 
 fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers) -> Option<TableChange> {
-    let both: Vec<(&String, &Vec<(f64, u32)>, &Vec<(f64, u32)>)> =
+    let both: Vec<(&String, &Sums, &Sums)> =
         from.rows.iter().filter_map(|(id, sums)| Some((id, sums, to.rows.get(id)?))).collect();
     let mean = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
     let of_column = |(place, name): (usize, &String)| {
-        let value = |(id, from, to): &(&String, &Vec<(f64, u32)>, &Vec<(f64, u32)>)| {
+        let value = |(id, from, to): &(&String, &Sums, &Sums)| {
             Some(ValueChange { id: (*id).clone(), from: mean(from[place])?, to: mean(to[place])? })
         };
         column_change(name, both.iter().filter_map(value).collect())

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use searchmill_engine::operator::OperatorError;
 
 use super::matched::{Matching, Means};
+use super::params::{By, CompareParams};
 use super::side::Side;
 use super::sign_flip::{Flips, Test, holm, sign_flip};
-use super::{By, CompareParams};
 use crate::relation::{GROUPS, Label, require_few_groups};
 use crate::report::plot::Estimate;
 use crate::statistics::{Bootstrap, Clusters};

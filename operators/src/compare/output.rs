@@ -9,8 +9,8 @@ use searchmill_schemas::{Metric, RecordKind, to_batch};
 
 use super::figures::{Comparison, Figure};
 use super::matched::{Matching, Means};
+use super::params::{By, CompareParams, METRICS, QUESTIONS};
 use super::side::{Question, Side};
-use super::{By, CompareParams, METRICS, QUESTIONS};
 use crate::columns::with_fields;
 
 fn fields(of: &[(&str, DataType, bool)]) -> Vec<Field> {

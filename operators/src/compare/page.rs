@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::figures::{Comparison, Figure, Group};
 use super::matched::Means;
+use super::params::{By, CompareParams, REPORT};
 use super::shown::{Row, Shown};
 use super::side::Side;
-use super::{By, CompareParams, REPORT};
 use crate::report::plot::escape;
 use crate::report::table::{NOTHING, Table, percent};
 use crate::report::{self, Card, conversation, list};

@@ -7,9 +7,9 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError};
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 
-use super::CompareParams;
 use super::figures::Comparison;
 use super::matched::Means;
+use super::params::CompareParams;
 use super::side::{Place, Side};
 
 /// Rows of one question side by side.

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use indexmap::IndexMap;
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, RowsInput};
 
-use super::CompareParams;
+use super::params::CompareParams;
 use crate::answered::{with_metric_fields, with_metrics};
 use crate::columns::{id_at, id_column};
 use crate::relation::{Keys, Label, labels};
@@ -96,7 +96,9 @@ impl Bound {
             system: params.system.as_ref().map(|key| Keys::new(schema, "system", &[key])).transpose()?,
             groups: with_groups.then(|| Keys::new(schema, "group_by", &params.group_by)).transpose()?,
         };
-        bound.numbers(&RecordBatch::new_empty(SchemaRef::clone(schema)), params)?;
+        let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
+        bound.numbers(&empty, params)?;
+        bound.ids(&empty)?;
         Ok(bound)
     }
 
@@ -114,9 +116,11 @@ impl Bound {
     /// Returns the ids of the questions.
     fn ids(&self, batch: &RecordBatch) -> Result<StringArray, OperatorError> {
         let values = self.on.values(batch)?;
-        let text = values.first().map(|values| cast(values, &DataType::Utf8)).transpose();
-        let text = text.map_err(|error| OperatorError::pipeline(format!("`on`: no text or number: {error}")))?;
-        Ok(text.map_or_else(|| StringArray::new_null(batch.num_rows()), |text| text.as_string::<i32>().clone()))
+        let column = values.first().ok_or_else(|| OperatorError::engine("no column for the question"))?;
+        let kind = column.data_type();
+        let text = Some(cast(column, &DataType::Utf8)).filter(|_| !kind.is_nested()).and_then(Result::ok);
+        let text = text.ok_or_else(|| OperatorError::pipeline(format!("`on`: {kind} is no text or number")))?;
+        Ok(text.as_string::<i32>().clone())
     }
 
     fn labels(keys: Option<&Keys>, batch: &RecordBatch) -> Result<Vec<Vec<Label>>, OperatorError> {

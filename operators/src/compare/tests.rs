@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{Float64Type, Int64Type};
 use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
-use searchmill_engine::operator::{Inputs, OperatorError, entry};
+use searchmill_engine::operator::{Inputs, OperatorError, Tables, entry};
 use searchmill_fixtures::trajectories::trajectory;
 use searchmill_schemas::{Metric, RecordKind, Trajectory};
 use serde_json::{Value, json};

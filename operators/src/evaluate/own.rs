@@ -12,7 +12,6 @@ use searchmill_engine::operator::{OperatorError, ParamIssue};
 use searchmill_schemas::{RecordKind, Score, to_batch};
 use serde::{Deserialize, Serialize};
 
-use super::measure::is_taken;
 use super::scored::Scored;
 use crate::columns::{with_columns, with_fields};
 use crate::relation::{Keys, Label, check_key, labels, unknown_keys};
@@ -71,8 +70,8 @@ impl OwnMeasure {
     }
 }
 
-/// Names that means, shares and quantiles may not have.
-pub(crate) fn issues(measures: &OwnMeasures) -> Vec<ParamIssue> {
+/// Checks the measures; `is_taken` tells the names of other figures.
+pub(crate) fn issues(measures: &OwnMeasures, is_taken: fn(&str) -> bool) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     for (name, measure) in measures {
         let path = format!("measures.{name}");
@@ -189,13 +188,12 @@ impl<'a> Own<'a> {
             let columns = keys.values(batch)?;
             let column = columns.first().ok_or_else(|| OperatorError::engine("a measure without a column"))?;
             let kind = column.data_type();
+            let is_flag = matches!(kind, DataType::Boolean | DataType::Null);
             let wanted = match measure {
-                OwnMeasure::Share(_) if !matches!(kind, DataType::Boolean | DataType::Null) => "true or false",
-                OwnMeasure::Share(_) => "",
-                _ if kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null) => "",
-                _ => "a number",
+                OwnMeasure::Share(_) => (!is_flag).then_some("true or false"),
+                _ => (!is_flag && !kind.is_numeric()).then_some("a number"),
             };
-            if !wanted.is_empty() {
+            if let Some(wanted) = wanted {
                 let message = format!("`{}`: `{}` is {kind}, not {wanted}", measure.path(name), measure.key());
                 return Err(OperatorError::pipeline(message));
             }

@@ -17,7 +17,7 @@ impl Scale {
             (low, high) if low > high => (0.0, 1.0),
             // A single value lies in the middle.
             (low, high) if high / 2.0 - low / 2.0 <= (1e-12 * low.abs().max(high.abs())).max(f64::MIN_POSITIVE) => {
-                let reach = if low == 0.0 { 1.0 } else { low.abs() / 2.0 };
+                let reach = if low.abs() < 1e-300 { 1.0 } else { low.abs() / 2.0 };
                 (low - reach, high + reach)
             }
             range => range,

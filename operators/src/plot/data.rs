@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Float64Type};
 use indexmap::IndexSet;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 
-use super::{Kind, PlotParams};
+use super::params::{Kind, PlotParams};
 use crate::relation::{Keys, Label, labels};
 
 /// Most rows of a plot.

@@ -3,7 +3,8 @@
 use super::axis::Scale;
 use super::canvas::{Area, Canvas, LINE, text_width};
 use super::data::{Data, Point, Values};
-use super::{Kind, PlotParams, heatmap, marks};
+use super::params::{Kind, PlotParams};
+use super::{heatmap, marks};
 use crate::report::plot::shorten;
 
 const WIDTH: f64 = 760.0;
@@ -107,7 +108,9 @@ impl Axes {
     /// Draws the panels; returns where they end.
     fn panels(&self, canvas: &mut Canvas, params: &PlotParams, data: &Data, area: Area, columns: usize) -> f64 {
         let (left, gap) = (self.y.widest() + 10.0, 14.0);
-        let width = (area.width - gap * (columns - 1) as f64) / columns as f64 - left;
+        // The last number of the axis is wider than the edge.
+        let over = if matches!(self.x, Axis::Numbers(_)) { (self.x.widest() / 2.0 - EDGE).max(0.0) } else { 0.0 };
+        let width = (area.width - over - gap * (columns - 1) as f64) / columns as f64 - left;
         let turned = self.is_turned(width);
         let below = if turned { self.x.widest() * 0.58 + 14.0 } else { LINE + 4.0 };
         let titled = if params.facet.is_some() { LINE * 1.2 } else { 0.0 };
@@ -181,7 +184,9 @@ impl Axes {
             if matches!(self.x, Axis::Texts(_)) && !turned { 1 } else { (needed / slot).ceil().max(1.0) as usize };
         for (place, label) in labels.into_iter().step_by(every) {
             let (x, y) = (panel.left + panel.width * place, panel.bottom() + LINE);
-            let shown = shorten(&label, CUT);
+            // A turned text must not begin left of the picture.
+            let room = if turned { (x / 5.6) as usize } else { CUT };
+            let shown = shorten(&label, CUT.min(room));
             if turned {
                 canvas.turned([x + 4.0, y - 3.0], TURN, "ks kr", &shown, &label);
             } else {

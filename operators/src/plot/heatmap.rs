@@ -1,10 +1,10 @@
 //! Cells with colours, and the legend of the colours.
 
-use super::PlotParams;
 use super::canvas::{Area, Canvas, LINE, text_width};
 use super::colour::Colours;
 use super::data::{Data, Point, Values};
 use super::marks::Frame;
+use super::params::PlotParams;
 use crate::report::plot::shorten;
 use crate::report::table::number;
 

@@ -2,7 +2,7 @@
 
 use super::canvas::{Area, Canvas, LINE, text_width};
 use super::data::{Data, Point};
-use super::{Kind, PlotParams};
+use super::params::{Kind, PlotParams};
 use crate::report::plot::shorten;
 use crate::report::table::number;
 

@@ -1,7 +1,7 @@
 //! The page: the picture and its numbers.
 
 use super::data::{Data, Point};
-use super::{Kind, PlotParams};
+use super::params::{Kind, PlotParams, unquoted};
 use crate::report::table::{NOTHING, Table, number};
 use crate::report::{self, list};
 
@@ -30,7 +30,7 @@ fn table(params: &PlotParams, data: &Data) -> Table {
         params.high.as_deref(),
         params.value.as_deref(),
     ];
-    let header: Vec<&str> = columns.into_iter().flatten().collect();
+    let header: Vec<&str> = columns.into_iter().flatten().map(unquoted).collect();
     let mut table = Table::new("Numbers", &header);
     let end = |point: &Point, end: usize| point.range.map_or(NOTHING.to_owned(), |range| number(range[end]));
     for point in data.points.iter().take(ROWS) {

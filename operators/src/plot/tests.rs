@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use searchmill_engine::operator::testing::{Harness, batch_input, inputs};
-use searchmill_engine::operator::{OperatorError, entry};
+use searchmill_engine::operator::{OperatorError, Tables, entry};
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
