@@ -43,7 +43,7 @@ impl Operator for Compare {
         },
         Example {
             title: "Three systems by F1 and by tokens, where fewer are better, for each type of question",
-            yaml: "compared:\n  op: compare\n  from: {search_r1: a, research: b, ours: c}\n  with: {base: search_r1, by: [f1, prompt_tokens + completion_tokens asc], group_by: [question_type], examples: 10}",
+            yaml: "compared:\n  op: compare\n  from: {search_r1: a, research: b, ours: c}\n  with: {base: search_r1, by: [f1, prompt_tokens asc], group_by: [question_type], examples: 10}",
         },
         Example {
             title: "Rows of all systems in one table, with a column that names the system",

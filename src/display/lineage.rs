@@ -421,7 +421,7 @@ fn table_change(node: &str, table: &TableChange) -> String {
         let mut values: Vec<_> = change.largest.iter().collect();
         values.sort_by(|a, b| (b.to - b.from).abs().total_cmp(&(a.to - a.from).abs()));
         let shown = values.into_iter().take(CHANGES);
-        let shown = shown.map(|one| format!("{} {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
+        let shown = shown.map(|one| format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
         shown.collect::<Vec<_>>().join(", ")
     };
     let row = |change: &ColumnChange| {

@@ -104,7 +104,7 @@ fn a_diff_of_two_runs_names_the_questions_that_changed() {
         text.contains("new.rows by question_id: 6 in both runs, 0 only in the first, 1 only in the second"),
         "{text}"
     );
-    assert!(text.contains("q0 1 → 0.2500"), "{text}");
+    assert!(text.contains("q0: 1 → 0.2500"), "{text}");
     mill.run(&[]).exit(0);
     let same: Value = serde_json::from_str(&mill.call(&["diff", "--json"]).exit(0).stdout).expect("JSON");
     assert_eq!(same["nodes"], serde_json::json!([]));
