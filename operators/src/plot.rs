@@ -34,8 +34,8 @@ impl Operator for Plot {
     const ABOUT: &'static str = "Draws rows as a page and an SVG file: bars with intervals, lines, points, heat maps.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "Metrics of `evaluate` as bars with their intervals",
-            yaml: "figure: {op: plot, from: scores.metrics, with: {x: name, y: value, low: low, high: high, facet: \"\\\"group\\\"\"}}",
+            title: "The differences of `compare` as bars with their intervals, a panel for each group",
+            yaml: "figure: {op: plot, from: compared.metrics, with: {x: metric, y: value, series: system, low: low, high: high, facet: \"\\\"group\\\"\"}}",
         },
         Example {
             title: "Recall by depth, a line for each retriever, a panel for each data set",

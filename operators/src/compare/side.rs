@@ -199,12 +199,12 @@ impl Reader<'_> {
         let systems = Bound::labels(bound.system.as_ref(), batch)?.pop();
         let groups = Bound::labels(bound.groups.as_ref(), batch)?;
         let (input, metrics) = (self.input, self.params.by.len());
+        let mut rejects = Vec::new();
         for row in 0..batch.num_rows() {
             let place = Place { input, row: start + row as u64 };
             if questions.is_null(row) {
                 let id = id_at(ids.as_ref(), row).unwrap_or_else(|| format!("{name}:{}", place.row));
-                outputs
-                    .reject(Unfit::new(format!("the row has no question: `{}` is null", self.params.on)).reject(id))?;
+                rejects.push(Unfit::new(format!("the row has no question: `{}` is null", self.params.on)).reject(id));
                 continue;
             }
             let label = systems.as_ref().map_or_else(|| Label::of_text(name), |labels| labels[row].clone());
@@ -220,6 +220,7 @@ impl Reader<'_> {
             let question = side.questions.entry(questions.value(row).to_owned()).or_insert_with(new);
             question.add(&values, row, place, &mut side.missing);
         }
+        outputs.write_rows("rejects", &rejects)?;
         if self.sides.len() > SYSTEMS {
             let message = format!("`system`: more than {SYSTEMS} values");
             return Err(OperatorError::pipeline(message).with_help("name a column with one value for each system"));

@@ -42,11 +42,12 @@ impl Canvas {
         self.out.push_str(&format!(r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#, escape(text)));
     }
 
-    /// Writes a text that is turned around its place, with its full form as a tooltip.
+    /// Writes a text that is turned around its place; if it is cut, with its full form as a tooltip.
     pub(super) fn turned(&mut self, [x, y]: [f64; 2], degrees: f64, class: &str, text: &str, full: &str) {
-        let (text, full) = (escape(text), escape(full));
+        let title = if text == full { String::new() } else { format!("<title>{}</title>", escape(full)) };
+        let text = escape(text);
         self.out.push_str(&format!(
-            r#"<text transform="translate({x:.1} {y:.1}) rotate({degrees})" class="{class}">{text}<title>{full}</title></text>"#
+            r#"<text transform="translate({x:.1} {y:.1}) rotate({degrees})" class="{class}">{text}{title}</text>"#
         ));
     }
 

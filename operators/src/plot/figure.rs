@@ -149,6 +149,14 @@ impl Axes {
             }
             canvas.turned([panel.left - 7.0, y + 4.0], 0.0, "ks kr", &shorten(&label, CUT), &label);
         }
+        if let Axis::Numbers(scale) = &self.y {
+            let zero = if scale.first() < 0.0 && scale.last() > 0.0 {
+                self.y_at(panel, scale.place(0.0))
+            } else {
+                panel.bottom()
+            };
+            canvas.line([panel.left, zero], [panel.right(), zero], "ka");
+        }
         let points: Vec<&Point> = data.points.iter().filter(|point| point.facet == facet).collect();
         let at =
             |point: &Point| [panel.left + panel.width * self.x.place(point.x), self.y_at(panel, self.y.place(point.y))];
@@ -158,14 +166,6 @@ impl Axes {
             Kind::Bars => marks::bars(canvas, &frame, &points),
             Kind::Lines => marks::lines(canvas, &frame, &points),
             Kind::Scatter => marks::scatter(canvas, &frame, &points),
-        }
-        if let Axis::Numbers(scale) = &self.y {
-            let zero = if scale.first() < 0.0 && scale.last() > 0.0 {
-                self.y_at(panel, scale.place(0.0))
-            } else {
-                panel.bottom()
-            };
-            canvas.line([panel.left, zero], [panel.right(), zero], "ka");
         }
     }
 

@@ -100,7 +100,7 @@ fn panels_share_their_axes() {
     let params = json!({"x": "name", "y": "value", "facet": "system"});
     let Drawn { svg, .. } = draw(params, &four()).expect("drawn");
     assert_eq!((count(&svg, r#"class="kf">s<"#), count(&svg, r#"class="kf">t<"#)), (1, 1));
-    assert_eq!(count(&svg, ">1.00<title>"), 2, "one scale in both panels: {svg}");
+    assert_eq!(count(&svg, ">1.00</text>"), 2, "one scale in both panels: {svg}");
 }
 
 #[test]
