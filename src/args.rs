@@ -107,7 +107,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Verify an artifact, a node or a run against its records, back to its sources.
     Audit(AuditArgs),
-    /// Show the differences between two runs: params, code, inputs, row counts, metrics.
+    /// Show the differences between two runs: params, code, inputs, row counts, metrics, and the numbers of each question
+    /// or row.
     Diff(DiffArgs),
     /// List results not protected by a kept run, a pin or their age; with --yes, remove them.
     Gc(GcArgs),

@@ -1,10 +1,10 @@
 //! `evaluate`: scores trajectories and ranked lists, with intervals, baselines and a report.
 
-mod conversation;
 mod dynamics;
 mod family;
 mod figures;
 mod measure;
+mod own;
 mod page;
 mod retrieval;
 mod scored;
@@ -17,12 +17,13 @@ mod verdicts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::Int32Type;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, InputArtifact, Inputs, Kernel, Operator,
-    OperatorError, Outputs, ParamIssue, Ports, TreeKind,
+    OperatorError, Outputs, ParamIssue, Ports, Tables, TreeKind,
 };
 use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
 use searchmill_text::baseline::{Baselines, Gold};
@@ -30,15 +31,17 @@ use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::TOOL_ERRORS;
+use crate::relation::{check_key, require_few_groups, unknown_keys};
 use crate::statistics::Bootstrap;
 use dynamics::Dynamics;
 pub use family::Family;
 use family::{flashrag, is_flashrag};
 use figures::Evaluation;
 use measure::{Further, Group, measure_groups, measure_questions};
+use own::{Own, OwnMeasures};
+pub use own::{OwnMeasure, QuantileOf};
 use retrieval::{Retrieval, RetrievalFigures};
-pub use scored::GroupBy;
-use scored::{Scored, type_name};
+use scored::{QUESTION_TYPE, Scored, type_name};
 use showcase::{Showcase, Shown};
 
 /// Scores trajectories, or ranked lists, or both.
@@ -56,8 +59,9 @@ const METRICS: &str = "Every figure with its interval. Groups: `all`, `<column>=
 pub struct EvaluateParams {
     /// F1 from which a trajectory counts as a success (0 to 1).
     pub success_threshold: f64,
-    /// Columns to break the scores down by, each separately.
-    pub group_by: Vec<GroupBy>,
+    /// Columns or SQL expressions to break the scores down by, each separately: of the trajectories, and `em`, `f1`, `acc`,
+    /// `precision`, `recall`, `success` and `grounded`.
+    pub group_by: Vec<String>,
     /// Bootstrap resamples for the intervals (0 = no intervals). Each resample draws whole questions with all their
     /// samples.
     pub resamples: u32,
@@ -81,6 +85,11 @@ pub struct EvaluateParams {
     /// have `agreement/ONE/OTHER` (share of equal verdicts) and `kappa/ONE/OTHER` (Cohen's kappa) over the rows with both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verdicts: Vec<String>,
+    /// Measures of your own by name: `{mean: …}`, `{share: …}` or `{quantile: {of: …, at: 0.9}}` of a column or SQL
+    /// expression over what `group_by` may name. Each has an interval and is a column of `scores`. Rows in which it is
+    /// null, NaN or infinite do not count.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, OwnMeasure>,
     /// Heading of the report.
     pub title: String,
 }
@@ -89,7 +98,7 @@ impl Default for EvaluateParams {
     fn default() -> Self {
         Self {
             success_threshold: 0.8,
-            group_by: vec![GroupBy::QuestionType],
+            group_by: vec![QUESTION_TYPE.to_owned()],
             resamples: 1000,
             confidence: 0.95,
             ks: vec![2, 5, 10],
@@ -97,6 +106,7 @@ impl Default for EvaluateParams {
             examples: 2,
             metrics: flashrag(),
             verdicts: Vec::new(),
+            measures: OwnMeasures::new(),
             title: "Evaluation".to_owned(),
         }
     }
@@ -116,7 +126,7 @@ impl EvaluateParams {
 impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },
@@ -136,10 +146,23 @@ impl Operator for Evaluate {
             title: "The share of answers that a judge calls right, and its agreement with stored verdicts",
             yaml: "scores: {op: evaluate, from: judged, with: {verdicts: [judged, stored]}}",
         },
+        Example {
+            title: "Measures of your own, and groups by a column of the questions",
+            yaml: "scores:\n  op: evaluate\n  from: rollouts\n  with:\n    group_by: [source, tool_calls > 3]\n    measures:\n      cost: {mean: prompt_tokens * 2e-6 + completion_tokens * 6e-6}\n      long: {share: turns > 4}\n      slow: {quantile: {of: completion_tokens, at: 0.9}}\n",
+        },
     ];
 
     fn declare(params: &Self::Params) -> Declaration {
-        Declaration::seeded(ports()).issues(issues(params))
+        let (given, checked) = (params.measures.clone(), params.clone());
+        Declaration::seeded(ports())
+            .issues(issues(params))
+            .issues(own::issues(&params.measures, measure::is_taken))
+            .checks_columns(move |tables| checked.column_issues(tables))
+            .gives(move |tables| {
+                let trajectories = tables.get("trajectories");
+                let scores = trajectories.map(|schema| ("scores".to_owned(), own::output_schema(schema, &given)));
+                scores.into_iter().chain([("metrics".to_owned(), RecordKind::Metric.schema())]).collect()
+            })
     }
 
     fn open(params: &Self::Params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -179,7 +202,12 @@ fn ports() -> Ports {
              rollouts behind `trajectories`.",
         )
         .or_rejects_of("trajectories")
-        .rows_out("scores", RecordKind::Score, "One row per trajectory with golden answers, in input order.")
+        .rows_out(
+            "scores",
+            RecordKind::Score,
+            "One row per trajectory with golden answers, in input order, with the columns of the trajectories beyond their \
+             kind, and the `measures`.",
+        )
         .rows_out("metrics", RecordKind::Metric, METRICS)
         .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.")
 }
@@ -199,6 +227,8 @@ fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
     if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
         issues.push(ParamIssue::new(format!("group_by.{place}"), "is listed twice"));
     }
+    let keys = params.group_by.iter().enumerate();
+    issues.extend(keys.filter_map(|(place, key)| check_key(&format!("group_by.{place}"), key)));
     let mut seen = BTreeSet::new();
     if let Some(place) = params.metrics.iter().position(|family| !seen.insert(family)) {
         issues.push(ParamIssue::new(format!("metrics.{place}"), "is listed twice"));
@@ -265,6 +295,13 @@ impl BlockingKernel for EvaluateParams {
 }
 
 impl EvaluateParams {
+    fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
+        let Some(schema) = tables.get("trajectories") else { return Vec::new() };
+        let mut issues = own::column_issues(schema, &self.group_by, &self.measures);
+        issues.extend(unknown_keys(schema, "verdicts", &self.verdicts));
+        issues
+    }
+
     fn score_trajectories(
         &self,
         collected: &mut Collected,
@@ -273,18 +310,21 @@ impl EvaluateParams {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
+        let own = Own::new(&input.schema, &self.group_by, &self.measures)?;
         let mut showcase = Showcase::new(self.examples as usize);
+        outputs.write("scores", &RecordBatch::new_empty(own::output_schema(&input.schema, &self.measures)))?;
         for batch in input.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let mut rows = Vec::new();
+            let (mut rows, mut scored_rows, mut kept) = (Vec::new(), Vec::new(), Vec::new());
             let verdicts = verdicts::of_rows(&batch, &self.verdicts)?;
             let errors = batch.column_by_name(TOOL_ERRORS).and_then(|column| column.as_primitive_opt::<Int32Type>());
             if let Some(errors) = errors {
                 let sum: usize = errors.iter().flatten().map(|count| count as usize).sum();
                 *collected.tool_errors.get_or_insert_default() += sum;
             }
-            for (trajectory, verdicts) in from_batch::<Trajectory>(&batch)?.into_iter().zip(verdicts) {
+            let trajectories = from_batch::<Trajectory>(&batch)?.into_iter().zip(verdicts);
+            for (place, (trajectory, verdicts)) in trajectories.enumerate() {
                 if !collected.note_trajectory(&trajectory) {
                     continue;
                 }
@@ -293,12 +333,19 @@ impl EvaluateParams {
                 scored.verdicts = verdicts;
                 rows.push(scored.row(&trajectory));
                 showcase.offer(&scored, &trajectory);
-                collected.scored.push(scored);
+                scored_rows.push(scored);
+                kept.push(place as u32);
             }
-            outputs.write_rows("scores", &rows)?;
+            let kept = take_record_batch(&batch, &UInt32Array::from(kept))?;
+            outputs.write("scores", &own.complete(&kept, &mut scored_rows, &rows)?)?;
+            collected.scored.extend(scored_rows);
             context.progress().set(collected.scored.len() as u64, input.rows, "trajectories");
         }
         verdicts::require(&collected.scored, &self.verdicts)?;
+        for (place, key) in self.group_by.iter().enumerate() {
+            let labels: BTreeSet<_> = collected.scored.iter().map(|row| &row.groups[place]).collect();
+            require_few_groups(labels.len(), place, key)?;
+        }
         collected.shown = showcase.into_shown();
         // A fixed order makes sums and draws independent of the input order.
         let key = |row: &Scored| (row.question_id.clone(), row.sample_index, row.id.clone());
@@ -353,6 +400,7 @@ impl EvaluateParams {
             without_gold: collected.without_gold,
             emptied_gold: collected.emptied_gold,
             unanswered: collected.unanswered,
+            own: self.measures.clone(),
             shown: collected.shown,
         }
     }
@@ -369,7 +417,7 @@ impl EvaluateParams {
                 &collected.scored,
                 &self.group_by,
                 &self.pass_at,
-                Further { families: &self.metrics, verdicts: &self.verdicts },
+                Further { families: &self.metrics, verdicts: &self.verdicts, own: &self.measures },
                 baselines,
                 bootstrap,
             );
@@ -439,6 +487,11 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
     }
     for (name, estimate) in all.measures.iter().filter(|(name, _)| verdicts::is_of_verdicts(name)) {
         outputs.figure(name, estimate.value);
+    }
+    for name in evaluation.own.keys() {
+        if let Some(estimate) = all.measure(name) {
+            outputs.figure(name, estimate.value);
+        }
     }
     for (which, name) in searchmill_text::baseline::BASELINES.iter().enumerate() {
         if let Some(estimate) = all.baseline(which, "f1") {

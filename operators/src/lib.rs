@@ -13,6 +13,8 @@ pub mod retrieve;
 pub mod rollout;
 mod recorded_corpus;
 pub mod evaluate;
+mod compare;
+mod plot;
 mod difficulty;
 mod reflection;
 mod logprob;
@@ -41,6 +43,7 @@ mod read_model;
 mod train;
 pub mod exec;
 // Shared modules.
+mod answered;
 mod columns;
 mod conversion;
 mod forest;
@@ -70,6 +73,8 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<rollout::Rollout>(),
         entry::<recorded_corpus::RecordedCorpus>(),
         entry::<evaluate::Evaluate>(),
+        entry::<compare::Compare>(),
+        entry::<plot::Plot>(),
         entry::<difficulty::Difficulty>(),
         entry::<reflection::Reflection>(),
         entry::<logprob::Logprob>(),

@@ -17,7 +17,7 @@ use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{extra, id_at, id_column, with_all};
-use crate::relation::{Grouping, Keys, check_key, columns_checked};
+use crate::relation::{Grouping, Keys, check_key, columns_checked, directed};
 use crate::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
@@ -122,13 +122,6 @@ fn issues(params: &PairParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("pairs_per_question", "must be at least 1"));
     }
     issues
-}
-
-/// Splits `reward desc` into the key and whether it descends.
-fn directed(text: &str) -> Option<(&str, bool)> {
-    let (key, direction) = text.trim().rsplit_once(char::is_whitespace)?;
-    let descends = direction.eq_ignore_ascii_case("desc");
-    (descends || direction.eq_ignore_ascii_case("asc")).then(|| (key.trim_end(), descends))
 }
 
 /// Ranks rows.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use searchmill_data::hub::dataset::HubFile;
 use searchmill_data::row_kind::RowKind;
 use searchmill_data::source::decode::{Added, Decoder, Direct, Ids, Mapped, Raw};
+use searchmill_data::source::foreign::Absent;
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_data::source::identity::{Identity, Rule};
 use searchmill_data::source::layout::Layout;
@@ -58,7 +59,9 @@ pub struct ReadParams {
     /// (`"{title}\n{body}"`). Other columns come from the fields of the same name; with `as: table`, only the columns
     /// listed here are read. A record that lacks a field of a template is rejected; write `{title?}` for an optional
     /// field. A template that is JSON (it starts with `[` or `{{`) inserts values as JSON. Beside a `layout`, these are
-    /// text columns in addition to those of the kind, for example `{stored: gpt4o_output}` for verdicts.
+    /// text columns in addition to those of the kind, for example `{stored: gpt4o_output}` for verdicts. Trajectories need
+    /// a question and a prediction, an answer or messages: columns that no record has are derived from these, with `0`
+    /// for tokens and `external` for policy and protocol.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
     /// Prefix for the id of every row, so that one table can hold rows of several sources (`hotpot-` turns `dev_0`
@@ -320,10 +323,11 @@ impl ReadKernel {
             let added = self.params.columns.iter().map(added).collect::<Result<_, OperatorError>>()?;
             return Ok(Decoder::Layout(layout, kind, added));
         }
-        if kind == RecordKind::Table { self.table_decoder(context) } else { self.kind_decoder(kind) }
+        if kind == RecordKind::Table { self.table_decoder(context) } else { self.kind_decoder(kind, context) }
     }
 
-    fn kind_decoder(&self, kind: RecordKind) -> Result<Decoder, OperatorError> {
+    fn kind_decoder(&self, kind: RecordKind, context: &Context) -> Result<Decoder, OperatorError> {
+        let absent = if kind == RecordKind::Trajectory { self.absent(context)? } else { None };
         let schema = kind.schema();
         let columns = &self.params.columns;
         let source = |name: &str| columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
@@ -339,8 +343,8 @@ impl ReadKernel {
         let is_template = |name: &str| Origin::parse(&source(name)).is_ok_and(|origin| origin.is_template());
         let shown = |name: &str| if is_template(name) { name.to_owned() } else { source(name) };
         let target = Direct::kind(kind, shown, schema.fields(), ids);
-        let simple = once && plain && !cells;
-        Ok(if simple { Decoder::Direct(target) } else { Decoder::Mapped(Mapped { origins, target }) })
+        let simple = once && plain && !cells && absent.is_none();
+        Ok(if simple { Decoder::Direct(target) } else { Decoder::Mapped(Mapped { origins, target, absent }) })
     }
 
     fn table_decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
@@ -356,20 +360,61 @@ impl ReadKernel {
         }
         let named = |(name, shape): (&String, Shape)| (name.clone(), shape);
         let object = Shape::Object(self.params.columns.keys().zip(shapes).map(named).collect());
-        Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()) }))
+        Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()), absent: None }))
     }
 
-    /// Fails if no record has a field that `columns:` names. Stops reading when all fields have been found.
+    /// Returns the columns of trajectories to derive: those that no record has. Fails if one does not follow from others.
+    fn absent(&self, context: &Context) -> Result<Option<Absent>, OperatorError> {
+        let schema = RecordKind::Trajectory.schema();
+        let mapped = |name: &str| name == "id" || self.params.columns.contains_key(name);
+        let required = schema.fields().iter().filter(|field| !field.is_nullable() && !mapped(field.name()));
+        let required = required.map(|field| (field.name().as_str(), field.name().clone())).collect();
+        let (absent, seen) = self.unseen(required, context)?;
+        let names: Vec<String> = absent.into_iter().map(|(_, name)| name).collect();
+        // An empty input lacks no field.
+        let Some(absent) = Absent::of(names).filter(|_| !seen.is_empty()) else { return Ok(None) };
+        let lacking = absent.underivable();
+        if !lacking.is_empty() {
+            let named = lacking.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let message = format!("no record has {named}, which trajectories need and nothing else tells");
+            let fields = seen.iter().take(FIELDS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let fitting = match self.fitting(context)?.as_slice() {
+                [] => String::new(),
+                names => format!(", those of `layout: {}`", names.join("` or `layout: ")),
+            };
+            let help = format!("name the fields in `columns:`; the records have {fields}{fitting}");
+            return Err(OperatorError::data(message).with_help(help));
+        }
+        context.progress().log(&format!("derived columns, which no record has: {}", absent.names().join(", ")));
+        Ok(Some(absent))
+    }
+
+    /// Fails if no record has a field that `columns:` names.
     fn check_fields(&self, context: &Context) -> Result<(), OperatorError> {
         let mut missing = Vec::new();
         for (column, text) in &self.params.columns {
             let origin = Origin::parse(text).map_err(OperatorError::pipeline)?;
             missing.extend(origin.required().into_iter().map(|field| (column.as_str(), field.to_owned())));
         }
+        let (missing, seen) = self.unseen(missing, context)?;
+        match missing.first() {
+            // An empty input lacks no field.
+            Some((column, field)) if !seen.is_empty() => Err(no_field(column, field, &seen)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the fields, each after the column that needs it, that no record has, and the fields of the records. Stops
+    /// reading when all fields have been found.
+    fn unseen<'a>(
+        &self,
+        mut missing: Vec<(&'a str, String)>,
+        context: &Context,
+    ) -> Result<(Vec<(&'a str, String)>, BTreeSet<String>), OperatorError> {
         let mut seen = BTreeSet::new();
         for file in &self.files {
             if missing.is_empty() {
-                return Ok(());
+                break;
             }
             table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
                 for (_, _, record) in block.raw() {
@@ -384,11 +429,7 @@ impl ReadKernel {
             })?;
             context.check_cancelled()?;
         }
-        match missing.first() {
-            // An empty input lacks no field.
-            Some((column, field)) if !seen.is_empty() => Err(no_field(column, field, &seen)),
-            _ => Ok(()),
-        }
+        Ok((missing, seen))
     }
 
     /// Passes the first rows of every file to `look`.

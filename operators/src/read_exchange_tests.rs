@@ -173,3 +173,35 @@ fn rollouts_of_nemo_gym() {
     failed["_ng_failure_class"] = json!("timeout");
     assert!(read("nemo-gym", &failed).unwrap_err().contains("the rollout failed: timeout"));
 }
+
+#[test]
+fn a_file_without_a_layout_needs_a_question_and_an_answer() {
+    let read = |rows: &[Value], columns: Value| {
+        let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+        read_text("file.jsonl", text, json!({"as": "trajectory", "columns": columns}))
+    };
+    let rows = [
+        json!({"query": "Who?", "gold": ["A", "B"], "said": "A", "level": 3}),
+        json!({"query": "What?", "gold": "C", "said": ""}),
+    ];
+    let columns = json!({"question": "query", "golden_answers": "gold", "prediction": "said"});
+    let made = read(&rows, columns.clone()).unwrap().read::<Trajectory>("rows");
+    assert_eq!(
+        (made[0].id.as_str(), made[1].question_id.as_str(), made[1].finish_reason.as_str()),
+        ("0", "1", "no_answer")
+    );
+    assert_eq!((made[0].golden_answers.len(), made[0].tools.as_str(), made[0].answer.as_str()), (2, "[]", "A"));
+    assert_eq!((roles(&made[0]), made[0].metadata.as_deref()), (vec!["user", "assistant"], Some(r#"{"level":3}"#)));
+    // All that is missing is told together, with the fields that there are.
+    let error = read(&rows, json!({"question_id": "level"})).unwrap_err();
+    let wanted =
+        "no record has `question`, `prediction`, `golden_answers`, which trajectories need and nothing else tells";
+    assert_eq!(error.message, wanted);
+    assert!(error.help.unwrap().contains("the records have gold, level, query, said"));
+    // A record that lacks what others have is no guess.
+    let mut some = rows.to_vec();
+    some.push(json!({"query": "Where?", "gold": "D", "said": "D", "turns": 5}));
+    let outcome = read(&some, columns).unwrap();
+    assert_eq!(outcome.read::<Trajectory>("rows").len(), 1);
+    assert_eq!(outcome.rejects()[0].message, "`turns` is missing");
+}

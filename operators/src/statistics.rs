@@ -118,7 +118,7 @@ impl Clusters {
 
     /// Returns the mean of each measure with percentile intervals (Efron 1979). Each group uses its own `stream`. The
     /// same seed and stream draw the same questions on any number of threads.
-    fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
+    pub(crate) fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
         let means = self.means(0..self.len());
         let estimate = |(column, mean): (usize, &Option<f64>)| Estimate {
             value: mean.unwrap_or(0.0),

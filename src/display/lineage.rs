@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::lineage::{
-    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
+    Ancestor, Ancestry, Changed, ColumnChange, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink,
+    Place, RunDiff, TableChange,
 };
 use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
@@ -401,7 +402,40 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
             text.push_str(&format!("{DIM}and {more} of single groups: --json{DIM:#}\n"));
         }
     }
+    for node in &found.nodes {
+        for table in &node.tables {
+            text.push_str(&table_change(&node.node, table));
+        }
+    }
     text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
+    text
+}
+
+/// Changes of a column that are shown.
+const CHANGES: usize = 3;
+
+/// Formats the numbers of a table that differ.
+fn table_change(node: &str, table: &TableChange) -> String {
+    let number = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.4}") };
+    let largest = |change: &ColumnChange| {
+        let mut values: Vec<_> = change.largest.iter().collect();
+        values.sort_by(|a, b| (b.to - b.from).abs().total_cmp(&(a.to - a.from).abs()));
+        let shown = values.into_iter().take(CHANGES);
+        let shown = shown.map(|one| format!("{}: {} → {}", cut(&one.id, VALUE), number(one.from), number(one.to)));
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    let row = |change: &ColumnChange| {
+        let [from, to] = change.means.map(|mean| format!("{mean:.4}"));
+        vec![change.column.clone(), from, to, change.up.to_string(), change.down.to_string(), largest(change)]
+    };
+    let rows: Vec<Vec<String>> = table.columns.iter().map(row).collect();
+    let [one, other] = table.only_in;
+    let counts = format!("{} in both runs, {one} only in the first, {other} only in the second", table.both);
+    let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
+    if !rows.is_empty() {
+        let header = ["column", "first mean", "second mean", "up", "down", "largest changes"];
+        text.push_str(&format!("{}\n", text_table(&header, &rows, None)));
+    }
     text
 }
 

@@ -417,6 +417,8 @@ nodes:
   hits:      {op: retrieve, from: {questions: parts.test, search: bm25}, with: {top_k: 5}}
   rollouts:  {op: rollout, from: {questions: parts.train, search: bm25}, with: {policy: evidence, samples: 2}}
   scores:    {op: evaluate, from: {trajectories: rollouts, questions: parts.train}}
+  compared:  {op: compare, from: {base: rollouts, new: some}, with: {by: [turns asc, f1], group_by: [question_type], resamples: 40, permutations: 90}, seed: 2}
+  drawn:     {op: plot, from: compared.metrics, with: {x: metric, y: value, low: low, high: high, facet: '\"group\"'}}
   kept:      {op: filter-by-f1, from: rollouts, with: {threshold: 0.5}}
   some:      {op: filter, from: rollouts, with: {where: \"tool_calls > 1\"}}
   counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}

@@ -477,6 +477,11 @@ fn a_diff_shows_metrics_with_their_intervals() {
     let metrics = node("scores")["metrics"].as_array().expect("metrics");
     let f1 = metrics.iter().find(|metric| metric["id"].as_str().is_some_and(|id| id.ends_with("/f1"))).expect("f1");
     assert!(f1["from"]["low"].is_f64() && f1["to"]["high"].is_f64(), "{f1}");
+    // Samples of a question are averaged, and questions are compared in both tables.
+    for (name, port) in [("rollouts", "trajectories"), ("scores", "scores")] {
+        let table = &node(name)["tables"][0];
+        assert_eq!((&table["port"], &table["by"], &table["both"]), (&port.into(), &"question_id".into(), &24.into()));
+    }
     let text = mill.call(&["diff"]).exit(0).stdout;
     assert!(text.contains("metric of scores") && text.contains("follows, through changed inputs"), "{text}");
 }

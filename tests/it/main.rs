@@ -2,6 +2,7 @@
 
 mod blocks;
 mod commands;
+mod comparing;
 mod attest;
 mod audits;
 mod carrying;

@@ -1,4 +1,4 @@
-//! Compares two runs: params, code, inputs, row counts, metrics. Reports differences only.
+//! Compares two runs: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports differences only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::catalog::Catalog;
 use super::lookup::table;
+use super::row_changes::{TableChange, table_change};
 use crate::fingerprint::{Reason, diff, differing_leaves};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
@@ -62,6 +63,9 @@ pub struct NodeChange {
     /// Rows of metric tables that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricChange>,
+    /// Tables whose numbers differ, by question or row.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableChange>,
 }
 
 /// The difference of two runs.
@@ -146,6 +150,7 @@ impl Comparison<'_> {
             outputs: ports.iter().filter(differs).map(|port| (*port).clone()).collect(),
             figures: figures(&results),
             metrics: self.metrics(one, other),
+            tables: self.tables(one, other),
             ..empty()
         })
     }
@@ -163,6 +168,15 @@ impl Comparison<'_> {
             (from != to).then(|| MetricChange { id: (*id).clone(), from, to })
         };
         ids.iter().filter_map(change).collect()
+    }
+
+    /// Returns the changed numbers of the tables whose content differs.
+    fn tables(&self, one: &NodeRun, other: &NodeRun) -> Vec<TableChange> {
+        let changed = one.outputs.iter().filter_map(|(port, from)| {
+            let to = other.outputs.get(port).filter(|to| to.id != from.id)?;
+            table_change(port, &table(self.store, &from.id)?, &table(self.store, &to.id)?).ok()?
+        });
+        changed.collect()
     }
 
     fn metric_rows(&self, node: &NodeRun) -> BTreeMap<String, Metric> {

@@ -35,7 +35,7 @@ pub(super) fn table(store: &Store, id: &ArtifactId) -> Option<RowsInput> {
     }
 }
 
-type Builder = ParquetRecordBatchReaderBuilder<File>;
+pub(super) type Builder = ParquetRecordBatchReaderBuilder<File>;
 
 /// Returns the rows in which a column contains one of these texts, in table order, one entry per row and text. The path
 /// may lead through lists. Empty if the table has no such column.
@@ -106,7 +106,8 @@ fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
     selectors
 }
 
-fn open(part: &Path) -> Result<Builder, OperatorError> {
+/// Opens a part of a table.
+pub(super) fn open(part: &Path) -> Result<Builder, OperatorError> {
     let file =
         File::open(part).map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", part.display())))?;
     Ok(Builder::try_new(file)?)

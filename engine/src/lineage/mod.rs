@@ -63,6 +63,7 @@ mod lookup;
 pub mod openlineage;
 mod remembered;
 mod replaced;
+mod row_changes;
 mod target;
 mod trace;
 
@@ -78,5 +79,6 @@ pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked}
 pub use instant::rfc3339;
 pub use ledger::{note_checks, note_unfinished, verify_ledger};
 pub(crate) use lookup::{read_rows, rows_with, texts};
+pub use row_changes::{ColumnChange, TableChange, ValueChange};
 pub use target::{Missing, NotFound, Target, came_to_nothing, meant_output, output_of, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

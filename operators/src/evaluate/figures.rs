@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::dynamics::{ByOutcome, Distribution, Dynamics};
 use super::measure::Group;
+use super::own::OwnMeasures;
 use super::retrieval::RetrievalFigures;
-use super::scored::GroupBy;
 use super::showcase::Shown;
 use crate::statistics::{Bootstrap, Spread, measures_json, metric_rows};
 
@@ -44,6 +44,8 @@ pub(crate) struct Evaluation {
     pub(crate) unanswered: usize,
     /// Number of scored trajectories without a verdict, for each column of verdicts.
     pub(crate) without_verdict: Vec<(String, usize)>,
+    /// The user's measures.
+    pub(crate) own: OwnMeasures,
     /// Trajectories shown in full.
     pub(crate) shown: Vec<Shown>,
 }
@@ -55,9 +57,9 @@ impl Evaluation {
     }
 
     /// The columns that the scores are broken down by, each with its groups.
-    pub(crate) fn groupings(&self) -> impl Iterator<Item = (GroupBy, &[Group])> {
+    pub(crate) fn groupings(&self) -> impl Iterator<Item = (&str, &[Group])> {
         let by_column = self.groups.chunk_by(|one, other| one.column == other.column);
-        by_column.filter_map(|groups| Some((groups[0].column?, groups)))
+        by_column.filter_map(|groups| Some((groups[0].column.as_deref()?, groups)))
     }
 
     /// Number of failed rollouts.

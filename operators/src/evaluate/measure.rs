@@ -6,8 +6,10 @@ use searchmill_text::answer_metrics::AnswerScores;
 use searchmill_text::baseline::{BASELINES, Baselines};
 
 use super::family::{self, Family};
-use super::scored::{GroupBy, Scored};
+use super::own::{self, OwnMeasures};
+use super::scored::{QUESTION_TYPE, Scored};
 use super::verdicts;
+use crate::relation::Label;
 use crate::report::plot::Estimate;
 use crate::statistics::{Bootstrap, Clusters, Measure, named, pass_at_k};
 
@@ -15,7 +17,7 @@ use crate::statistics::{Bootstrap, Clusters, Measure, named, pass_at_k};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     /// The column; `None` for `all`.
-    pub(crate) column: Option<GroupBy>,
+    pub(crate) column: Option<String>,
     /// The value without the column.
     pub(crate) label: String,
     /// Number of scored trajectories (or questions, if there are no trajectories).
@@ -31,7 +33,7 @@ pub(crate) struct Group {
 impl Group {
     /// `all`, or `<column>=<value>`.
     pub(crate) fn name(&self) -> String {
-        self.column.map_or_else(|| self.label.clone(), |by| format!("{by}={}", self.label))
+        self.column.as_ref().map_or_else(|| self.label.clone(), |by| format!("{by}={}", self.label))
     }
 
     /// Returns the estimate with this name.
@@ -60,20 +62,28 @@ const FURTHER: [&str; 9] = [
 ];
 
 /// What to measure besides the metrics that every evaluation has.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Further<'a> {
     /// Families of answer metrics.
     pub(crate) families: &'a [Family],
     /// Columns of verdicts.
     pub(crate) verdicts: &'a [String],
+    /// The user's own.
+    pub(crate) own: &'a OwnMeasures,
 }
 
 fn names(further: Further<'_>) -> Vec<String> {
     let own = AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned());
-    own.chain(family::names(further.families)).chain(verdicts::names(further.verdicts)).collect()
+    let others = family::names(further.families).chain(verdicts::names(further.verdicts));
+    own.chain(others).chain(own::names(further.own)).collect()
 }
 
-fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
+/// Whether a figure of every evaluation has this name.
+pub(crate) fn is_taken(name: &str) -> bool {
+    AnswerScores::NAMES.contains(&name) || FURTHER.contains(&name)
+}
+
+fn values(row: &Scored, further: Further<'_>, baselines: &Baselines) -> Vec<Option<f64>> {
     let flag = |value: bool| Some(f64::from(u8::from(value)));
     let known = baselines.scores.get(&row.question_id);
     let over = |which: usize| known.map(|scores| row.scores.f1 - scores[which].f1);
@@ -91,6 +101,7 @@ fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
     ]);
     values.extend(row.further.iter().copied().map(Some));
     values.extend(verdicts::values(&row.verdicts));
+    values.extend(own::values(row, further.own));
     values
 }
 
@@ -98,25 +109,27 @@ fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
 /// question, and have these further values.
 pub(crate) fn measure_groups(
     rows: &[Scored],
-    group_by: &[GroupBy],
+    group_by: &[String],
     pass_at: &[u32],
     further: Further<'_>,
     baselines: &Baselines,
     bootstrap: &Bootstrap,
 ) -> Vec<Group> {
-    let mut groups: Vec<(Option<GroupBy>, String, Vec<&Scored>)> = vec![(None, "all".into(), rows.iter().collect())];
-    for &by in group_by {
-        let mut members: BTreeMap<(i32, String), Vec<&Scored>> = BTreeMap::new();
+    let mut groups: Vec<(Option<String>, String, Vec<&Scored>)> = vec![(None, "all".into(), rows.iter().collect())];
+    for (place, by) in group_by.iter().enumerate() {
+        let mut members: BTreeMap<&Label, Vec<&Scored>> = BTreeMap::new();
         for row in rows {
-            members.entry(row.group(by)).or_default().push(row);
+            members.entry(&row.groups[place]).or_default().push(row);
         }
-        groups.extend(members.into_iter().map(|((_, label), members)| (Some(by), label, members)));
+        groups.extend(members.into_iter().map(|(label, members)| (Some(by.clone()), label.text.clone(), members)));
     }
     let measured = groups.into_iter().enumerate().map(|(place, (column, label, members))| {
         let stream = place as u64 * 4;
+        let is_typed = column.as_deref().is_none_or(|column| column == QUESTION_TYPE);
         let mut group = measure_group((column, label), &members, further, baselines, bootstrap, stream);
         group.measures.extend(verdicts::kappas(&members, further.verdicts, bootstrap, stream + 3));
-        if matches!(column, None | Some(GroupBy::QuestionType)) {
+        group.measures.extend(own::quantiles(&members, further.own, bootstrap, stream + 3));
+        if is_typed {
             group.measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
         }
         group.baselines =
@@ -127,7 +140,7 @@ pub(crate) fn measure_groups(
 }
 
 fn measure_group(
-    (column, label): (Option<GroupBy>, String),
+    (column, label): (Option<String>, String),
     members: &[&Scored],
     further: Further<'_>,
     baselines: &Baselines,
@@ -135,7 +148,7 @@ fn measure_group(
     stream: u64,
 ) -> Group {
     let names = names(further);
-    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, baselines)));
+    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, further, baselines)));
     let clusters = Clusters::new(names.len(), rows);
     let measures = clusters.measures(names, bootstrap, stream);
     Group { column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
@@ -152,7 +165,7 @@ pub(crate) fn measure_questions(
         types.entry(kind).or_default().push(id);
     }
     let all = (None, "all", questions.iter().map(|(id, _)| *id).collect());
-    let typed = types.into_iter().map(|(kind, ids)| (Some(GroupBy::QuestionType), kind, ids));
+    let typed = types.into_iter().map(|(kind, ids)| (Some(QUESTION_TYPE.to_owned()), kind, ids));
     let groups = std::iter::once(all).chain(typed).enumerate();
     let measured = groups.map(|(place, (column, label, ids))| Group {
         column,
@@ -210,13 +223,18 @@ mod tests {
 
     fn rows() -> Vec<Scored> {
         let made = [("a", 0, "x"), ("a", 1, "y"), ("b", 0, "x"), ("b", 1, "x")];
-        made.map(|(id, sample, prediction)| Scored::of(&trajectory(id, sample, "x", prediction), 0.8)).into()
+        let row = |(id, sample, prediction)| {
+            let scored = Scored::of(&trajectory(id, sample, "x", prediction), 0.8);
+            Scored { groups: vec![Label::of_text("1")], ..scored }
+        };
+        made.map(row).into()
     }
 
     #[test]
     fn groups_and_passes() {
-        let groups =
-            measure_groups(&rows(), &[GroupBy::Turns], &[], Further::default(), &Baselines::default(), &BOOTSTRAP);
+        let further = Further { families: &[], verdicts: &[], own: &OwnMeasures::new() };
+        let by = ["turns".to_owned()];
+        let groups = measure_groups(&rows(), &by, &[], further, &Baselines::default(), &BOOTSTRAP);
         let names: Vec<_> = groups.iter().map(Group::name).collect();
         assert_eq!(names, ["all", "turns=1"]);
         let all = &groups[0];

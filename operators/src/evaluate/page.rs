@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use searchmill_text::answer_metrics::AnswerScores;
 
-use super::conversation;
 use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
 use super::measure::Group;
-use super::scored::GroupBy;
 use super::terminal::{HEADLINE, notes, tables};
+use crate::report::conversation;
 use crate::report::plot::{Estimate, Plot, Series, Unit, escape};
 use crate::report::table::{Table, percent, share};
 use crate::report::{self, Card, list};
@@ -150,12 +149,12 @@ fn score_plot(evaluation: &Evaluation) -> String {
 const PLOTTED_GROUPS: usize = 24;
 
 fn group_plots(evaluation: &Evaluation) -> impl Iterator<Item = String> {
-    let plot = |(column, groups): (GroupBy, &[Group])| Plot {
+    let plot = |(column, groups): (&str, &[Group])| Plot {
         title: format!("F1 by {column}"),
         categories: groups.iter().map(|group| group.label.clone()).collect(),
         series: compared(groups.iter().map(|group| (group, "f1"))),
         unit: Unit::Score,
-        x_title: column.to_string().replace('_', " "),
+        x_title: column.replace('_', " "),
     };
     evaluation.groupings().filter(|(_, groups)| groups.len() <= PLOTTED_GROUPS).map(move |group| plot(group).bars())
 }
@@ -238,7 +237,10 @@ fn conversations(evaluation: &Evaluation) -> String {
             shelf = shown.why;
             write!(out, "<h3>{}</h3>", escape(shelf)).ok();
         }
-        out.push_str(&conversation::render(shown));
+        let scored = &shown.scored;
+        let grounded = if scored.grounded { "grounded" } else { "not grounded" };
+        let facts = [format!("F1 {:.3}", scored.scores.f1), format!("EM {:.0}", scored.scores.em), grounded.to_owned()];
+        out.push_str(&conversation::render(&shown.trajectory, scored.success, &facts));
     }
     out
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use searchmill_schemas::{Evidence, Hit};
 use searchmill_text::retrieval_metrics::{FactScores, GoldDocuments, GoldFacts};
 
-use super::scored::GroupBy;
+use super::scored::QUESTION_TYPE;
 use crate::statistics::{Bootstrap, Clusters, Measure};
 
 /// Gold evidence of one question, and the hits that contain it.
@@ -84,7 +84,7 @@ impl Retrieval {
         let rows: Vec<Row> = self.questions.iter_mut().map(|(id, lookup)| Row::of(id, lookup)).collect();
         let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
         for row in &rows {
-            groups.entry(format!("{}={}", GroupBy::QuestionType, row.question_type)).or_default().push(row);
+            groups.entry(format!("{QUESTION_TYPE}={}", row.question_type)).or_default().push(row);
         }
         let all = ("all".to_owned(), rows.iter().collect());
         let ordered = std::iter::once(all).chain(groups).enumerate();

@@ -1,42 +1,13 @@
 //! A trajectory reduced to what the statistics need, so that a million of them fit in memory.
 
-use schemars::JsonSchema;
 use searchmill_agent::grounding::{gold_documents, grounded, tool_results};
 use searchmill_schemas::{Score, Trajectory};
 use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
-use serde::{Deserialize, Serialize};
 
-/// A column to group scores by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupBy {
-    /// The question's type.
-    QuestionType,
-    /// Number of tool calls.
-    ToolCalls,
-    /// Number of model calls.
-    Turns,
-    /// Reason why the rollout ended.
-    FinishReason,
-    /// The policy.
-    Policy,
-    /// The model, as the endpoint reported it.
-    Model,
-    /// The tool-call or tag grammar.
-    Protocol,
-    /// Whether an observation contained gold evidence or the answer.
-    Grounded,
-}
+use crate::relation::{Label, UNKNOWN};
 
-/// Writes the column's name.
-impl std::fmt::Display for GroupBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.serialize(f)
-    }
-}
-
-/// Type name for questions without a type.
-pub(crate) const UNKNOWN_TYPE: &str = "unknown";
+/// The column that scores are grouped by unless the params say otherwise.
+pub(crate) const QUESTION_TYPE: &str = "question_type";
 
 /// A scored trajectory.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,10 +31,10 @@ pub(crate) struct Scored {
     pub(crate) all_tokens: [i64; 2],
     /// Characters of reasoning over all messages; `None` if no message has reasoning.
     pub(crate) reasoning: Option<usize>,
-    pub(crate) finish_reason: String,
-    pub(crate) policy: String,
-    pub(crate) model: String,
-    pub(crate) protocol: String,
+    /// Values of the columns to group by, in their order.
+    pub(crate) groups: Vec<Label>,
+    /// Values of the user's measures, in the order of their names.
+    pub(crate) own: Vec<Option<f64>>,
 }
 
 impl Scored {
@@ -86,10 +57,8 @@ impl Scored {
             last_tokens: [trajectory.last_prompt_tokens, trajectory.last_completion_tokens],
             all_tokens: [trajectory.prompt_tokens, trajectory.completion_tokens],
             reasoning: reasoning_characters(trajectory),
-            finish_reason: trajectory.finish_reason.clone(),
-            policy: trajectory.policy.clone(),
-            model: trajectory.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-            protocol: trajectory.protocol.clone(),
+            groups: Vec::new(),
+            own: Vec::new(),
         }
     }
 
@@ -112,25 +81,11 @@ impl Scored {
             grounded: self.grounded,
         }
     }
-
-    /// Group in a grouping: a key that sorts numbers numerically, and the label.
-    pub(crate) fn group(&self, by: GroupBy) -> (i32, String) {
-        match by {
-            GroupBy::QuestionType => (0, self.question_type.clone()),
-            GroupBy::ToolCalls => (self.tool_calls, self.tool_calls.to_string()),
-            GroupBy::Turns => (self.turns, self.turns.to_string()),
-            GroupBy::FinishReason => (0, self.finish_reason.clone()),
-            GroupBy::Policy => (0, self.policy.clone()),
-            GroupBy::Model => (0, self.model.clone()),
-            GroupBy::Protocol => (0, self.protocol.clone()),
-            GroupBy::Grounded => (i32::from(!self.grounded), self.grounded.to_string()),
-        }
-    }
 }
 
 /// Name of a question type.
 pub(crate) fn type_name(question_type: Option<&str>) -> String {
-    question_type.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TYPE).to_owned()
+    question_type.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN).to_owned()
 }
 
 fn seen_recall(trajectory: &Trajectory) -> Option<f64> {

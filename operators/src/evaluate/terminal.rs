@@ -8,9 +8,8 @@ use super::dynamics::{ByOutcome, Distribution, Tokens};
 use super::family::Family;
 use super::figures::Evaluation;
 use super::measure::Group;
-use super::scored::GroupBy;
 use super::verdicts::is_of_verdicts;
-use crate::report::table::{NOTHING, Table, estimate_cells, percent, share, value_cell};
+use crate::report::table::{NOTHING, Table, estimate_cells, number, percent, share, value_cell};
 use crate::statistics::{Spread, named};
 
 /// Display names of the answer metrics, in the order of [`AnswerScores::NAMES`].
@@ -42,6 +41,7 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_answers() {
         tables.push(headline(evaluation));
     }
+    tables.extend(own(evaluation));
     tables.extend(Family::OTHERS.into_iter().filter_map(|family| of_family(evaluation, family)));
     tables.extend(verdicts(evaluation));
     tables.extend(retrieval(evaluation));
@@ -174,10 +174,22 @@ fn verdicts(evaluation: &Evaluation) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
+/// The user's measures; `None` without any.
+fn own(evaluation: &Evaluation) -> Option<Table> {
+    let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
+    let mut table = Table::new("Measures", &["Measure", "Value", &interval, "Rows", "Definition"]);
+    for (name, measure) in &evaluation.own {
+        let Some(estimate) = evaluation.all().measure(name) else { continue };
+        let range = estimate.low.zip(estimate.high).map(|(low, high)| format!("{} – {}", number(low), number(high)));
+        let cells = [number(estimate.value), range.unwrap_or_else(|| NOTHING.to_owned()), estimate.count.to_string()];
+        table.row(std::iter::once(name.clone()).chain(cells).chain([measure.about()]));
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
 /// One table per grouping.
-fn grouped((column, groups): (GroupBy, &[Group])) -> Table {
-    let column = column.to_string();
-    let header = [column.as_str(), "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
+fn grouped((column, groups): (&str, &[Group])) -> Table {
+    let header = [column, "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
     let mut table = Table::new(&format!("F1 by {column}"), &header);
     for group in groups {
         let [score, range] = estimate_cells(group.measure("f1"));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, StringArray};
-use arrow::datatypes::Field;
+use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, StringArray};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
 use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
 use searchmill_fixtures::trajectories::{searched, trajectory};
@@ -343,7 +343,16 @@ fn params_are_checked_at_their_path() {
         (json!({"group_by": ["turns", "turns"]}), "group_by.1"),
         (json!({"resamples": 2_000_000}), "resamples"),
         (json!({"metrics": ["kilt", "kilt"]}), "metrics.1"),
-        (json!({"group_by": ["round"]}), "group_by"),
+        (json!({"group_by": ["round"]}), "`group_by`: there is no column `round`"),
+        (json!({"group_by": ["turns +"]}), "group_by.0: not an SQL expression"),
+        (json!({"measures": {"f1": {"mean": "turns"}}}), "measures.f1: another figure"),
+        (json!({"measures": {"turns": {"mean": "turns"}}}), "measures.turns: another figure"),
+        (json!({"measures": {"a/b": {"mean": "turns"}}}), "measures.a/b: another figure"),
+        (json!({"measures": {"m": {"mean": "turns +"}}}), "measures.m.mean: not an SQL expression"),
+        (json!({"measures": {"m": {"quantile": {"of": "turns", "at": 9}}}}), "measures.m.quantile.at: must be"),
+        (json!({"measures": {"m": {"share": "turns"}}}), "`measures.m.share`: `turns` is Int32, not true or false"),
+        (json!({"measures": {"m": {"mean": "question"}}}), "`measures.m.mean`: `question` is Utf8, not a number"),
+        (json!({"measures": {"m": {"mean": "rounds"}}}), "`measures.m.mean`: there is no column `rounds`"),
     ] {
         let message = try_run(params, &rows).unwrap_err().message;
         assert!(message.starts_with(path), "{message}");
@@ -446,4 +455,93 @@ fn golden_answers_of_nothing_are_told() {
     let outcome = run(json!({"resamples": 0}), &[("trajectories", rows_input(&rows))]);
     assert!(html(&outcome).contains("1 rows have golden answers of nothing but punctuation and articles"));
     assert_eq!(metric(&outcome, "all/em").value, 1.0, "FlashRAG's rule");
+}
+
+/// Four rollouts of three questions with columns of their own.
+fn rows_with_columns() -> InputArtifact {
+    let mut rows = [("a", 0, "x"), ("a", 1, "y"), ("b", 0, "x"), ("c", 0, "y")]
+        .map(|(id, sample, p)| trajectory(id, sample, "x", p));
+    rows[1].turns = 9;
+    rows[3].golden_answers.clear();
+    let costs: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), Some(2.0), None, Some(9.0)]));
+    let sources: ArrayRef = Arc::new(StringArray::from(vec![Some("web"), Some("web"), None, Some("book")]));
+    let columns = vec![
+        (Field::new("cost", DataType::Float64, true), costs),
+        (Field::new("source", DataType::Utf8, true), sources),
+    ];
+    let batch = with_columns(&searchmill_schemas::to_batch(&rows).unwrap(), columns).unwrap();
+    batch_input(RecordKind::Trajectory, batch)
+}
+
+#[test]
+fn columns_of_the_rows_ride_along_and_group() {
+    let outcome = run(json!({"group_by": ["source", "turns > 5"]}), &[("trajectories", rows_with_columns())]);
+    let scores = outcome.batch("scores");
+    let names: Vec<_> = scores.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names[names.len() - 3..], ["grounded", "cost", "source"]);
+    assert_eq!(scores.num_rows(), 3, "rows without golden answers are not scored");
+    assert_eq!(outcome.read::<Score>("scores").len(), 3);
+    let count = |id: &str| metric(&outcome, id).count;
+    assert_eq!((count("source=web/f1"), count("source=unknown/f1"), count("turns > 5=true/f1")), (2, 1, 1));
+    assert!(html(&outcome).contains("F1 by turns &gt; 5"));
+    let known = own::output_schema(&rows_with_columns_schema(), &OwnMeasures::new());
+    assert_eq!(known, scores.schema());
+}
+
+fn rows_with_columns_schema() -> SchemaRef {
+    match rows_with_columns() {
+        InputArtifact::Rows(rows) => rows.schema,
+        InputArtifact::Tree(_) => unreachable!("rows"),
+    }
+}
+
+#[test]
+fn measures_of_the_user_have_values_and_intervals() {
+    let measures = json!({
+        "mean_cost": {"mean": "cost"}, "long": {"share": "turns > 5 OR f1 < 0.5"}, "most": {"quantile": {"of": "turns", "at": 1.0}},
+        "half": {"quantile": {"of": "f1 * 2", "at": 0.5}},
+    });
+    let outcome = run(json!({"measures": measures, "group_by": ["source"]}), &[("trajectories", rows_with_columns())]);
+    let found = |id: &str| {
+        let Metric { value, low, high, count, .. } = metric(&outcome, id);
+        assert_eq!(low.is_some(), high.is_some());
+        assert!(low.is_none_or(|low| low <= value) && high.is_none_or(|high| value <= high), "{id}");
+        (value, count, low.is_some())
+    };
+    assert_eq!(found("all/mean_cost"), (1.5, 2, true));
+    assert_eq!((found("all/long").0 * 3.0).round(), 1.0);
+    assert_eq!((found("all/most"), found("all/half")), ((9.0, 3, true), (2.0, 3, true)));
+    assert_eq!(found("source=unknown/most"), (1.0, 1, false));
+    let scores = outcome.batch("scores");
+    let column = scores.column_by_name("long").unwrap().as_primitive::<arrow::datatypes::Float64Type>();
+    assert_eq!(column.values(), &[0.0, 1.0, 0.0]);
+    assert!(scores.column_by_name("mean_cost").unwrap().is_null(2));
+    assert!(
+        html(&outcome).contains("<td>1 quantile of turns</td>")
+            && outcome.summary.contains("share of turns > 5 OR f1 < 0.5")
+    );
+    assert_eq!(outcome.figures["most"], 9.0);
+    assert_eq!(figures(&outcome)["groups"][0]["measures"]["mean_cost"]["value"], 1.5);
+}
+
+#[test]
+fn the_plan_checks_groups_measures_and_verdicts() {
+    let params =
+        json!({"group_by": ["source", "f1 > 0.5"], "measures": {"m": {"mean": "costs"}}, "verdicts": ["judged"]});
+    let params: EvaluateParams = serde_json::from_value(params).unwrap();
+    let tables = Tables::from([("trajectories".to_owned(), RecordKind::Trajectory.schema())]);
+    let issues = params.column_issues(&tables);
+    let paths: Vec<_> = issues.iter().map(|issue| issue.path.as_str()).collect();
+    assert_eq!(paths, ["group_by.0", "measures.m.mean", "verdicts.0"]);
+    let tables = Tables::from([("trajectories".to_owned(), rows_with_columns_schema())]);
+    let found = params.column_issues(&tables);
+    assert_eq!(found[0].help.as_deref().unwrap().split('?').next(), Some("did you mean `cost`"));
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn a_column_with_too_many_values_is_refused() {
+    let rows: Vec<_> = (0..1001).map(|place| trajectory(&format!("q{place}"), 0, "x", "x")).collect();
+    let error = try_run(json!({"group_by": ["question_id"], "resamples": 0}), &[("trajectories", rows_input(&rows))]);
+    assert_eq!(error.unwrap_err().message, "`group_by.0`: `question_id` has more than 1000 values");
 }

@@ -10,7 +10,7 @@ use datafusion::common::DFSchema;
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::prelude::SessionContext;
 use indexmap::IndexMap;
-use searchmill_engine::operator::OperatorError;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
 
 use super::expression::key;
 
@@ -33,6 +33,17 @@ impl Keys {
     pub(crate) fn values(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, OperatorError> {
         self.0.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?)).collect()
     }
+}
+
+/// Returns an issue for each key of the list `path` that does not fit these columns.
+pub(crate) fn unknown_keys(schema: &SchemaRef, path: &str, keys: &[impl AsRef<str>]) -> Vec<ParamIssue> {
+    let issue = |(place, key): (usize, &_)| {
+        let path = format!("{path}.{place}");
+        let error = Keys::new(schema, &path, std::slice::from_ref(key)).err()?;
+        let message = error.message.strip_prefix(&format!("`{path}`: ")).unwrap_or(&error.message).to_owned();
+        Some(ParamIssue { help: error.help, ..ParamIssue::new(path, message) })
+    };
+    keys.iter().enumerate().filter_map(issue).collect()
 }
 
 /// Group keys, bound to the schema of the batches.

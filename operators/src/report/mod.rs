@@ -1,5 +1,6 @@
 //! Reports: self-contained HTML pages without scripts; light or dark follows the reader's system.
 
+pub(crate) mod conversation;
 pub(crate) mod plot;
 pub(crate) mod table;
 
@@ -22,11 +23,16 @@ pub(crate) fn cards(cards: &[Card]) -> String {
 
 /// Renders a page with this heading.
 pub(crate) fn page(title: &str, content: &str) -> String {
+    styled_page(title, "", content)
+}
+
+/// Renders a page with rules of its own beside those of all pages.
+pub(crate) fn styled_page(title: &str, rules: &str, content: &str) -> String {
     let (title, style) = (escape(title), include_str!("page.css"));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{style}</style></head><body><main>\
-         <h1>{title}</h1>{content}</main></body></html>\n"
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{style}{rules}</style></head><body>\
+         <main><h1>{title}</h1>{content}</main></body></html>\n"
     )
 }
 

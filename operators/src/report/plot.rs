@@ -272,7 +272,8 @@ fn bar(x: f64, width: f64, estimate: Estimate, top: f64, class: &str, name: &str
     out
 }
 
-fn shorten(text: &str, characters: usize) -> String {
+/// Cuts a text to a number of characters.
+pub(crate) fn shorten(text: &str, characters: usize) -> String {
     if text.chars().count() <= characters {
         return text.to_owned();
     }

@@ -65,7 +65,7 @@ impl Table {
 }
 
 /// Width of a text in terminal columns: wide East Asian characters take two.
-fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     let wide = |c: char| matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}');
     text.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
 }
@@ -90,6 +90,15 @@ pub(crate) fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
 /// Formats the value of an estimate.
 pub(crate) fn value_cell(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(|| NOTHING.to_owned(), |estimate| format!("{:.3}", estimate.value))
+}
+
+/// Formats a number with at most four decimals.
+pub(crate) fn number(value: f64) -> String {
+    if value != 0.0 && !(1e-3..1e12).contains(&value.abs()) {
+        return format!("{value:.3e}");
+    }
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Formats `95 %`, `99.5 %`.
@@ -119,6 +128,8 @@ mod tests {
     #[test]
     fn there_is_no_share_of_nothing() {
         assert_eq!((share(0, 0).as_str(), share(0, 8).as_str(), share(1, 8).as_str()), ("–", "0.0%", "12.5%"));
+        let numbers = [0.0, 0.25, -1.5, 1234.56789, 2e-6, 1e15].map(number);
+        assert_eq!(numbers, ["0", "0.25", "-1.5", "1234.5679", "2.000e-6", "1.000e15"]);
         assert_eq!((percent(0.95).as_str(), percent(0.995).as_str()), ("95 %", "99.5 %"));
     }
 }

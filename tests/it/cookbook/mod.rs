@@ -8,6 +8,7 @@ mod two_data_sets;
 mod best_of_n;
 mod reranker;
 mod nightly_budget;
+mod foreign_trajectories;
 
 use std::path::Path;
 

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::cells;
 use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
+use super::foreign::Absent;
 use super::layout::Layout;
 use super::mapping::Origin;
 use super::record::{Block, Decoded, Fault, Place, Records};
@@ -66,6 +67,8 @@ pub struct Mapped {
     pub origins: Vec<Origin>,
     /// Target columns.
     pub target: Direct,
+    /// Columns of trajectories that are derived.
+    pub absent: Option<Absent>,
 }
 
 impl Direct {
@@ -193,8 +196,14 @@ impl<'de> Visitor<'de> for Row<'_> {
 impl Mapped {
     fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<(), Fault> {
         let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
-        for (column, origin) in columns.iter_mut().zip(&self.origins) {
-            let value = origin.find(record).map_err(|field| Fault::row(incomplete(column.name(), &field)))?;
+        let mut values = Vec::with_capacity(columns.len());
+        for (column, origin) in columns.iter().zip(&self.origins) {
+            values.push(origin.find(record).map_err(|field| Fault::row(incomplete(column.name(), &field)))?);
+        }
+        if let Some(absent) = &self.absent {
+            absent.derive(&mut values, number);
+        }
+        for (column, value) in columns.iter_mut().zip(values) {
             if !value.is_null() {
                 Fill(column).deserialize(value.as_ref())?;
             }

@@ -4,6 +4,7 @@ pub mod cells;
 pub mod column;
 pub mod decode;
 mod form;
+pub mod foreign;
 pub mod format;
 pub mod identity;
 pub mod layout;

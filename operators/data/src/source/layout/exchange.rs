@@ -104,7 +104,7 @@ pub(super) fn question(messages: &[Message]) -> Option<String> {
 }
 
 /// The answer of a file that names none: the model's last message, if it calls no tool, or the answer in its tags.
-pub(super) fn prediction(messages: &[Message]) -> String {
+pub(in crate::source) fn prediction(messages: &[Message]) -> String {
     let last = final_text(messages).unwrap_or_default();
     tagged(messages).unwrap_or_else(|| last.trim().to_owned())
 }

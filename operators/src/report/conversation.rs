@@ -7,23 +7,21 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::normalize::normalize_answer;
 use searchmill_text::retrieval_metrics::GoldDocuments;
 
-use super::showcase::Shown;
-use crate::report::plot::escape;
+use super::plot::escape;
 
 /// Character limit of a text; longer texts are cut, with a note of the missing characters.
 const SHOWN_CHARACTERS: usize = 6000;
 
-/// Renders one trajectory: question, messages, hits and answer.
-pub(crate) fn render(shown: &Shown) -> String {
-    let (trajectory, scored) = (&shown.trajectory, &shown.scored);
+/// Renders one trajectory: question, messages, hits and answer. `facts` are about its outcome, the main one first.
+pub(crate) fn render(trajectory: &Trajectory, good: bool, facts: &[String]) -> String {
     let gold = Gold::of(trajectory);
-    let verdict = if scored.success { "good" } else { "bad" };
+    let verdict = if good { "good" } else { "bad" };
+    let (first, further) = facts.split_first().map_or(("", facts), |(first, further)| (first.as_str(), further));
     let mut out = format!(
-        r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">F1 {:.3}</b> · EM {:.0} · {} · {} turns · {} tool calls · {} · <code>{}</code></p>"#,
+        r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">{}</b> · {}{} turns · {} tool calls · {} · <code>{}</code></p>"#,
         escape(&cut(&trajectory.question)),
-        scored.scores.f1,
-        scored.scores.em,
-        if scored.grounded { "grounded" } else { "not grounded" },
+        escape(first),
+        further.iter().map(|fact| escape(fact) + " · ").collect::<String>(),
         trajectory.turns,
         trajectory.tool_calls,
         escape(&trajectory.finish_reason),
@@ -158,13 +156,12 @@ mod tests {
     use searchmill_schemas::Evidence;
 
     use super::*;
-    use crate::evaluate::scored::Scored;
 
     fn rendered(content: &str) -> String {
         let mut made = searched(trajectory("q", 0, "Ada <Lovelace>", "x"), "d1", content);
         let evidence = |fact: &str| Evidence { document_id: Some("d1".into()), title: None, fact: Some(fact.into()) };
         made.evidence = vec![evidence("Ada <Lovelace> wrote notes"), evidence("in 1843")];
-        render(&Shown { why: "", scored: Scored::of(&made, 0.8), trajectory: made })
+        render(&made, true, &["F1 1.000".to_owned(), "EM <1>".to_owned()])
     }
 
     #[test]
@@ -175,7 +172,9 @@ mod tests {
                 "that <mark>Ada &lt;Lovelace&gt; wrote notes</mark> <mark>in 1843</mark>, in 18434. <mark>Ada"
             )
         );
-        assert!(!html.contains("<Lovelace>"));
+        assert!(
+            !html.contains("<Lovelace>") && html.contains(r#"<b class="good">F1 1.000</b> · EM &lt;1&gt; · 2 turns"#)
+        );
         assert!(html.contains("chip gold"));
     }
 

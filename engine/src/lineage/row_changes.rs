@@ -1,0 +1,185 @@
+//! Compares the numbers of two tables question by question, or row by row.
+
+use std::collections::BTreeMap;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use searchmill_schemas::RecordKind;
+use serde::Serialize;
+
+use super::lookup::open;
+use crate::operator::{OperatorError, RowsInput};
+
+/// Largest tables that are compared.
+const MOST_ROWS: u64 = 2_000_000;
+/// Changes of a column that are listed.
+const LISTED: usize = 20;
+
+/// How the numbers of a table differ between two runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TableChange {
+    /// Port of the table.
+    pub port: String,
+    /// Column that pairs the rows: `question_id`, whose rows are averaged, or `id`.
+    pub by: String,
+    /// Number of ids in both tables.
+    pub both: u64,
+    /// Numbers of ids in the first and in the second table alone.
+    pub only_in: [u64; 2],
+    /// Columns with changed values.
+    pub columns: Vec<ColumnChange>,
+}
+
+/// How one column differs, over the ids of both tables.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ColumnChange {
+    /// Name of the column.
+    pub column: String,
+    /// Means over the ids of both tables.
+    pub means: [f64; 2],
+    /// Number of ids whose value rose.
+    pub up: u64,
+    /// Number of ids whose value fell.
+    pub down: u64,
+    /// The largest changes, at most 20: what fell most first.
+    pub largest: Vec<ValueChange>,
+}
+
+/// A changed value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ValueChange {
+    /// The question, or the row.
+    pub id: String,
+    /// Value in the first run.
+    pub from: f64,
+    /// Value in the second run.
+    pub to: f64,
+}
+
+/// Sum and count of each column.
+type Sums = Vec<(f64, u32)>;
+
+/// Sums by id.
+struct Numbers {
+    rows: BTreeMap<String, Sums>,
+    /// Whether several rows have one id.
+    repeats: bool,
+}
+
+/// Compares the tables of a port. `None` if they have no ids and numbers in common, nothing differs, or a table is larger
+/// than two million rows.
+///
+/// # Errors
+/// Fails if a table cannot be read.
+pub(super) fn table_change(
+    port: &str,
+    one: &RowsInput,
+    other: &RowsInput,
+) -> Result<Option<TableChange>, OperatorError> {
+    if one.kind != other.kind || one.kind == RecordKind::Metric || one.rows.max(other.rows) > MOST_ROWS {
+        return Ok(None);
+    }
+    let columns = common(&one.schema, &other.schema, is_number);
+    let ids = common(&one.schema, &other.schema, is_text);
+    for by in ["question_id", "id"].into_iter().filter(|by| ids.iter().any(|name| name == by)) {
+        let (from, to) = (Numbers::read(one, by, &columns)?, Numbers::read(other, by, &columns)?);
+        // Rows of other kinds may repeat an id for other reasons than samples.
+        let samples = by == "question_id" && matches!(one.kind, RecordKind::Trajectory | RecordKind::Score);
+        if samples || !(from.repeats || to.repeats) {
+            return Ok(change(port, by, &columns, &from, &to));
+        }
+    }
+    Ok(None)
+}
+
+fn is_number(kind: &DataType) -> bool {
+    kind.is_numeric() || *kind == DataType::Boolean
+}
+
+fn is_text(kind: &DataType) -> bool {
+    *kind == DataType::Utf8
+}
+
+/// Returns the names of the columns that both tables have and that are of such a type.
+fn common(one: &SchemaRef, other: &SchemaRef, fits: fn(&DataType) -> bool) -> Vec<String> {
+    let in_other = |name: &str| other.field_with_name(name).is_ok_and(|field| fits(field.data_type()));
+    let fields = one.fields().iter().filter(|field| fits(field.data_type()) && in_other(field.name()));
+    fields.map(|field| field.name().clone()).collect()
+}
+
+impl Numbers {
+    /// Reads only these columns.
+    fn read(table: &RowsInput, by: &str, columns: &[String]) -> Result<Self, OperatorError> {
+        let mut numbers = Self { rows: BTreeMap::new(), repeats: false };
+        for part in table.parts() {
+            let builder = open(part)?;
+            let names = std::iter::once(by).chain(columns.iter().map(String::as_str));
+            let mask = ProjectionMask::columns(builder.parquet_schema(), names);
+            for batch in builder.with_projection(mask).with_batch_size(8192).build()? {
+                numbers.add(&batch?, by, columns)?;
+            }
+        }
+        Ok(numbers)
+    }
+
+    fn add(&mut self, batch: &RecordBatch, by: &str, columns: &[String]) -> Result<(), OperatorError> {
+        let found = columns.iter().filter_map(|name| batch.column_by_name(name));
+        let values = found.map(|column| cast(column, &DataType::Float64)).collect::<Result<Vec<ArrayRef>, _>>()?;
+        let Some(ids) = batch.column_by_name(by).and_then(|ids| ids.as_string_opt::<i32>()) else { return Ok(()) };
+        for (row, id) in ids.iter().enumerate() {
+            let Some(id) = id else { continue };
+            let sums = match self.rows.get_mut(id) {
+                Some(sums) => {
+                    self.repeats = true;
+                    sums
+                }
+                None => self.rows.entry(id.to_owned()).or_insert_with(|| vec![(0.0, 0); columns.len()]),
+            };
+            for (sum, column) in sums.iter_mut().zip(&values) {
+                let value = column.as_primitive::<Float64Type>().value(row);
+                if column.is_valid(row) && value.is_finite() {
+                    *sum = (sum.0 + value, sum.1 + 1);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers) -> Option<TableChange> {
+    let both: Vec<(&String, &Sums, &Sums)> =
+        from.rows.iter().filter_map(|(id, sums)| Some((id, sums, to.rows.get(id)?))).collect();
+    let mean = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
+    let of_column = |(place, name): (usize, &String)| {
+        let value = |(id, from, to): &(&String, &Sums, &Sums)| {
+            Some(ValueChange { id: (*id).clone(), from: mean(from[place])?, to: mean(to[place])? })
+        };
+        column_change(name, both.iter().filter_map(value).collect())
+    };
+    let changed: Vec<ColumnChange> = columns.iter().enumerate().filter_map(of_column).collect();
+    let shared = both.len() as u64;
+    let only_in = [from.rows.len() as u64 - shared, to.rows.len() as u64 - shared];
+    let differs = !changed.is_empty() || only_in != [0, 0];
+    differs.then(|| TableChange { port: port.to_owned(), by: by.to_owned(), both: shared, only_in, columns: changed })
+}
+
+fn column_change(name: &str, mut values: Vec<ValueChange>) -> Option<ColumnChange> {
+    let count = values.len().max(1) as f64;
+    let means = [values.iter().map(|value| value.from).sum::<f64>(), values.iter().map(|value| value.to).sum()];
+    values.retain(|value| value.from.to_bits() != value.to.to_bits());
+    let step = |value: &ValueChange| value.to - value.from;
+    let (up, down) = (count_if(&values, |value| step(value) > 0.0), count_if(&values, |value| step(value) < 0.0));
+    if up + down == 0 {
+        return None;
+    }
+    values.sort_by(|a, b| step(b).abs().total_cmp(&step(a).abs()).then_with(|| a.id.cmp(&b.id)));
+    values.truncate(LISTED);
+    values.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| a.id.cmp(&b.id)));
+    Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), up, down, largest: values })
+}
+
+fn count_if(values: &[ValueChange], holds: impl Fn(&ValueChange) -> bool) -> u64 {
+    values.iter().filter(|value| holds(value)).count() as u64
+}

@@ -1,0 +1,63 @@
+//! The questions that two systems share.
+
+use super::side::{Question, Side};
+
+/// Differences below this share of the values are those of rounding.
+const ROUNDING: f64 = 1e-12;
+
+/// The questions of a system and of the baseline, by their places.
+pub(super) struct Matching {
+    /// Questions of both, sorted by id, so that draws do not depend on the order of the rows.
+    pub(super) both: Vec<(usize, usize)>,
+    /// Questions of the baseline alone, in its order.
+    pub(super) base_only: Vec<usize>,
+    /// Questions of the system alone, in its order.
+    pub(super) side_only: Vec<usize>,
+}
+
+impl Matching {
+    pub(super) fn of(base: &Side, side: &Side) -> Self {
+        let found = |place: usize| {
+            let (id, _) = base.questions.get_index(place)?;
+            Some((place, side.questions.get_index_of(id)?))
+        };
+        let places = 0..base.questions.len();
+        let mut both: Vec<_> = places.clone().filter_map(found).collect();
+        both.sort_by_key(|(place, _)| base.questions.get_index(*place).map(|(id, _)| id));
+        let unknown = side.questions.keys().enumerate().filter(|(_, id)| !base.questions.contains_key(*id));
+        Self {
+            both,
+            base_only: places.filter(|place| found(*place).is_none()).collect(),
+            side_only: unknown.map(|(place, _)| place).collect(),
+        }
+    }
+
+    pub(super) fn unmatched(&self) -> usize {
+        self.base_only.len() + self.side_only.len()
+    }
+}
+
+/// Means of a question, of the baseline and of a system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Means {
+    pub(super) base: f64,
+    pub(super) side: f64,
+}
+
+impl Means {
+    /// Returns the means if both systems have the metric.
+    pub(super) fn of(base: &Question, side: &Question, metric: usize) -> Option<Self> {
+        Some(Self { base: base.mean(metric)?, side: side.mean(metric)? })
+    }
+
+    /// The system's mean less the baseline's; 0 if only rounding tells them apart.
+    pub(super) fn delta(self) -> f64 {
+        let delta = self.side - self.base;
+        if delta.abs() <= ROUNDING * self.base.abs().max(self.side.abs()) { 0.0 } else { delta }
+    }
+
+    /// How much better the system is.
+    pub(super) fn gain(self, higher: bool) -> f64 {
+        if higher { self.delta() } else { -self.delta() }
+    }
+}

@@ -1,0 +1,314 @@
+//! The report: figures, what regressed first, and what improved, with both rows of a question side by side.
+
+use std::path::Path;
+
+use searchmill_engine::operator::{OperatorError, Outputs};
+use serde_json::{Value, json};
+
+use super::figures::{Comparison, Figure, Group};
+use super::matched::Means;
+use super::params::{By, CompareParams, REPORT};
+use super::shown::{Row, Shown};
+use super::side::Side;
+use crate::report::plot::escape;
+use crate::report::table::{NOTHING, Table, percent};
+use crate::report::{self, Card, conversation, list};
+use crate::statistics::Bootstrap;
+
+/// Most key figures at the top.
+const CARDS: usize = 8;
+/// Characters of a value in a row without a conversation.
+const CELL: usize = 600;
+
+/// All that the report shows.
+pub(super) struct Page<'a> {
+    pub(super) params: &'a CompareParams,
+    pub(super) by: &'a [By],
+    pub(super) base: &'a Side,
+    pub(super) sides: &'a [Side],
+    pub(super) comparisons: &'a [Comparison],
+    pub(super) shown: &'a [Shown],
+}
+
+impl Page<'_> {
+    /// Writes the report, the summary and the figures of the node.
+    pub(super) fn publish(&self, bootstrap: &Bootstrap, outputs: &mut Outputs) -> Result<(), OperatorError> {
+        let folder = outputs.tree(REPORT)?;
+        write(&folder.join("report.html"), &self.html(bootstrap))?;
+        let json = serde_json::to_string_pretty(&self.json(bootstrap));
+        let json = json.map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
+        write(&folder.join("report.json"), &(json + "\n"))?;
+        let notes = self.notes().iter().map(|note| format!("{note}\n")).collect::<String>();
+        let tables = self.tables().iter().map(|table| table.render() + "\n").collect::<String>();
+        outputs.summary(&format!("{}\n\n{notes}\n{tables}", self.params.title));
+        for comparison in self.comparisons {
+            for (figure, by) in comparison.groups.iter().take(1).flat_map(|all| all.figures.iter().zip(self.by)) {
+                if figure.delta.count > 0 {
+                    outputs.figure(&format!("{}/{}", comparison.system, by.key), figure.delta.value);
+                }
+            }
+            let unmatched = comparison.matching.unmatched();
+            outputs.figure(&format!("{}/unmatched", comparison.system), unmatched as f64);
+        }
+        Ok(())
+    }
+
+    fn html(&self, bootstrap: &Bootstrap) -> String {
+        let mut out = report::cards(&self.cards());
+        out.push_str(&list(&self.notes()));
+        out.extend(self.tables().iter().map(Table::html));
+        for (number, comparison) in self.comparisons.iter().enumerate() {
+            let metric = self.by.first().map_or("", |by| &by.key);
+            for (regressed, title, none) in
+                [(true, "What regressed", "No question regressed"), (false, "What improved", "No question improved")]
+            {
+                let shown: Vec<&Shown> =
+                    self.shown.iter().filter(|one| one.comparison == number && one.regressed == regressed).collect();
+                let of = escape(&format!("{} beside {}, by {metric}", comparison.system, self.base.name));
+                if shown.is_empty() {
+                    let none = if self.params.examples == 0 { "No examples are shown" } else { none };
+                    out.push_str(&format!("<h2>{title}: {of}</h2><p>{none}.</p>"));
+                } else {
+                    out.push_str(&format!("<h2>{title}: {of}</h2>"));
+                    out.extend(shown.into_iter().map(|shown| self.question(shown, &comparison.system)));
+                }
+            }
+        }
+        out.push_str(&format!("<h2>How to read this</h2>{}", list(&self.method(bootstrap))));
+        report::styled_page(&self.params.title, include_str!("compare.css"), &out)
+    }
+
+    fn cards(&self) -> Vec<Card> {
+        let all = self.comparisons.iter().filter_map(|one| Some((&one.system, one.groups.first()?)));
+        let figures = all.flat_map(|(system, group)| self.by.iter().zip(&group.figures).map(move |one| (system, one)));
+        let card = |(system, (by, figure)): (&String, (&By, &Figure))| {
+            let detail = match figure.test {
+                Some(_) => format!("{} · p {}", interval(figure), p_value(figure.holm)),
+                None => interval(figure),
+            };
+            Card(escape(&format!("{system}: {}", by.key)), signed(figure), detail)
+        };
+        figures.take(CARDS).map(card).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let base = &self.base.name;
+        let mut notes = Vec::new();
+        for (side, comparison) in self.sides.iter().zip(self.comparisons) {
+            let matching = &comparison.matching;
+            notes.push(format!("{} questions of {} are compared with {base}.", matching.both.len(), side.name));
+            for (count, of) in [(matching.base_only.len(), base), (matching.side_only.len(), &side.name)] {
+                if count > 0 {
+                    notes.push(format!("{count} questions of {of} alone are not compared ({}).", side.name));
+                }
+            }
+        }
+        for side in std::iter::once(self.base).chain(self.sides) {
+            if side.rows > side.questions.len() as u64 {
+                notes.push(format!(
+                    "{} has {} samples of {} questions: each question counts with its mean.",
+                    side.name,
+                    side.rows,
+                    side.questions.len()
+                ));
+            }
+            for (by, missing) in self.by.iter().zip(&side.missing).filter(|(_, missing)| **missing > 0) {
+                notes.push(format!("{missing} rows of {} have no finite `{}`; they do not count.", side.name, by.key));
+            }
+        }
+        notes
+    }
+
+    /// All questions first, then a table for each column of `group_by`.
+    fn tables(&self) -> Vec<Table> {
+        let columns = std::iter::once(None).chain((0..self.params.group_by.len()).map(Some));
+        columns.map(|column| self.table(column)).collect()
+    }
+
+    fn table(&self, column: Option<usize>) -> Table {
+        let interval_of = format!("{} interval", percent(self.params.confidence));
+        let title = column
+            .map_or("Differences".to_owned(), |column| format!("Differences by {}", self.params.group_by[column]));
+        let first = column.map_or("Metric", |column| &self.params.group_by[column]);
+        let header = [
+            first,
+            "Metric",
+            "System",
+            "Questions",
+            &self.base.name,
+            "Mean",
+            "Difference",
+            &interval_of,
+            "Wins",
+            "Losses",
+            "Ties",
+            "p",
+            "p (Holm)",
+        ];
+        let skipped = usize::from(column.is_none());
+        let mut table = Table::new(&title, &header[skipped..]);
+        let mut rows: Vec<(&str, usize, &str, &Group)> = Vec::new();
+        for metric in 0..self.by.len() {
+            for comparison in self.comparisons {
+                let groups = comparison.groups.iter().filter(|group| group.column == column);
+                rows.extend(groups.map(|group| (group.label.as_str(), metric, comparison.system.as_str(), group)));
+            }
+        }
+        for (label, metric, system, group) in rows {
+            let cells = self.cells(label, metric, system, &group.figures[metric]);
+            table.row(cells.into_iter().skip(skipped));
+        }
+        table
+    }
+
+    fn cells(&self, label: &str, metric: usize, system: &str, figure: &Figure) -> [String; 13] {
+        let by = &self.by[metric];
+        let metric = if by.higher { by.key.clone() } else { format!("{} (lower is better)", by.key) };
+        let mean = |value: f64| if figure.delta.count > 0 { number(value) } else { NOTHING.to_owned() };
+        [
+            label.to_owned(),
+            metric,
+            system.to_owned(),
+            figure.delta.count.to_string(),
+            mean(figure.base),
+            mean(figure.side),
+            signed(figure),
+            interval(figure),
+            figure.wins.to_string(),
+            figure.losses.to_string(),
+            figure.ties.to_string(),
+            p_value(figure.test.map(|test| test.p)),
+            p_value(figure.holm),
+        ]
+    }
+
+    fn question(&self, shown: &Shown, system: &str) -> String {
+        let figures = self.by.iter().zip(&shown.means).filter_map(|(by, means)| {
+            let Means { base, side } = (*means)?;
+            Some(format!("{} {} → {}", by.key, number(base), number(side)))
+        });
+        let title = figures.collect::<Vec<_>>().join(" · ");
+        let side = |(name, row): (&str, &Row), good: bool| {
+            format!("<div><h5>{}</h5>{}</div>", escape(name), self.row(row, good))
+        };
+        let [base, other] = &shown.rows;
+        format!(
+            "<section class=\"question\"><h4>{} <code>{}</code></h4><div class=\"sides\">{}{}</div></section>",
+            escape(&title),
+            escape(&shown.id),
+            side((&self.base.name, base), shown.regressed),
+            side((system, other), !shown.regressed)
+        )
+    }
+
+    fn row(&self, row: &Row, good: bool) -> String {
+        match row {
+            Row::Trajectory(row) => {
+                conversation::render(row, good, &[if good { "better" } else { "worse" }.to_owned()])
+            }
+            Row::Cells(cells) => {
+                let cell = |(name, value): &(String, String)| {
+                    let shown: String = value.chars().take(CELL).collect();
+                    let rest = if shown.len() < value.len() { "…" } else { "" };
+                    format!("<dt>{}</dt><dd>{}{rest}</dd>", escape(name), escape(&shown))
+                };
+                format!(
+                    "<article class=\"conversation\"><dl>{}</dl></article>",
+                    cells.iter().map(cell).collect::<String>()
+                )
+            }
+        }
+    }
+
+    fn method(&self, bootstrap: &Bootstrap) -> Vec<String> {
+        vec![
+            format!(
+                "A difference is the mean of the system less that of {}, over the questions of both.",
+                self.base.name
+            ),
+            format!(
+                "Intervals: paired percentile bootstrap over questions, {} resamples, {}, seed {}.",
+                bootstrap.resamples,
+                percent(bootstrap.confidence),
+                bootstrap.seed
+            ),
+            format!(
+                "p: two-sided paired permutation test, which flips the signs of the differences; exact for up to 20 \
+                 questions that differ, else {} random flips.",
+                self.params.permutations
+            ),
+            "p (Holm): corrected for all tests of the table (Holm 1979). The key figures show it.".to_owned(),
+            "Of several samples of a question, the two that differ most are shown.".to_owned(),
+        ]
+    }
+
+    fn json(&self, bootstrap: &Bootstrap) -> Value {
+        let shown = |one: &Shown| {
+            let system = &self.comparisons[one.comparison].system;
+            json!({"system": system, "question": one.id, "regressed": one.regressed})
+        };
+        json!({
+            "title": self.params.title,
+            "base": self.base.name,
+            "confidence": bootstrap.confidence,
+            "resamples": bootstrap.resamples,
+            "permutations": self.params.permutations,
+            "seed": bootstrap.seed,
+            "comparisons": self.comparisons.iter().map(|one| self.comparison_json(one)).collect::<Vec<_>>(),
+            "samples": self.shown.iter().map(shown).collect::<Vec<_>>(),
+        })
+    }
+
+    fn comparison_json(&self, comparison: &Comparison) -> Value {
+        let figure = |(by, figure): (&By, &Figure)| {
+            json!({
+                "metric": by.key, "higher_is_better": by.higher, "base": figure.base, "mean": figure.side,
+                "difference": figure.delta, "wins": figure.wins, "losses": figure.losses, "ties": figure.ties,
+                "p_value": figure.test.map(|test| test.p), "p_holm": figure.holm,
+                "exact": figure.test.map(|test| test.exact),
+            })
+        };
+        let group = |group: &Group| {
+            let figures = self.by.iter().zip(&group.figures).map(figure).collect::<Vec<_>>();
+            json!({"group": group.name(self.params), "metrics": figures})
+        };
+        json!({
+            "system": comparison.system,
+            "questions": comparison.matching.both.len(),
+            "only_in_base": comparison.matching.base_only.len(),
+            "only_in_system": comparison.matching.side_only.len(),
+            "groups": comparison.groups.iter().map(group).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), OperatorError> {
+    std::fs::write(path, text)
+        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Formats a number with three decimals, or four digits if it is large.
+fn number(value: f64) -> String {
+    if value.abs() < 100.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+}
+
+fn signed(figure: &Figure) -> String {
+    if figure.delta.count == 0 {
+        return NOTHING.to_owned();
+    }
+    let sign = if figure.delta.value > 0.0 { "+" } else { "" };
+    format!("{sign}{}", number(figure.delta.value))
+}
+
+fn interval(figure: &Figure) -> String {
+    let ends = figure.delta.low.zip(figure.delta.high);
+    ends.map_or_else(|| NOTHING.to_owned(), |(low, high)| format!("{} – {}", number(low), number(high)))
+}
+
+fn p_value(p: Option<f64>) -> String {
+    match p {
+        None => NOTHING.to_owned(),
+        Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
+        Some(p) => format!("{p:.4}"),
+    }
+}

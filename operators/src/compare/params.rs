@@ -1,0 +1,146 @@
+//! Params of `compare`, and their checks.
+
+use std::collections::BTreeSet;
+
+use arrow::datatypes::SchemaRef;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{ParamIssue, Tables};
+use serde::{Deserialize, Serialize};
+
+use crate::answered::with_metric_fields;
+use crate::relation::{check_key, directed, unknown_keys};
+
+pub(super) const QUESTIONS: &str = "questions";
+pub(super) const METRICS: &str = "metrics";
+pub(super) const REPORT: &str = "report";
+
+/// Parameters of `compare`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct CompareParams {
+    /// What to compare, the most important first: columns or SQL expressions with numbers or booleans (`[f1]`). Higher is
+    /// better; write `asc` behind those where lower is better, for example `[f1, total_tokens asc]`. Rows with
+    /// `prediction` and `golden_answers`, such as trajectories, also have `em`, `f1`, `acc`, `precision` and `recall`.
+    pub(crate) by: Vec<String>,
+    /// Name of the baseline (`base`): an input, or a value of `system`. All others are compared with it.
+    pub(crate) base: String,
+    /// Column or SQL expression that names the system, for a single input with the rows of all systems (default: each
+    /// input is a system).
+    pub(crate) system: Option<String>,
+    /// Column or SQL expression that identifies the question in every input (`question_id`). Systems with other ids may
+    /// share the text: `question`.
+    pub(crate) on: String,
+    /// Columns or SQL expressions to break the figures down by, each separately. The row of the baseline counts.
+    pub(crate) group_by: Vec<String>,
+    /// Bootstrap resamples for the intervals (1,000; 0 = no intervals). Each draws whole questions.
+    pub(crate) resamples: u32,
+    /// Random sign flips of the permutation test if it is not exact (10,000; 0 = exact tests alone).
+    pub(crate) permutations: u32,
+    /// Coverage of the intervals, between 0 and 1.
+    pub(crate) confidence: f64,
+    /// Questions shown in full for each system: that many that regressed most, and that many that improved most (5).
+    pub(crate) examples: u32,
+    /// Heading of the report.
+    pub(crate) title: String,
+}
+
+impl Default for CompareParams {
+    fn default() -> Self {
+        Self {
+            by: vec!["f1".to_owned()],
+            base: "base".to_owned(),
+            system: None,
+            on: "question_id".to_owned(),
+            group_by: Vec::new(),
+            resamples: 1000,
+            permutations: 10_000,
+            confidence: 0.95,
+            examples: 5,
+            title: "Comparison".to_owned(),
+        }
+    }
+}
+
+/// Something to compare by.
+#[derive(Clone, Debug)]
+pub(super) struct By {
+    /// Column or SQL expression.
+    pub(super) key: String,
+    /// Whether higher is better.
+    pub(super) higher: bool,
+}
+
+impl CompareParams {
+    pub(super) fn by(&self) -> Vec<By> {
+        let by = |text: &String| match directed(text) {
+            Some((key, descends)) => By { key: key.to_owned(), higher: descends },
+            None => By { key: text.trim().to_owned(), higher: true },
+        };
+        self.by.iter().map(by).collect()
+    }
+
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.by().into_iter().map(|by| by.key).collect()
+    }
+
+    pub(super) fn issues(&self) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        for (path, keys) in [("by", self.keys()), ("group_by", self.group_by.clone())] {
+            let mut seen = BTreeSet::new();
+            for (place, key) in keys.iter().enumerate() {
+                let path = format!("{path}.{place}");
+                issues.extend((!seen.insert(key)).then(|| ParamIssue::new(&path, "is listed twice")));
+                issues.extend(check_key(&path, key));
+            }
+        }
+        issues.extend(self.by.is_empty().then(|| ParamIssue::new("by", "name at least one column")));
+        issues.extend(check_key("on", &self.on));
+        issues.extend(self.system.as_ref().and_then(|system| check_key("system", system)));
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
+        }
+        let counts = [("resamples", self.resamples), ("permutations", self.permutations)];
+        let large = counts.into_iter().filter(|(_, count)| *count > 1_000_000);
+        issues.extend(large.map(|(path, _)| ParamIssue::new(path, "must be at most 1,000,000")));
+        issues
+    }
+
+    pub(super) fn input_issues(&self, inputs: &[&str]) -> Option<ParamIssue> {
+        let names = || inputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match &self.system {
+            Some(_) if inputs.len() > 1 => Some(
+                ParamIssue::new("system", "the systems have two origins: `system` and the names of the inputs")
+                    .with_help("remove `system`, or bind one input with the rows of all systems"),
+            ),
+            Some(_) => None,
+            None if inputs.len() < 2 => Some(
+                ParamIssue::new("", "there is nothing to compare with")
+                    .with_help("write `from: {base: ONE, new: OTHER}`, or name the column of the `system`"),
+            ),
+            None if !inputs.contains(&self.base.as_str()) => Some(
+                ParamIssue::new("base", format!("there is no input `{}`", self.base))
+                    .with_help(format!("name the baseline `base`, or write its name; inputs: {}", names())),
+            ),
+            None => None,
+        }
+    }
+
+    pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
+        let check = |(name, schema): (&String, &SchemaRef)| {
+            let schema = with_metric_fields(schema);
+            let one = |path: &str, key: &str| {
+                let found = unknown_keys(&schema, path, &[key]).into_iter();
+                found.map(|issue| ParamIssue { path: path.to_owned(), ..issue }).collect::<Vec<_>>()
+            };
+            let groups = if self.system.is_some() || *name == self.base { &self.group_by[..] } else { &[] };
+            let mut issues = unknown_keys(&schema, "by", &self.keys());
+            issues.extend(one("on", &self.on));
+            issues.extend(self.system.iter().flat_map(|system| one("system", system)));
+            issues.extend(unknown_keys(&schema, "group_by", groups));
+            let named =
+                |issue: ParamIssue| ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue };
+            issues.into_iter().map(named).collect::<Vec<_>>()
+        };
+        tables.iter().flat_map(check).collect()
+    }
+}

@@ -1,0 +1,118 @@
+//! Params of `plot`, and their checks.
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{ParamIssue, Tables};
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{ROWS, check_key, unknown_keys};
+
+/// How to draw the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// A bar from 0 to `y` for each value of `x` and `series`.
+    #[default]
+    Bars,
+    /// A line through the rows of each `series`. `x` may be numbers or texts.
+    Lines,
+    /// A point for each row. `x` may be numbers or texts.
+    Scatter,
+    /// A cell for each value of `x` and `y`, with the colour of `value`.
+    Heatmap,
+}
+
+/// Parameters of `plot`. All but the titles name columns or SQL expressions.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct PlotParams {
+    /// How to draw the rows (`bars`).
+    #[serde(default)]
+    pub(crate) kind: Kind,
+    /// The horizontal axis. Numbers are sorted, texts keep the order of the rows.
+    pub(crate) x: String,
+    /// The vertical axis: numbers, or for `heatmap` any values.
+    pub(crate) y: String,
+    /// What has a colour of its own: at most 8 values.
+    #[serde(default)]
+    pub(crate) series: Option<String>,
+    /// Lower end of an interval around `y`.
+    #[serde(default)]
+    pub(crate) low: Option<String>,
+    /// Upper end of an interval around `y`.
+    #[serde(default)]
+    pub(crate) high: Option<String>,
+    /// The number that a cell of a `heatmap` shows.
+    #[serde(default)]
+    pub(crate) value: Option<String>,
+    /// What has a panel of its own: at most 24 values.
+    #[serde(default)]
+    pub(crate) facet: Option<String>,
+    /// Heading.
+    #[serde(default)]
+    pub(crate) title: String,
+    /// Text below the horizontal axis (default: `x`).
+    #[serde(default)]
+    pub(crate) x_title: Option<String>,
+    /// Text beside the vertical axis (default: `y`).
+    #[serde(default)]
+    pub(crate) y_title: Option<String>,
+}
+
+impl PlotParams {
+    /// The params that name columns, with their names.
+    pub(super) fn keys(&self) -> Vec<(&'static str, &str)> {
+        let given = [
+            ("x", Some(&self.x)),
+            ("y", Some(&self.y)),
+            ("series", self.series.as_ref()),
+            ("low", self.low.as_ref()),
+            ("high", self.high.as_ref()),
+            ("value", self.value.as_ref()),
+            ("facet", self.facet.as_ref()),
+        ];
+        given.into_iter().filter_map(|(name, key)| Some((name, key?.as_str()))).collect()
+    }
+
+    pub(super) fn issues(&self) -> Vec<ParamIssue> {
+        let mut issues: Vec<_> = self.keys().into_iter().filter_map(|(name, key)| check_key(name, key)).collect();
+        let is_map = self.kind == Kind::Heatmap;
+        if is_map && self.value.is_none() {
+            issues.push(ParamIssue::new("value", "a heat map needs the number that its cells show"));
+        }
+        if !is_map && self.value.is_some() {
+            issues.push(ParamIssue::new("value", "belongs to `kind: heatmap`").with_help("name the number in `y`"));
+        }
+        let others = [("series", &self.series), ("low", &self.low), ("high", &self.high)];
+        for (name, _) in others.into_iter().filter(|(_, key)| is_map && key.is_some()) {
+            issues.push(ParamIssue::new(name, "a heat map has no place for it").with_help("remove it, or use `facet`"));
+        }
+        match (&self.low, &self.high) {
+            (Some(_), None) => issues.push(ParamIssue::new("low", "an interval has two ends: name `high` too")),
+            (None, Some(_)) => issues.push(ParamIssue::new("high", "an interval has two ends: name `low` too")),
+            _ => {}
+        }
+        issues
+    }
+
+    pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
+        let Some(schema) = tables.get(ROWS) else { return Vec::new() };
+        let of = |(name, key): (&str, &str)| {
+            let found = unknown_keys(schema, name, &[key]).into_iter();
+            found.map(|issue| ParamIssue { path: name.to_owned(), ..issue }).collect::<Vec<_>>()
+        };
+        self.keys().into_iter().flat_map(of).collect()
+    }
+
+    pub(super) fn x_title(&self) -> &str {
+        self.x_title.as_deref().unwrap_or_else(|| unquoted(&self.x))
+    }
+
+    pub(super) fn y_title(&self) -> &str {
+        self.y_title.as_deref().unwrap_or_else(|| unquoted(&self.y))
+    }
+}
+
+/// Returns a key as a heading: `"group"` without its quotation marks.
+pub(super) fn unquoted(key: &str) -> &str {
+    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).filter(|name| !name.contains('"')).unwrap_or(key)
+}
