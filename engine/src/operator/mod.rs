@@ -93,7 +93,7 @@ pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,
 };
-pub use listing::FileStat;
+pub use listing::{FileStat, pattern_folder};
 pub(crate) use money::Budget;
 pub use money::{BudgetLimits, Prices, Usage};
 pub use observe::Observed;
