@@ -124,7 +124,7 @@ impl Operator for Read {
         },
         Example {
             title: "A folder of texts, Markdown, HTML, PDF and DOCX files",
-            yaml: "corpus: {op: read, with: {path: papers/, as: document, layout: files}}",
+            yaml: "corpus: {op: read, with: {path: papers, as: document, layout: files}}",
         },
         Example {
             title: "A file on the Hugging Face Hub, as a table",
@@ -661,3 +661,7 @@ mod layout_tests;
 #[cfg(test)]
 #[path = "read_exchange_tests.rs"]
 mod exchange_tests;
+
+#[cfg(test)]
+#[path = "read_files_tests.rs"]
+mod files_tests;

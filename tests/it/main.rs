@@ -9,6 +9,7 @@ mod chaos;
 mod circles;
 mod comes_back;
 mod concurrency;
+mod cookbook;
 mod crash;
 mod diagnostics;
 mod endpoint;

@@ -1,5 +1,7 @@
 //! The recipes of `examples/cookbook`, run in a copy of their folder as their pages say.
 
+mod own_documents;
+
 use std::path::Path;
 
 use crate::mill::Mill;

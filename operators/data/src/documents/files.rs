@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::content::{Content, damaged, no_text, too_large};
 use super::kind::Kind;
-use super::warc::{Record, Records};
+use super::warc::{Bad, Record, Records};
 use super::{docx, encoding, html, http, markdown, pdf};
 use crate::source::format::Compression;
 use crate::source::location::SourceFile;
@@ -39,7 +39,7 @@ pub struct Part(Inner);
 
 enum Inner {
     Files(Vec<SourceFile>),
-    Records { file: SourceFile, records: Vec<Record>, rejects: Vec<Reject> },
+    Records(SourceFile, Vec<Result<Record, Bad>>),
 }
 
 /// Reads documents.
@@ -87,22 +87,15 @@ impl<'a> Documents<'a> {
     fn records(&self, file: &SourceFile, push: &mut dyn FnMut(Part) -> Flow) -> Result<Flow, OperatorError> {
         let reader = stream::bytes(file, self.compression, self.context)?;
         let mut records = Records::new(reader, self.limit);
-        let (mut group, mut rejects, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut group, mut bytes) = (Vec::new(), 0);
         loop {
             let next = records.next().map_err(|error| stream::broken(file, &error))?;
             let ended = next.is_none();
-            match next {
-                Some(Ok(record)) => {
-                    bytes += record.body.len();
-                    group.push(record);
-                }
-                Some(Err(bad)) => rejects.push(reject(&place(file, bad.offset), bad.fault)),
-                None => {}
-            }
-            if ended || bytes > GROUP_BYTES || group.len() + rejects.len() >= GROUP {
-                let (records, rejects) = (std::mem::take(&mut group), std::mem::take(&mut rejects));
+            bytes += next.iter().flatten().map(|record| record.body.len()).sum::<usize>();
+            group.extend(next);
+            if ended || bytes > GROUP_BYTES || group.len() >= GROUP {
                 bytes = 0;
-                let flow = push(Part(Inner::Records { file: file.clone(), records, rejects }));
+                let flow = push(Part(Inner::Records(file.clone(), std::mem::take(&mut group))));
                 if ended || flow == Flow::Stop {
                     return Ok(flow);
                 }
@@ -127,13 +120,16 @@ impl<'a> Documents<'a> {
                 }
                 files.first().map_or_else(|| Arc::from(""), |file| Arc::clone(&file.name))
             }
-            Inner::Records { file, records, rejects } => {
-                rows.rejects = rejects;
+            Inner::Records(file, records) => {
                 for record in records {
-                    match self.record(&file, &record) {
+                    let read = record.and_then(|record| {
+                        let offset = record.offset;
+                        self.record(&file, &record).map_err(|fault| Bad { offset, fault })
+                    });
+                    match read {
                         Ok(Some(document)) => rows.documents.push(document),
                         Ok(None) => rows.skipped += 1,
-                        Err(fault) => rows.rejects.push(reject(&place(&file, record.offset), fault)),
+                        Err(bad) => rows.rejects.push(reject(&place(&file, bad.offset), bad.fault)),
                     }
                 }
                 file.name

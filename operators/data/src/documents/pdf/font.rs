@@ -2,52 +2,48 @@
 
 use std::collections::BTreeMap;
 
-use lopdf::{Dictionary, Document, Encoding, Error, Object};
+use encoding_rs::UTF_16BE;
+use lopdf::{DecompressError, Dictionary, Document, Encoding, Error, Object};
+
+use super::cmap::CharacterMap;
 
 /// Most bytes that the character map of a font unpacks to.
-pub(super) const MAX_MAP: usize = 4 << 20;
+const MAX_MAP: usize = 4 << 20;
 
 /// Width of a glyph that no font tells, in thousandths of the font size.
 const UNKNOWN_WIDTH: f32 = 500.0;
 
 /// A font of a page.
 pub(super) struct Font<'a> {
-    encoding: Encoding<'a>,
+    map: CharacterMap,
+    encoding: Option<Encoding<'a>>,
     /// Codes have two bytes.
     is_composite: bool,
+    /// Codes are UTF-16.
+    is_utf_16: bool,
     widths: BTreeMap<u32, f32>,
     default_width: f32,
+    /// Bytes of its character map.
+    pub(super) cost: u64,
 }
 
-/// Prefers the character maps of fonts to their encodings, which name glyphs that only the font knows. Removes unknown
-/// names of glyphs: they would cost all other names of the font.
+/// Removes unknown names of glyphs from encodings: they would cost the font all other names.
 pub(super) fn prepare(document: &mut Document) {
-    let mut mapped = Vec::new();
     let mut named = Vec::new();
     for (id, object) in &document.objects {
         let Ok(dictionary) = object.as_dict() else { continue };
-        if dictionary.has_type(b"Font")
-            && dictionary.get_deref(b"ToUnicode", document).and_then(Object::as_stream).is_ok()
-        {
-            mapped.push(*id);
-        } else if let Some(names) = differences(dictionary).map(known) {
-            named.push((*id, None, names));
-        } else if let Some(names) =
-            dictionary.get(b"Encoding").and_then(Object::as_dict).ok().and_then(differences).map(known)
-        {
-            named.push((*id, Some(b"Encoding"), names));
+        if let Some(names) = differences(dictionary) {
+            named.push((*id, false, known(names)));
+        } else if let Some(names) = dictionary.get(b"Encoding").and_then(Object::as_dict).ok().and_then(differences) {
+            named.push((*id, true, known(names)));
         }
     }
-    for id in mapped {
-        if let Ok(font) = document.get_dictionary_mut(id) {
-            font.remove(b"Encoding");
-        }
-    }
-    for (id, inner, names) in named {
+    for (id, is_inner, names) in named {
         let Ok(dictionary) = document.get_dictionary_mut(id) else { continue };
-        let target = match inner {
-            Some(inner) => dictionary.get_mut(inner).and_then(Object::as_dict_mut).ok(),
-            None => Some(dictionary),
+        let target = if is_inner {
+            dictionary.get_mut(b"Encoding").and_then(Object::as_dict_mut).ok()
+        } else {
+            Some(dictionary)
         };
         if let Some(target) = target {
             target.set("Differences", names);
@@ -60,7 +56,7 @@ fn differences(dictionary: &Dictionary) -> Option<&Vec<Object>> {
 }
 
 /// Returns the names that lopdf knows, each after its code.
-fn known(names: &Vec<Object>) -> Vec<Object> {
+fn known(names: &[Object]) -> Vec<Object> {
     let mut kept = Vec::new();
     let mut code = 0;
     for object in names {
@@ -93,25 +89,28 @@ impl<'a> Font<'a> {
     /// Reads a font.
     ///
     /// # Errors
-    /// Fails if its character map is larger than [`MAX_MAP`] or it is no font.
+    /// Fails if its character map is larger than [`MAX_MAP`].
     pub(super) fn new(document: &'a Document, font: &'a Dictionary) -> Result<Self, Error> {
-        let encoding = font.get_font_encoding_with_limit(document, MAX_MAP)?;
-        let is_composite = font.get(b"Subtype").and_then(Object::as_name).is_ok_and(|name| name == b"Type0");
-        let mut made = Self { encoding, is_composite, widths: BTreeMap::new(), default_width: UNKNOWN_WIDTH };
+        let (map, cost) = match font.get_deref(b"ToUnicode", document).and_then(Object::as_stream) {
+            Ok(stream) => match stream.get_plain_content_with_limit(MAX_MAP) {
+                Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
+                Err(error @ Error::Decompress(DecompressError::MemoryLimitExceeded { .. })) => return Err(error),
+                Err(_) => (CharacterMap::default(), 0),
+            },
+            Err(_) => (CharacterMap::default(), 0),
+        };
+        let name = |key: &[u8]| font.get_deref(key, document).and_then(Object::as_name).unwrap_or_default();
+        let is_composite = name(b"Subtype") == b"Type0";
+        let is_utf_16 = is_composite && name(b"Encoding").starts_with(b"Uni") && map.is_empty();
+        let encoding = if is_composite { None } else { font.get_font_encoding_with_limit(document, MAX_MAP).ok() };
+        let (widths, default_width) = (BTreeMap::new(), UNKNOWN_WIDTH);
+        let mut made = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
         if is_composite {
             made.composite_widths(document, font);
         } else {
             made.simple_widths(document, font);
         }
         Ok(made)
-    }
-
-    /// The number of bytes of its character map.
-    pub(super) fn map_bytes(document: &Document, font: &Dictionary) -> Result<usize, Error> {
-        match font.get_deref(b"ToUnicode", document).and_then(Object::as_stream) {
-            Ok(map) => Ok(map.get_plain_content_with_limit(MAX_MAP)?.len()),
-            Err(_) => Ok(0),
-        }
     }
 
     fn simple_widths(&mut self, document: &Document, font: &Dictionary) {
@@ -159,8 +158,18 @@ impl<'a> Font<'a> {
 
     /// Returns the characters that a string shows; those that the font does not tell are U+FFFD.
     pub(super) fn text(&self, bytes: &[u8]) -> String {
-        let unknown = || "\u{fffd}".repeat(self.codes(bytes).count());
-        self.encoding.bytes_to_string(bytes).unwrap_or_else(|_| unknown())
+        if self.is_utf_16 {
+            return UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
+        }
+        let unknown = || char::REPLACEMENT_CHARACTER.to_string();
+        self.codes(bytes)
+            .map(|code| self.map.get(code).or_else(|| self.encoded(code)).unwrap_or_else(unknown))
+            .collect()
+    }
+
+    fn encoded(&self, code: u32) -> Option<String> {
+        let code = u8::try_from(code).ok()?;
+        self.encoding.as_ref()?.bytes_to_string(&[code]).ok().filter(|text| !text.is_empty())
     }
 
     fn codes(&self, bytes: &[u8]) -> impl Iterator<Item = u32> {

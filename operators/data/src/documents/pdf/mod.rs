@@ -1,19 +1,22 @@
-//! PDF: the text of its pages. `font` decodes the strings of a page, `page` interprets its content, `layout` joins what
-//! it shows to lines and words.
+//! PDF: the text of its pages. `font` and `cmap` decode the strings of a page, `page` interprets its content, `layout`
+//! joins what it shows to lines and words.
 //!
 //! lopdf reads the file and bounds what a stream unpacks to, and how deep objects nest. A budget bounds what all pages
 //! unpack to together, however often they show the same part.
 
+mod cmap;
+mod faults;
 mod font;
 mod layout;
 mod page;
 
 use std::collections::BTreeSet;
 
-use lopdf::{DecompressError, Dictionary, Document, Error, LoadOptions, Object, ObjectId, decode_text_string};
+use lopdf::{Dictionary, Document, LoadOptions, Object, ObjectId, decode_text_string};
 use memchr::memmem;
 use serde_json::{Map, Value};
 
+use self::faults::{encrypted, fault};
 use self::page::Pages;
 use super::content::{Content, damaged, no_text, too_large};
 use crate::source::record::Fault;
@@ -27,7 +30,7 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
     font::prepare(&mut document);
     let pages = pages(&document);
     if pages.is_empty() {
-        return Err(if document.is_encrypted() { encrypted() } else { damaged("the file has no pages") });
+        return Err(if document.trailer.has(b"Encrypt") { encrypted() } else { damaged("the file has no pages") });
     }
     let mut reader = Pages::new(&document, limit);
     let (mut text, mut offsets, mut empty) = (String::new(), Vec::new(), 0_u64);
@@ -87,26 +90,21 @@ fn load(bytes: &[u8], limit: u64) -> Result<Document, Fault> {
     Document::load_mem_with_options(bytes, options).map_err(|error| fault(&error, limit))
 }
 
-fn encrypted() -> Fault {
-    let message = "the file is encrypted and needs a password; remove it, for example with `qpdf --decrypt`";
-    Fault { kind: "encrypted", message: message.to_owned() }
-}
-
-/// Converts an error of the library to a reject.
-fn fault(error: &Error, limit: u64) -> Fault {
-    match error {
-        Error::InvalidPassword | Error::Decryption(_) | Error::UnsupportedSecurityHandler(_) => encrypted(),
-        Error::Decompress(DecompressError::MemoryLimitExceeded { .. }) => {
-            too_large("a part of the file, unpacked,", limit)
-        }
-        other => damaged(format!("the PDF file cannot be read: {other}")),
-    }
-}
-
 /// Returns the pages in order, each once: a page tree may contain itself.
 fn pages(document: &Document) -> Vec<ObjectId> {
-    let mut seen = BTreeSet::new();
-    document.page_iter().filter(|page| seen.insert(*page)).collect()
+    let root = document.catalog().and_then(|catalog| catalog.get(b"Pages")).and_then(Object::as_reference);
+    let (mut open, mut seen, mut pages) = (Vec::from_iter(root.ok()), BTreeSet::new(), Vec::new());
+    while let Some(id) = open.pop() {
+        let Ok(node) = document.get_dictionary(id) else { continue };
+        if !seen.insert(id) {
+            continue;
+        }
+        match node.get_deref(b"Kids", document).and_then(Object::as_array) {
+            Ok(kids) => open.extend(kids.iter().rev().filter_map(|kid| kid.as_reference().ok())),
+            Err(_) => pages.push(id),
+        }
+    }
+    pages
 }
 
 fn fact(document: &Document, info: &Dictionary, name: &[u8]) -> Option<String> {

@@ -7,7 +7,7 @@ use lopdf::content::{Content, Operation};
 use lopdf::{Dictionary, Document, Object, ObjectId};
 
 use super::super::content::{damaged, too_large};
-use super::fault;
+use super::faults::fault;
 use super::font::Font;
 use super::layout::{Layout, Point};
 use crate::source::record::Fault;
@@ -61,8 +61,8 @@ pub(super) struct Pages<'a> {
     limit: u64,
     /// Bytes of content and character maps that may still be unpacked.
     left: u64,
-    /// Fonts by the address of their dictionaries; `None` for one that cannot be read.
-    fonts: BTreeMap<usize, Option<Rc<Font<'a>>>>,
+    /// Fonts by the address of their dictionaries.
+    fonts: BTreeMap<usize, Rc<Font<'a>>>,
     forms: usize,
 }
 
@@ -122,13 +122,12 @@ impl<'a> Pages<'a> {
         };
         let address = std::ptr::from_ref(dictionary) as usize;
         if let Some(known) = self.fonts.get(&address) {
-            return Ok(known.clone());
+            return Ok(Some(Rc::clone(known)));
         }
-        let bytes = Font::map_bytes(self.document, dictionary).map_err(|error| fault(&error, self.limit))?;
-        self.pay(bytes as u64)?;
-        let font = Font::new(self.document, dictionary).ok().map(Rc::new);
-        self.fonts.insert(address, font.clone());
-        Ok(font)
+        let font = Rc::new(Font::new(self.document, dictionary).map_err(|error| fault(&error, self.limit))?);
+        self.pay(font.cost)?;
+        self.fonts.insert(address, Rc::clone(&font));
+        Ok(Some(font))
     }
 
     fn run(
