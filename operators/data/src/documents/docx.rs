@@ -220,7 +220,6 @@ impl Body {
         }
         match style {
             Some(Style::Title) if self.title.is_none() => self.title = Some(paragraph.replace('\n', " ")),
-            Some(Style::Title) => self.text.push_str(paragraph),
             Some(Style::Heading(level)) => {
                 self.text.push_str(&"#".repeat(level));
                 self.text.push(' ');
@@ -230,7 +229,7 @@ impl Body {
                 self.text.push_str("- ");
                 self.text.push_str(paragraph);
             }
-            None => self.text.push_str(paragraph),
+            Some(Style::Title) | None => self.text.push_str(paragraph),
         }
         self.text.push_str("\n\n");
     }

@@ -29,10 +29,7 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Response, Fault> {
     let header = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
     let is_chunked = header("transfer-encoding").is_some_and(|value| value.to_ascii_lowercase().contains("chunked"));
     // Crawlers that store a body without its chunks leave the header.
-    let body = match is_chunked.then(|| dechunked(body)).flatten() {
-        Some(whole) => whole,
-        None => body.to_vec(),
-    };
+    let body = is_chunked.then(|| dechunked(body)).flatten().unwrap_or_else(|| body.to_vec());
     let packing = header("content-encoding").unwrap_or_default().to_ascii_lowercase();
     let body = unpacked(body, &packing, limit)?;
     Ok(Response { status, content_type: header("content-type").map(str::to_owned), body })

@@ -74,13 +74,12 @@ impl<R: Read> Records<R> {
             Err(error) => return self.cut(offset, error),
         };
         match self.begin() {
-            Ok(true) => {}
             // The bytes of this record are not those that its length says.
-            Ok(false) if record.is_ok() => {
+            Ok(clean) if !clean && record.is_ok() => {
                 let message = "no record follows at the end of this one: its Content-Length is wrong";
                 return Ok(Some(Err(Bad { offset, fault: damaged(message) })));
             }
-            Ok(false) => {}
+            Ok(_) => {}
             Err(error) => self.failed = Some(error),
         }
         Ok(Some(record.map_err(|fault| Bad { offset, fault })))

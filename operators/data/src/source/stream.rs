@@ -45,7 +45,7 @@ pub fn bytes(
         Place::Local(path) => context.block_on(store::local_file(path)),
         Place::Remote(store, path) => context.block_on(store.get(path)),
     };
-    let opened.map_err(|error| store::failed(&file.shown, error))?;
+    let opened = opened.map_err(|error| store::failed(&file.shown, error))?;
     let raw: Box<dyn Read + Send> = match opened.payload {
         GetResultPayload::File(opened, _) => match &file.place {
             Place::Local(path) => context.watched(path, Box::new(opened)),

@@ -21,7 +21,7 @@ const FORM_COST: u64 = 1000;
 /// Folders above a page, in the tree of pages.
 const MAX_PARENTS: usize = 100;
 
-/// An affine map: `x' = a·x + c·y + e`, `y' = b·x + d·y + f`.
+/// An affine map of six numbers `m`: `x' = m0·x + m2·y + m4`, `y' = m1·x + m3·y + m5`.
 #[derive(Clone, Copy)]
 struct Matrix([f32; 6]);
 
@@ -30,8 +30,10 @@ impl Matrix {
 
     /// First this map, then `next`.
     fn then(self, next: Self) -> Self {
-        let ([a, b, c, d, e, f], [p, q, r, s, t, u]) = (self.0, next.0);
-        Self([a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u])
+        let (own, next) = (self.0, next.0);
+        let turned = |x: f32, y: f32| [x * next[0] + y * next[2], x * next[1] + y * next[3]];
+        let ([x0, y0], [x1, y1], [x2, y2]) = (turned(own[0], own[1]), turned(own[2], own[3]), turned(own[4], own[5]));
+        Self([x0, y0, x1, y1, x2 + next[4], y2 + next[5]])
     }
 
     fn moved(self, x: f32, y: f32) -> Self {
@@ -283,9 +285,8 @@ impl Run<'_> {
         let start = self.text.then(self.state.page);
         self.text = self.text.moved((width * size + spacing) * stretch, 0.0);
         let end = self.text.then(self.state.page).origin();
-        let Matrix([_, _, c, d, ..]) = start;
+        let size = (start.0[2].hypot(start.0[3]) * size).abs();
         let start = start.origin();
-        let size = (c.hypot(d) * size).abs();
         if [start.x, start.y, end.x, end.y, size].iter().all(|number| number.is_finite()) {
             layout.show(&font.text(bytes), start, end, size);
         }

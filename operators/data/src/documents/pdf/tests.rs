@@ -97,7 +97,10 @@ fn forms_character_maps_and_unknown_names_of_glyphs() {
         stream("/Type /XObject /Subtype /Form /Resources << /Font << /A 7 0 R >> >>", b"BT /A 8 Tf (form) ' ET"),
     ];
     let made = read(&file(&objects, ""), LIMIT).unwrap();
-    assert_eq!(made.text, "Жfi\n\naé\u{fffd}b\n\nform", "letters of ligatures; a name that nobody knows costs one glyph");
+    assert_eq!(
+        made.text, "Жfi\n\naé\u{fffd}b\n\nform",
+        "letters of ligatures; a name that nobody knows costs one glyph"
+    );
 }
 
 #[test]
