@@ -84,6 +84,29 @@ pub fn without_links(text: &str) -> String {
     result
 }
 
+/// Returns the text without the backslashes before punctuation, except in code and where a line would begin otherwise.
+pub fn unescaped(text: &str) -> String {
+    let code = parser(text).filter_map(|(event, range)| match event {
+        Event::Code(_) | Event::Start(Tag::CodeBlock(_) | Tag::HtmlBlock) | Event::InlineHtml(_) => Some(range),
+        _ => None,
+    });
+    let mut code = code.peekable();
+    let bytes = text.as_bytes();
+    let (mut result, mut from) = (String::with_capacity(text.len()), 0);
+    for (at, _) in text.match_indices('\\') {
+        while code.next_if(|range| range.end <= at).is_some() {}
+        let is_code = code.peek().is_some_and(|range| range.contains(&at));
+        let escapes = bytes.get(at + 1).is_some_and(|next| next.is_ascii_punctuation() && !b"`\\".contains(next));
+        let begins_line = text[..at].bytes().rev().take_while(|byte| *byte != b'\n').all(|byte| byte == b' ');
+        if at >= from && escapes && !is_code && !begins_line {
+            result.push_str(&text[from..at]);
+            from = at + 1;
+        }
+    }
+    result.push_str(&text[from..]);
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,10 +133,19 @@ mod tests {
     }
 
     #[test]
+    fn escapes_go_where_they_mean_nothing() {
+        let text = "is\\_it a\\*b\\! `c\\_d`\n\n    code\\_block\n\n```\na\\.b\n```\n\n\\# no heading \\#\n\n  \\- x \\\\ y\\`\\`";
+        let wanted =
+            "is_it a*b! `c\\_d`\n\n    code\\_block\n\n```\na\\.b\n```\n\n\\# no heading #\n\n  \\- x \\\\ y\\`\\`";
+        assert_eq!(unescaped(text), wanted);
+    }
+
+    #[test]
     fn deep_and_broken_markup_ends() {
         for text in ["[".repeat(50_000), ">".repeat(20_000), "* ".repeat(20_000), "![[](".repeat(10_000)] {
             assert_eq!(headings(&text), []);
             assert!(without_links(&text).len() <= text.len());
+            assert_eq!(unescaped(&text), text);
         }
     }
 }

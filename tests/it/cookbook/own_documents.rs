@@ -24,7 +24,7 @@ const CHUNKS: [(&str, &str, &str, &str); 11] = [
 ];
 
 fn rows(mill: &Mill, node: &str) -> Vec<Value> {
-    let told = mill.call(&["show", node, "--format", "jsonl"]).exit(0).stdout;
+    let told = mill.call(&["show", node, "--format", "jsonl", "-n", "0"]).exit(0).stdout;
     told.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
 }
 

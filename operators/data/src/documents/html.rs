@@ -1,6 +1,8 @@
 //! HTML pages: their main text as Markdown, without navigation, scripts and links.
 
-use searchmill_text::markdown::without_links;
+use std::borrow::Cow;
+
+use searchmill_text::markdown::{unescaped, without_links};
 use serde_json::Map;
 use url::Url;
 
@@ -11,6 +13,9 @@ use crate::source::record::Fault;
 /// Elements inside each other; browsers nest no deeper than 512. The time that a page takes grows with the square of
 /// its depth.
 const MAX_DEPTH: usize = 1000;
+
+/// Bytes of a page that its first tag lies in.
+const ROOT_WITHIN: usize = 8192;
 
 /// Elements that are empty, or end where the next one begins.
 const SHALLOW: [&[u8]; 36] = [
@@ -59,11 +64,11 @@ pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
         return Err(wrong_type(format!("its elements are nested {depth} deep; the limit is {MAX_DEPTH}")));
     }
     let url = url.filter(|url| Url::parse(url).is_ok());
-    let article = legible::parse(page, url, None).map_err(|error| match error {
+    let article = legible::parse(&without_class_of_root(page), url, None).map_err(|error| match error {
         legible::Error::NoContent | legible::Error::NoBody => no_text("the page has no main text"),
         other => wrong_type(format!("the page cannot be read: {other}")),
     })?;
-    let text = without_links(article.markdown_content.trim());
+    let text = unescaped(&without_links(article.markdown_content.trim()));
     let text = text.trim();
     if text.is_empty() {
         return Err(no_text("the page has no main text"));
@@ -81,6 +86,18 @@ pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
     let heading = markdown::sections(text, &mut details);
     let title = Some(article.title.trim().to_owned()).filter(|title| !title.is_empty()).or(heading);
     Ok(Content { title, text: text.to_owned(), details })
+}
+
+/// Hides `class` and `id` of `<html>`: a theme with `sidebar` in its name would cost the whole page, as a sidebar.
+fn without_class_of_root(page: &str) -> Cow<'_, str> {
+    let start = &page.as_bytes()[..page.len().min(ROOT_WITHIN)];
+    let Some(open) = start.windows(6).position(|bytes| bytes.eq_ignore_ascii_case(b"<html ")) else {
+        return page.into();
+    };
+    let Some(length) = memchr::memchr(b'>', &page.as_bytes()[open..]) else { return page.into() };
+    let (tag, rest) = page[open..].split_at(length);
+    let tag = tag.replace(" class=", " data-class=").replace(" id=", " data-id=");
+    format!("{}{tag}{rest}", &page[..open]).into()
 }
 
 /// Returns at most how deep the elements of a page are nested.
@@ -134,6 +151,12 @@ mod tests {
         assert_eq!(made.details["site"], "Harbour Notes");
         assert_eq!(made.details["sections"][0]["title"], "Decline");
         assert_eq!(read(PAGE, Some("no url")).unwrap().text, made.text);
+        let themed =
+            PAGE.replace("<html lang=\"en\">", "<html class=\"light sidebar-visible\" id=\"nav\" lang=\"en\">");
+        assert_eq!(read(&themed, None).unwrap(), made, "themes of the whole page are no reason to drop it");
+        let names =
+            read("<body><p>Call is_it_there and a*b, please! Nothing else is to be done here.</p>", None).unwrap();
+        assert_eq!(names.text, "Call is_it_there and a*b, please! Nothing else is to be done here.");
     }
 
     #[test]
@@ -141,6 +164,8 @@ mod tests {
         assert_eq!(read("<html><body><script>x</script></body></html>", None).unwrap_err().kind, "no_text");
         let deep = "<div>".repeat(100_000);
         assert!(read(&deep, None).unwrap_err().message.contains("nested 100000 deep; the limit is 1000"));
+        let nested = "<div>".repeat(MAX_DEPTH) + "One sentence, and another one.";
+        assert_eq!(read(&nested, None).unwrap().text, "One sentence, and another one.");
         let flat = format!("<body>{}", "<p>One of many paragraphs, each with a comma.<br>".repeat(3000));
         assert_eq!(depth(&flat), 0);
         assert_eq!(read(&flat, None).unwrap().text.matches("One of many").count(), 3000);

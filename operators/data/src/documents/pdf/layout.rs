@@ -27,6 +27,11 @@ pub(super) struct Point {
     pub(super) y: f32,
 }
 
+/// The length of a vector. `hypot` differs between machines in its last bit.
+pub(super) fn length(x: f32, y: f32) -> f32 {
+    (x * x + y * y).sqrt()
+}
+
 /// The text of a page so far.
 #[derive(Default)]
 pub(super) struct Layout {
@@ -56,7 +61,7 @@ impl Layout {
 
     fn separate(&mut self, last: Point, start: Point, end: Point, size: f32) {
         let (dx, dy) = (end.x - start.x, end.y - start.y);
-        let length = dx.hypot(dy);
+        let length = length(dx, dy);
         let (ux, uy) = if length > 0.0 { (dx / length, dy / length) } else { (1.0, 0.0) };
         let (vx, vy) = (start.x - last.x, start.y - last.y);
         let along = (vx * ux + vy * uy) / size;

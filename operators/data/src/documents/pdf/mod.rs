@@ -46,7 +46,7 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
             return Err(too_large("the text of the file", limit));
         }
     }
-    check(&text, pages.len(), empty)?;
+    check(&text, pages.len())?;
     let mut details = Map::new();
     details.insert("pages".to_owned(), pages.len().into());
     details.insert("page_offsets".to_owned(), offsets.into_iter().map(Value::from).collect());
@@ -62,13 +62,10 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
     Ok(Content { title, text, details })
 }
 
-fn check(text: &str, pages: usize, empty: u64) -> Result<(), Fault> {
+fn check(text: &str, pages: usize) -> Result<(), Fault> {
     if text.is_empty() {
-        let message = format!(
-            "there is no text on its {pages} pages ({empty} of them show images only); run OCR on a scan first, for \
-             example with ocrmypdf"
-        );
-        return Err(no_text(message));
+        let advice = "run OCR on a scan first, for example with ocrmypdf";
+        return Err(no_text(format!("there is no text on its {pages} pages; {advice}")));
     }
     let (unknown, all) = text
         .chars()

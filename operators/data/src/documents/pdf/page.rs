@@ -9,7 +9,7 @@ use lopdf::{Dictionary, Document, Object, ObjectId};
 use super::super::content::{damaged, too_large};
 use super::faults::fault;
 use super::font::Font;
-use super::layout::{Layout, Point};
+use super::layout::{Layout, Point, length};
 use crate::source::record::Fault;
 
 /// Forms inside forms.
@@ -285,7 +285,7 @@ impl Run<'_> {
         let start = self.text.then(self.state.page);
         self.text = self.text.moved((width * size + spacing) * stretch, 0.0);
         let end = self.text.then(self.state.page).origin();
-        let size = (start.0[2].hypot(start.0[3]) * size).abs();
+        let size = (length(start.0[2], start.0[3]) * size).abs();
         let start = start.origin();
         if [start.x, start.y, end.x, end.y, size].iter().all(|number| number.is_finite()) {
             layout.show(&font.text(bytes), start, end, size);
