@@ -13,8 +13,8 @@ use super::content::{Content, damaged, no_text, too_large};
 use super::kind::Kind;
 use super::warc::{Bad, Record, Records};
 use super::{docx, encoding, html, http, markdown, pdf};
-use crate::source::format::Compression;
-use crate::source::location::SourceFile;
+use crate::source::format::{Compression, decompressed};
+use crate::source::location::{Place, SourceFile};
 use crate::source::ordered::Flow;
 use crate::source::record::{Decoded, Fault};
 use crate::source::stream;
@@ -84,9 +84,17 @@ impl<'a> Documents<'a> {
         Ok(())
     }
 
+    /// Opens the decompressed bytes of a file. Of many small local files, opening through the library of object stores
+    /// would be most of the work; it takes no names but UTF-8 either.
+    fn open(&self, file: &SourceFile) -> Result<Box<dyn Read + Send>, OperatorError> {
+        let Place::Local(path) = &file.place else { return stream::bytes(file, self.compression, self.context) };
+        let broken = |error: std::io::Error| stream::broken(file, &error);
+        let opened = std::fs::File::open(path).map_err(broken)?;
+        decompressed(self.context.watched(path, Box::new(opened)), self.compression).map_err(broken)
+    }
+
     fn records(&self, file: &SourceFile, push: &mut dyn FnMut(Part) -> Flow) -> Result<Flow, OperatorError> {
-        let reader = stream::bytes(file, self.compression, self.context)?;
-        let mut records = Records::new(reader, self.limit);
+        let mut records = Records::new(self.open(file)?, self.limit);
         let (mut group, mut bytes) = (Vec::new(), 0);
         loop {
             let next = records.next().map_err(|error| stream::broken(file, &error))?;
@@ -142,7 +150,7 @@ impl<'a> Documents<'a> {
 
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {
         let mut bytes = Vec::new();
-        let mut reader = stream::bytes(file, self.compression, self.context)?.take(self.limit + 1);
+        let mut reader = self.open(file)?.take(self.limit + 1);
         if let Err(error) = reader.read_to_end(&mut bytes) {
             return match error.kind() {
                 ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {

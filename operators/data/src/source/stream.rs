@@ -36,12 +36,6 @@ pub fn bytes(
     context: &Context,
 ) -> Result<Box<dyn Read + Send>, OperatorError> {
     let opened = match &file.place {
-        // The library of object stores takes names in UTF-8 only.
-        Place::Local(path) if path.canonicalize().is_ok_and(|real| real.to_str().is_none()) => {
-            let opened = std::fs::File::open(path).map_err(|error| broken(file, &error))?;
-            let raw = context.watched(path, Box::new(opened));
-            return decompressed(raw, compression).map_err(|error| broken(file, &error));
-        }
         Place::Local(path) => context.block_on(store::local_file(path)),
         Place::Remote(store, path) => context.block_on(store.get(path)),
     };
