@@ -96,3 +96,25 @@ fn a_changed_file_asks_about_its_changed_chunks_and_a_broken_one_is_a_reject() {
     let rejects = mill.call(&["show", "documents", "--rejects"]).exit(0).stdout;
     assert!(rejects.contains("broken.pdf") && rejects.contains("its content is an HTML page"), "{rejects}");
 }
+
+#[test]
+fn threads_change_no_byte() {
+    let run = |threads: usize| {
+        let mill = recipe("own_documents");
+        for number in 0..90_usize {
+            let text = "A word, and another one. ".repeat(number * 37 % 211 + 1);
+            mill.write(&format!("documents/{number:02}.md"), &format!("# Page {number}\n\n{text}\n"));
+            mill.write(
+                &format!("documents/{number:02}.html"),
+                &format!("<html><body><h2>x</h2><p>{text}</p></body></html>"),
+            );
+        }
+        let resources = format!("layout: files}}, resources: {{threads: {threads}}}}}");
+        mill.write("pipeline.yaml", &mill.read("pipeline.yaml").replacen("layout: files}}", &resources, 1));
+        mill.run(&["--to", "chunks"]).exit(0);
+        mill.artifacts()
+    };
+    let one = run(1);
+    assert!(one.len() >= 2, "documents and chunks: {one:?}");
+    assert_eq!(one, run(8));
+}
