@@ -1,5 +1,8 @@
 //! `chunk`: splits documents into chunks for indexing and retrieval.
 
+mod sections;
+
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +20,7 @@ use searchmill_text::chunking::{
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{carried, carried_fields};
+use self::sections::Cut;
 
 /// Text size in bytes at which a batch of chunks is emitted, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;
@@ -34,6 +38,11 @@ pub(crate) enum By {
     Token,
     /// Whole sentences, as many as fit in `size`.
     Sentence,
+    /// At the headings of Markdown; sections that are too large are split as by `recursive`. No chunk is in two sections.
+    /// The title of a chunk is that of the document and the headings above the chunk: `Salt pans > History > Decline`.
+    /// Metadata keeps these `headings` in place of `sections`, and the `page` (`last_page`) in place of `page_offsets`.
+    /// Texts of HTML, DOCX and PDF files (`read` with `layout: files`) can be split so, too.
+    Markdown,
 }
 
 /// Path or address of a tokenizer. Its content is part of the cache key; its location is not.
@@ -111,7 +120,7 @@ pub(crate) struct ChunkParams {
     pub(crate) overlap: u32,
     /// Unit of `size` and `overlap`.
     pub(crate) count: Count,
-    /// For `by: recursive`: pieces with fewer characters are joined with the next piece before counting (default:
+    /// For `by: recursive` and `by: markdown`: pieces with fewer characters are joined with the next piece before counting (default:
     /// half of `size`, as in DeepSearch-RL).
     pub(crate) min_characters: Option<u32>,
     /// Put the title and a line end before the text in `contents`, the text that is indexed and shown to a model.
@@ -141,12 +150,16 @@ impl Operator for Chunk {
     type Params = ChunkParams;
     const NAME: &'static str = "chunk";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Splits documents into chunks: recursively, by token windows or by sentences. Each chunk \
-        records its position in the document, and no text is lost.";
+    const ABOUT: &'static str = "Splits documents into chunks: recursively, by token windows, by sentences or \
+        by headings. Each chunk records its position in the document, and no text is lost.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Recursive chunks of fewer than 200 tokens, as in DeepSearch-RL",
             yaml: "chunks: {op: chunk, from: corpus, with: {by: recursive, size: 200, count: {tokenizer: models/e5-base-v2}}}",
+        },
+        Example {
+            title: "Sections of Markdown, with the headings above them in the title",
+            yaml: "chunks: {op: chunk, from: corpus, with: {by: markdown, size: 300}}",
         },
         Example {
             title: "Windows of 256 words, each repeating the last 32 words of the previous window",
@@ -192,7 +205,7 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
         issue("size", "a chunk cannot have size 0".to_owned(), "give at least 1; 200 is usual");
     }
     match params.by {
-        By::Recursive if params.overlap > 0 => {
+        By::Recursive | By::Markdown if params.overlap > 0 => {
             let message = "recursive chunks do not overlap".to_owned();
             issue("overlap", message, "leave it out, or use `by: token` or `by: sentence`");
         }
@@ -203,7 +216,7 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
         _ => {}
     }
     match (params.by, params.min_characters) {
-        (By::Recursive, Some(0)) => {
+        (By::Recursive | By::Markdown, Some(0)) => {
             issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2");
         }
         (By::Token | By::Sentence, Some(_)) => {
@@ -257,9 +270,10 @@ fn fault(fault: TokenizerFault) -> OperatorError {
 fn rule(params: &ChunkParams) -> Rule {
     let (size, overlap) = (params.size as usize, params.overlap as usize);
     match params.by {
-        By::Recursive => {
+        By::Recursive | By::Markdown => {
             let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
-            Rule::Recursive(Recursive { size, min_characters })
+            let rule = Recursive { size, min_characters };
+            if params.by == By::Markdown { Rule::Markdown(rule) } else { Rule::Recursive(rule) }
         }
         By::Token => Rule::Token(TokenWindow { size, overlap }),
         By::Sentence => Rule::Sentence(Sentences { size, overlap }),
@@ -268,6 +282,7 @@ fn rule(params: &ChunkParams) -> Rule {
 
 enum Rule {
     Recursive(Recursive),
+    Markdown(Recursive),
     Token(TokenWindow),
     Sentence(Sentences),
 }
@@ -287,7 +302,7 @@ impl MapKernel for Chunker {
         let mut rows = ChunkRows::default();
         for (place, document) in Document::all(batch)?.enumerate() {
             match self.cut(&document, &mut memo) {
-                Ok(pieces) => rows.push(&document, place as u32, &pieces, self.title_prefix)?,
+                Ok(cuts) => rows.push(&document, place as u32, &cuts, self.title_prefix)?,
                 Err(reject) => output.rejects.extend(reject),
             }
             if rows.bytes >= FLUSH_BYTES {
@@ -302,23 +317,30 @@ impl MapKernel for Chunker {
 
 impl Chunker {
     /// Returns the pieces of a document, or the reject (`None` if empty documents are skipped).
-    fn cut(&self, document: &Document<'_>, memo: &mut Memo) -> Result<Vec<Piece>, Option<Reject>> {
+    fn cut<'a>(&self, document: &Document<'a>, memo: &mut Memo) -> Result<Vec<Cut<'a>>, Option<Reject>> {
         let text = document.text;
         if text.trim().is_empty() {
             let message = "the document has no text, so it gives no chunk";
             return Err((self.empty == Empty::Reject).then(|| document.reject("empty", message.to_owned())));
         }
         let mut tally = self.counter.tally(memo, text);
-        let mut pieces = match &self.rule {
-            Rule::Recursive(rule) => rule.cut(text, &mut tally),
-            Rule::Token(rule) => rule.cut(text, &mut tally),
-            Rule::Sentence(rule) => rule.cut(text, &mut tally),
+        let (title, metadata) = (document.title, document.metadata);
+        let plain = |pieces: Vec<Piece>| -> Vec<Cut<'a>> {
+            let (title, metadata) = (title.map(Cow::Borrowed), metadata.map(Cow::Borrowed));
+            let cut = |piece| Cut { piece, title: title.clone(), metadata: metadata.clone() };
+            pieces.into_iter().map(cut).collect()
+        };
+        let mut cuts = match &self.rule {
+            Rule::Recursive(rule) => plain(rule.cut(text, &mut tally)),
+            Rule::Markdown(rule) => sections::cut(rule, (title, text, metadata), &mut tally),
+            Rule::Token(rule) => plain(rule.cut(text, &mut tally)),
+            Rule::Sentence(rule) => plain(rule.cut(text, &mut tally)),
         };
         if let Some(fault) = tally.fault() {
             return Err(Some(document.reject("tokenizer", format!("the tokenizer cannot encode the text: {fault}"))));
         }
-        pieces.retain(|piece| piece.start < piece.end);
-        Ok(pieces)
+        cuts.retain(|cut| cut.piece.start < cut.piece.end);
+        Ok(cuts)
     }
 }
 
@@ -372,13 +394,14 @@ impl ChunkRows {
         &mut self,
         document: &Document<'_>,
         place: u32,
-        pieces: &[Piece],
+        cuts: &[Cut<'_>],
         title_prefix: bool,
     ) -> Result<(), OperatorError> {
         use std::fmt::Write as _;
-        let prefix = document.title.filter(|title| title_prefix && !title.is_empty());
-        let repeated = document.title.map_or(0, str::len) + document.metadata.map_or(0, str::len);
-        for (position, piece) in pieces.iter().enumerate() {
+        for (position, Cut { piece, title, metadata }) in cuts.iter().enumerate() {
+            let (title, metadata) = (title.as_deref(), metadata.as_deref());
+            let prefix = title.filter(|title| title_prefix && !title.is_empty());
+            let repeated = title.map_or(0, str::len) + metadata.map_or(0, str::len);
             let text = &document.text[piece.start..piece.end];
             let wrote = write!(self.id, "{}#{position}", document.id).and_then(|()| match prefix {
                 Some(title) => writeln!(self.contents, "{title}"),
@@ -389,13 +412,13 @@ impl ChunkRows {
             self.contents.append_value(text);
             self.document_id.append_value(document.id);
             self.position.append_value(position as i32);
-            self.document_chunks.append_value(pieces.len() as i32);
-            self.title.append_option(document.title);
+            self.document_chunks.append_value(cuts.len() as i32);
+            self.title.append_option(title);
             self.text.append_value(text);
             self.start.append_value(piece.start as i64);
             self.end.append_value(piece.end as i64);
             self.tokens.append_value(piece.tokens as i32);
-            self.metadata.append_option(document.metadata);
+            self.metadata.append_option(metadata);
             self.origins.push(place);
             self.bytes += 2 * text.len() + 2 * repeated;
         }

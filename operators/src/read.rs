@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use schemars::JsonSchema;
+use searchmill_data::documents::files::{Documents, MAX_BYTES};
+use searchmill_data::documents::kind;
 use searchmill_data::hub::dataset::HubFile;
 use searchmill_data::row_kind::RowKind;
 use searchmill_data::source::decode::{Added, Decoder, Direct, Ids, Mapped, Raw};
@@ -17,7 +19,7 @@ use searchmill_data::source::location::{self, SCHEMES, SourceFile};
 use searchmill_data::source::mapping::Origin;
 use searchmill_data::source::notes::Notes;
 use searchmill_data::source::ordered::{Flow, map_in_order};
-use searchmill_data::source::record::{Block, Fault};
+use searchmill_data::source::record::{Block, Decoded, Fault};
 use searchmill_data::source::shape::{Shape, Widen};
 use searchmill_data::source::stream;
 use searchmill_data::source::table::{self, Splitting};
@@ -51,7 +53,7 @@ pub struct ReadParams {
     /// Compression of the files (default: by the first bytes).
     #[serde(default)]
     pub compression: Compression,
-    /// Layout of a published data set. Without it, fields go to the columns of the same name and other fields to
+    /// Layout of a published data set, or `files`: each file is a document. Without it, fields go to the columns of the same name and other fields to
     /// `metadata`. Rows without an id are numbered from 0 (rejected if `columns` maps the id).
     #[serde(default)]
     pub layout: Option<Layout>,
@@ -71,6 +73,11 @@ pub struct ReadParams {
     /// Maximum number of rows to read.
     #[serde(default)]
     pub limit: Option<u64>,
+    /// For `layout: files`: maximum number of bytes of a file, decompressed, or of a record of a WARC file (default: 64
+    /// MiB). Larger ones are rejected. It also bounds what a DOCX, a PDF or a packed page unpacks to (a PDF: to four
+    /// times as much).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
     /// For `as: table`: number of rows to infer columns and types from, spread over the files. 0 means all rows,
     /// which reads the files twice. Later rows that do not fit are rejected.
     #[serde(default = "default_infer_rows")]
@@ -119,6 +126,10 @@ impl Operator for Read {
             yaml: "questions: {op: read, with: {path: hotpot_dev.json, as: question, layout: hotpotqa}}",
         },
         Example {
+            title: "A folder of texts, Markdown, HTML, PDF and DOCX files",
+            yaml: "corpus: {op: read, with: {path: papers, as: document, layout: files}}",
+        },
+        Example {
             title: "A file on the Hugging Face Hub, as a table",
             yaml: "rows: {op: read, with: {path: \"hf://datasets/org/name/data/train.parquet@main\", as: table, limit: 1000}}",
         },
@@ -127,12 +138,17 @@ impl Operator for Read {
     fn declare(params: &ReadParams) -> Declaration {
         let ports = Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files");
         let paths = params.path.list();
-        let sources: Vec<Source> = paths.iter().map(|path| location::source(path)).collect();
+        let source = |path: &String| match params.layout {
+            Some(Layout::Files) => location::named_source(path, kind::ENDINGS),
+            _ => location::source(path),
+        };
+        let sources: Vec<Source> = paths.iter().map(source).collect();
         // The content behind a URL may change.
         let remote = sources.iter().any(Source::is_remote);
         let declaration = Declaration::pure(ports).issues(issues(params));
         // Layouts may add columns.
-        let declaration = if params.layout.is_none() { declaration.gives_plain_columns() } else { declaration };
+        let is_plain = matches!(params.layout, None | Some(Layout::Files));
+        let declaration = if is_plain { declaration.gives_plain_columns() } else { declaration };
         declaration
             .repeatability(if remote { Repeatability::Not } else { Repeatability::Everywhere })
             .reads(move |_| sources.clone())
@@ -140,6 +156,10 @@ impl Operator for Read {
     }
 
     fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        if params.layout == Some(Layout::Files) {
+            let files = location::files_ending(kind::ENDINGS, &params.path.list(), context)?;
+            return Ok(Kernel::Blocking(Box::new(ReadKernel { params: params.clone(), files })));
+        }
         let files = location::files(&params.path.list(), context)?;
         for file in &files {
             params.format.of_file(&file.name, &file.shown)?;
@@ -152,6 +172,7 @@ fn issues(params: &ReadParams) -> Vec<ParamIssue> {
     let mut issues = check_paths(&params.path);
     issues.extend(check_layout(params));
     issues.extend(check_columns(params));
+    issues.extend(check_files(params));
     if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
         let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
         issues.push(ParamIssue::new("id_prefix", message));
@@ -198,6 +219,22 @@ fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
     Some(ParamIssue::new("layout", message).with_help(format!("write {}", names.join(" or "))))
 }
 
+/// Checks the params that `layout: files` has of its own, and those that it has no use for.
+fn check_files(params: &ReadParams) -> Option<ParamIssue> {
+    let issue = |path: &str, message: &str, help: &str| Some(ParamIssue::new(path, message).with_help(help));
+    match (params.layout, params.max_bytes) {
+        (Some(Layout::Files), Some(0)) => Some(ParamIssue::new("max_bytes", "must be at least 1")),
+        (Some(Layout::Files), _) if params.format != Format::Auto => {
+            issue("format", "the type of a document follows from its name and content", "leave out `format`")
+        }
+        (Some(Layout::Files), _) if !params.columns.is_empty() => {
+            issue("columns", "documents of `layout: files` have no fields", "leave out `columns`; add them with `sql`")
+        }
+        (Some(Layout::Files), _) | (_, None) => None,
+        (_, Some(_)) => issue("max_bytes", "is for `layout: files` only", "leave it out, or add `layout: files`"),
+    }
+}
+
 fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     let schema = RecordKind::from(params.kind).schema();
@@ -231,20 +268,24 @@ impl BlockingKernel for ReadKernel {
             return self.copy_parquet(outputs, context);
         }
         self.check_fields(context)?;
-        let decoder = self.decoder(context)?;
         let mut sink = Sink::new(outputs, &self.params, Identity::new(self.rule()));
+        if self.params.layout == Some(Layout::Files) {
+            let limit = self.params.max_bytes.unwrap_or(MAX_BYTES);
+            let documents = Documents::new(context, self.params.compression, limit);
+            map_in_order(
+                context.threads(),
+                |push| documents.parts(&self.files, push),
+                |part| documents.read(part),
+                |decoded| self.accept(&mut sink, decoded, context),
+            )?;
+            return sink.finish(&RecordKind::Document.schema(), self, context);
+        }
+        let decoder = self.decoder(context)?;
         map_in_order(
             context.threads(),
             |push| table::blocks(&self.files, self.splitting(), context, push),
             |block| decoder.decode(block),
-            |decoded| {
-                context.check_cancelled()?;
-                sink.notes.dropped.extend(decoded.dropped.iter().cloned());
-                let (batch, rejects) = sink.identity.apply(decoded)?;
-                let flow = sink.take(self.prefixed(batch)?, &rejects)?;
-                context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
-                Ok(flow)
-            },
+            |decoded| self.accept(&mut sink, decoded, context),
         )?;
         sink.finish(&decoder.schema(), self, context)
     }
@@ -279,6 +320,17 @@ fn no_field(column: &str, field: &str, seen: &BTreeSet<String>) -> OperatorError
 }
 
 impl ReadKernel {
+    /// Takes the rows and rejects of a block.
+    fn accept(&self, sink: &mut Sink<'_, '_>, decoded: Decoded, context: &Context) -> Result<Flow, OperatorError> {
+        context.check_cancelled()?;
+        sink.notes.dropped.extend(decoded.dropped.iter().cloned());
+        sink.skipped += decoded.skipped;
+        let (batch, rejects) = sink.identity.apply(decoded)?;
+        let flow = sink.take(self.prefixed(batch)?, &rejects)?;
+        context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
+        Ok(flow)
+    }
+
     fn splitting(&self) -> Splitting {
         Splitting {
             format: self.params.format,
@@ -569,6 +621,8 @@ struct Sink<'a, 'b> {
     identity: Identity,
     rows: u64,
     rejected: u64,
+    /// Records that are no documents.
+    skipped: u64,
     first_reject: Option<Reject>,
     notes: Notes,
 }
@@ -576,7 +630,7 @@ struct Sink<'a, 'b> {
 impl<'a, 'b> Sink<'a, 'b> {
     fn new(outputs: &'a mut Outputs<'b>, params: &ReadParams, identity: Identity) -> Self {
         let notes = Notes::new(params.kind.into());
-        Self { outputs, limit: params.limit, identity, rows: 0, rejected: 0, first_reject: None, notes }
+        Self { outputs, limit: params.limit, identity, rows: 0, rejected: 0, skipped: 0, first_reject: None, notes }
     }
 
     fn take(&mut self, batch: RecordBatch, rejects: &[Reject]) -> Result<Flow, OperatorError> {
@@ -598,6 +652,9 @@ impl<'a, 'b> Sink<'a, 'b> {
     fn finish(self, schema: &SchemaRef, kernel: &ReadKernel, context: &Context) -> Result<(), OperatorError> {
         if self.rows == 0 {
             if let Some(reject) = self.first_reject {
+                if kernel.params.layout == Some(Layout::Files) {
+                    return Err(no_document(&reject, self.rejected));
+                }
                 return Err(nothing_readable(&reject, self.rejected, &kernel.fitting(context)?, kernel));
             }
             self.outputs.write("rows", &RecordBatch::new_empty(Arc::clone(schema)))?;
@@ -607,11 +664,19 @@ impl<'a, 'b> Sink<'a, 'b> {
         }
         self.outputs.figure("files", kernel.files.len() as f64);
         self.outputs.figure("rejected", self.rejected as f64);
+        if self.skipped > 0 {
+            self.outputs.figure("skipped_records", self.skipped as f64);
+        }
         if self.identity.repeated > 0 {
             self.outputs.figure("repeated_passages", self.identity.repeated as f64);
         }
         Ok(())
     }
+}
+
+fn no_document(reject: &Reject, rejected: u64) -> OperatorError {
+    let message = format!("none of the {rejected} files or records could be read; {}: {}", reject.id, reject.message);
+    OperatorError::data(message).with_help("see `layout: files` in `searchmill ops read`")
 }
 
 fn nothing_readable(reject: &Reject, rejected: u64, fitting: &[String], kernel: &ReadKernel) -> OperatorError {
@@ -637,3 +702,7 @@ mod layout_tests;
 #[cfg(test)]
 #[path = "read_exchange_tests.rs"]
 mod exchange_tests;
+
+#[cfg(test)]
+#[path = "read_files_tests.rs"]
+mod files_tests;

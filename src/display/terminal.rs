@@ -190,7 +190,9 @@ pub fn wrong_machine(missing: &str) -> ExitCode {
 
 /// Starts the program's log on stderr: warnings, details with `-v`, everything with `-vv`. RUST_LOG overrides it.
 pub fn start_logging(verbose: u8) {
-    let level = ["warn", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn", "debug"];
+    // What a library says of a damaged document is in its reject.
+    let level =
+        ["warn,lopdf=off", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn,lopdf=off", "debug"];
     let default = level[usize::from(verbose).min(level.len() - 1)];
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();

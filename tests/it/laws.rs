@@ -412,6 +412,8 @@ nodes:
   world:     {op: generate-world, with: {documents: 150, questions: 60}, seed: 5}
   parts:     {op: split, from: world.questions, with: {parts: {train: 0.7, test: 0.3}, by: document}, seed: 1}
   pieces:    {op: chunk, from: corpus, with: {size: 5, count: words}}
+  notes:     {op: read, with: {path: note.md, as: document, layout: files}}
+  sections:  {op: chunk, from: notes, with: {by: markdown, size: 5}}
   chunks:    {op: chunk, from: world, with: {by: sentence, size: 300, count: characters}}
   bm25:      {op: index, from: chunks, with: {kind: bm25}}
   hits:      {op: retrieve, from: {questions: parts.test, search: bm25}, with: {top_k: 5}}
@@ -513,6 +515,7 @@ fn the_same_key_gives_the_same_bytes_as_ever() {
     let line =
         |n| format!("{}\n", json!({"id": format!("d{n}"), "title": "T", "text": format!("Word {n}. ").repeat(9)}));
     mill.write("documents.jsonl", &(0..7).map(line).collect::<String>());
+    mill.write("note.md", "---\ntitle: Note\n---\n# One\n\nWord and [link](x). Another word.\n\n## Two\n\nEnd.\n");
     models::write(&mill.path("models"));
     let ran = mill.run(&[]);
     assert_eq!(

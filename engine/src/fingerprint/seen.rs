@@ -1,6 +1,6 @@
 //! The external files of a node as its key saw them, and their later comparison with the file system.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,8 @@ pub struct SeenSources {
     sources: Vec<Source>,
     seen: Vec<SeenSource>,
     directory: PathBuf,
+    /// Digests of the files in the key: a folder of many files looks up each of them.
+    digests: BTreeMap<PathBuf, Digest>,
     /// Files that were read completely and matched the key's digest.
     read: Mutex<BTreeSet<PathBuf>>,
     /// The first change that was found.
@@ -84,7 +86,9 @@ pub struct SeenSources {
 impl SeenSources {
     /// `seen` describes `sources`, in order; relative paths start at `directory`.
     pub fn new(sources: Vec<Source>, seen: Vec<SeenSource>, directory: &Path) -> Self {
-        Self { sources, seen, directory: directory.to_owned(), ..Self::default() }
+        let files = seen.iter().flat_map(|source| &source.files);
+        let digests = files.filter_map(|file| Some((file.path.clone(), file.digest?))).collect();
+        Self { sources, seen, directory: directory.to_owned(), digests, ..Self::default() }
     }
 
     /// Returns what was seen of each source.
@@ -129,13 +133,9 @@ impl SeenSources {
         })
     }
 
-    fn digest_of(&self, path: &Path) -> Option<Digest> {
-        self.seen.iter().flat_map(|source| &source.files).find(|file| file.path == path)?.digest
-    }
-
     /// Checks the digest of a file that was read completely against the key's digest.
     fn was_read(&self, path: &Path, digest: Digest) -> std::io::Result<()> {
-        if self.digest_of(path) == Some(digest) {
+        if self.digests.get(path) == Some(&digest) {
             self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl SourceFiles for SeenSources {
     }
 
     fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
-        if self.digest_of(path).is_none() {
+        if !self.digests.contains_key(path) {
             return bytes;
         }
         Box::new(Watched { bytes, path: path.to_owned(), hasher: Some(blake3::Hasher::new()), sources: self })

@@ -82,17 +82,23 @@ pub(crate) enum Wanted {
     Seen,
     /// Visible files whose names have one of these endings.
     Visible(&'static [&'static str]),
+    /// The same; files of a pattern are named by their paths from the pattern's folder.
+    Named(&'static [&'static str]),
 }
 
 impl Wanted {
     fn folder(self, name: &str) -> bool {
-        !matches!(self, Self::Visible(_)) || !name.starts_with('.')
+        !matches!(self, Self::Visible(_) | Self::Named(_)) || !name.starts_with('.')
     }
 
     /// Returns the name of a file in the key.
     fn name(self, path: &Path, directory: &Path) -> String {
         match self {
             Self::Seen => path.strip_prefix(directory).unwrap_or(path).to_string_lossy().into_owned(),
+            Self::Named(_) => match path.strip_prefix(directory) {
+                Ok(below) if below.file_name().is_some() => below.to_string_lossy().into_owned(),
+                _ => file_name(path),
+            },
             Self::All | Self::Visible(_) => file_name(path),
         }
     }
@@ -100,7 +106,7 @@ impl Wanted {
     fn file(self, name: &str) -> bool {
         match self {
             Self::All | Self::Seen => true,
-            Self::Visible(endings) => {
+            Self::Visible(endings) | Self::Named(endings) => {
                 let lower = name.to_lowercase();
                 !name.starts_with('.') && endings.iter().any(|ending| lower.ends_with(ending))
             }
@@ -119,6 +125,7 @@ pub(crate) fn files_of(
         Source::Path(path) => list(path, Wanted::All, directory, stopped),
         Source::Argument(path) => list(path, Wanted::Seen, directory, stopped),
         Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
+        Source::Named { path, endings } => list(path, Wanted::Named(endings), directory, stopped),
         Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
             Err(SourceProblem::NotFound(_)) => Ok(Listing::default()),
             found => found,
@@ -154,7 +161,8 @@ pub(crate) fn list(
             })
         }
         Ok(found) if found.is_file() => {
-            Ok(Listing { files: vec![(wanted.name(&path, directory), path)], ..Listing::default() })
+            let folder = if matches!(wanted, Wanted::Named(_)) { &path } else { directory };
+            Ok(Listing { files: vec![(wanted.name(&path, folder), path)], ..Listing::default() })
         }
         Ok(_) => Err(SourceProblem::NotAFile(written.to_owned())),
         Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
@@ -193,8 +201,18 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
     if files.is_empty() {
         return Err(not_found());
     }
-    let files = files.into_iter().map(|file| (wanted.name(&file, directory), file)).collect();
+    let folder = match wanted {
+        Wanted::Named(_) => directory.join(pattern_folder(plain)),
+        _ => directory.to_owned(),
+    };
+    let files = files.into_iter().map(|file| (wanted.name(&file, &folder), file)).collect();
     Ok(Listing { files, ..Listing::default() })
+}
+
+/// Returns the folder that a pattern starts in: the part before the first wildcard, up to its last `/`.
+pub fn pattern_folder(pattern: &str) -> &str {
+    let wild = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
+    pattern[..wild].rfind('/').map_or("", |end| if end == 0 { "/" } else { &pattern[..end] })
 }
 
 pub(crate) fn file_name(path: &Path) -> String {
@@ -369,5 +387,26 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", odd.join("c.jsonl")).unwrap();
         let told = list("*.jsonl", Wanted::All, &odd, &|| false).unwrap_err().to_string();
         assert!(told.contains("c.jsonl` cannot be read"), "{told}");
+    }
+
+    #[test]
+    fn files_of_a_pattern_are_named_from_its_folder_where_names_are_results() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["notes/a/x.md", "notes/b/x.md"] {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), "1").unwrap();
+        }
+        let named = |path: &str| {
+            let source = Source::Named { path: path.to_owned(), endings: &[".md"] };
+            files_of(&source, root, &|| false).unwrap().files.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(named("notes/*/x.md"), ["a/x.md", "b/x.md"]);
+        assert_eq!(named("./notes/**/*.md"), ["a/x.md", "b/x.md"]);
+        assert_eq!(named("notes/a/x.md"), ["x.md"]);
+        assert_eq!(named("notes"), ["a/x.md", "b/x.md"]);
+        assert_eq!(named(&root.join("notes/*/x.md").display().to_string()), ["a/x.md", "b/x.md"]);
+        assert_eq!(names(&list("notes/*/x.md", Wanted::Visible(&[".md"]), root, &|| false).unwrap()), ["x.md", "x.md"]);
+        assert_eq!(["a/b*/c", "*", "/x*", "a/b/c?.md"].map(pattern_folder), ["a", "", "/", "a/b"]);
     }
 }

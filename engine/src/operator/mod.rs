@@ -98,7 +98,7 @@ pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,
 };
-pub use listing::FileStat;
+pub use listing::{FileStat, pattern_folder};
 pub(crate) use money::{Budget, SpendLedger};
 pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use observe::Observed;

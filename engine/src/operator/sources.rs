@@ -18,6 +18,14 @@ pub enum Source {
         /// Lower case, with the dot.
         endings: &'static [&'static str],
     },
+    /// Like `Data`, for results that contain the names of files: files of a pattern enter the key under their paths from
+    /// [`pattern_folder`](super::pattern_folder), as files of a folder do under their paths from the folder.
+    Named {
+        /// As written.
+        path: String,
+        /// Lower case, with the dot.
+        endings: &'static [&'static str],
+    },
     /// A path, glob pattern or folder passed to a program. The program sees the path, so file names in the key begin
     /// with it, and empty folders count.
     Argument(String),
@@ -49,7 +57,11 @@ impl Source {
     /// Returns the source as written, for messages and to look up its files.
     pub fn written(&self) -> String {
         match self {
-            Self::Path(path) | Self::Argument(path) | Self::Optional(path) | Self::Data { path, .. } => path.clone(),
+            Self::Path(path)
+            | Self::Argument(path)
+            | Self::Optional(path)
+            | Self::Data { path, .. }
+            | Self::Named { path, .. } => path.clone(),
             Self::Fetched { address, .. } | Self::Awaited { address } => address.clone(),
             Self::Program(path) | Self::Executable(path) => path.display().to_string(),
             Self::Identity(text) => text.clone(),
@@ -59,7 +71,7 @@ impl Source {
     /// Returns the path, pattern or URL of files that must exist.
     pub fn path(&self) -> Option<&str> {
         match self {
-            Self::Path(path) | Self::Argument(path) | Self::Data { path, .. } => Some(path),
+            Self::Path(path) | Self::Argument(path) | Self::Data { path, .. } | Self::Named { path, .. } => Some(path),
             _ => None,
         }
     }

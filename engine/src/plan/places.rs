@@ -134,9 +134,11 @@ impl<'a> Held<'a> {
 
     fn source(&mut self, node: &'a NodeSpec, source: &'a Source, directory: &Path) {
         let (text, path) = match source {
-            Source::Path(text) | Source::Argument(text) | Source::Data { path: text, .. } | Source::Optional(text) => {
-                (text.as_str(), directory.join(local(text)))
-            }
+            Source::Path(text)
+            | Source::Argument(text)
+            | Source::Data { path: text, .. }
+            | Source::Named { path: text, .. }
+            | Source::Optional(text) => (text.as_str(), directory.join(local(text))),
             Source::Fetched { path, address } => (address.as_str(), path.clone()),
             Source::Program(path) | Source::Executable(path) => {
                 (path.to_str().unwrap_or_default(), directory.join(path))

@@ -110,7 +110,9 @@ fn job(plan: &Plan, node: &Node) -> Job {
 
 fn path(source: &Source) -> Option<String> {
     match source {
-        Source::Path(path) | Source::Argument(path) | Source::Data { path, .. } => Some(path.clone()),
+        Source::Path(path) | Source::Argument(path) | Source::Data { path, .. } | Source::Named { path, .. } => {
+            Some(path.clone())
+        }
         Source::Fetched { path, .. } => Some(path.display().to_string()),
         Source::Optional(_)
         | Source::Identity(_)

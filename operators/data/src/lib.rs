@@ -1,5 +1,5 @@
-//! External data: sources and their layouts, file formats, destinations, external programs and Python functions, the
-//! Hugging Face Hub.
+//! External data: sources and their layouts, documents of files, file formats, destinations, external programs and
+//! Python functions, the Hugging Face Hub.
 //!
 //! Operators call this crate; it defines no operator. Credentials and endpoints come from the environment only, never
 //! from params.
@@ -35,6 +35,7 @@
 //! optional file.
 
 pub mod destination;
+pub mod documents;
 pub mod hub;
 pub mod program;
 pub mod python;

@@ -35,12 +35,13 @@ fn concatenated(chunks: &[ChunkRow]) -> String {
 }
 
 /// The settings the properties are checked with; `tokenizer` is the path of a tokenizer.json.
-fn settings(tokenizer: &str) -> [Value; 5] {
+fn settings(tokenizer: &str) -> [Value; 6] {
     [
         json!({"size": 20, "count": "words"}),
         json!({"size": 60, "count": "characters", "min_characters": 10}),
         json!({"size": 30, "count": {"tokenizer": tokenizer}}),
         json!({"by": "token", "size": 25, "overlap": 5, "count": {"tokenizer": tokenizer}}),
+        json!({"by": "markdown", "size": 20}),
         json!({"by": "sentence", "size": 200, "overlap": 1, "count": "characters", "title_prefix": false}),
     ]
 }
@@ -87,6 +88,38 @@ fn the_title_prefix_can_be_left_out() {
 }
 
 #[test]
+fn sections_of_markdown_carry_the_headings_above_them_and_their_pages() {
+    let text = "# Salt\n\nIntro.\n\n## Pans\n\n### Size\n\nThe first pan had ten paces. The second one had twelve.\n\n\
+                ```\n# code\n```\n## End\n\nLast.\n";
+    let offsets = [0, text.find("The second").unwrap(), text.len()];
+    let metadata = json!({"a": 1, "sections": [], "pages": 3, "page_offsets": offsets});
+    let salt = DocumentRow { metadata: Some(metadata.to_string()), ..document("d", Some("Salt"), text) };
+    let other = DocumentRow { metadata: None, ..document("e", None, "Before.\n\n# One\n\nText.\n") };
+    let outcome = run(&[salt, other], json!({"by": "markdown", "size": 9, "min_characters": 1}));
+    let chunks: Vec<ChunkRow> = outcome.read("chunks");
+    assert_eq!(concatenated(&chunks), [text, "Before.\n\n# One\n\nText.\n"].concat());
+    let told: Vec<_> = chunks.iter().map(|chunk| (chunk.title.as_deref(), chunk.text.trim())).collect();
+    let wanted = [
+        (Some("Salt"), "# Salt\n\nIntro."),
+        (Some("Salt > Pans > Size"), "## Pans\n\n### Size"),
+        (Some("Salt > Pans > Size"), "The first pan had ten paces."),
+        (Some("Salt > Pans > Size"), "The second one had twelve."),
+        (Some("Salt > Pans > Size"), "```\n# code\n```"),
+        (Some("Salt > End"), "## End\n\nLast."),
+        (None, "Before."),
+        (Some("One"), "# One\n\nText."),
+    ];
+    assert_eq!(told, wanted);
+    assert!(chunks[5].contents.starts_with("Salt > End\n## End"));
+    let facts = |at: usize| serde_json::from_str::<Value>(chunks[at].metadata.as_deref().unwrap()).unwrap();
+    assert_eq!(facts(0), json!({"a": 1, "pages": 3, "page": 1, "headings": ["Salt"]}));
+    assert_eq!(facts(5), json!({"a": 1, "pages": 3, "page": 2, "headings": ["Salt", "End"]}));
+    assert_eq!(chunks[6].metadata, None);
+    let help = |params| fails(params).to_string();
+    assert!(help(json!({"by": "markdown", "overlap": 1})).contains("do not overlap"));
+}
+
+#[test]
 fn documents_without_text_are_rejected_or_skipped() {
     let documents = [document("a", Some("Only a title"), ""), document("b", None, " \n"), document("c", None, "x")];
     let outcome = run(&documents, json!({}));
@@ -104,7 +137,7 @@ fn documents_without_text_are_rejected_or_skipped() {
 fn chunks_without_overlap_are_the_document_byte_by_byte() {
     let text = "Línea uno.\r\n\r\nÜber—alles! 中文段落。第二句。 😀 «fin»\r\n ".repeat(40);
     let harness = harness_with_tokenizer();
-    for by in ["recursive", "token", "sentence"] {
+    for by in ["recursive", "token", "sentence", "markdown"] {
         for count in [json!("words"), json!("characters"), json!({"tokenizer": "."})] {
             let params = json!({"by": by, "size": 17, "count": count});
             let outcome = run_in(&harness, &[document("ü", None, &text)], params.clone()).expect("chunks");

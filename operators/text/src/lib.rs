@@ -1,5 +1,5 @@
-//! Text algorithms: answer normalisation and metrics, search terms, chunking, tokenizers, MinHash, JSON in Python's
-//! format.
+//! Text algorithms: answer normalisation and metrics, search terms, chunking, tokenizers, Markdown, MinHash, JSON in
+//! Python's format.
 //!
 //! Pure functions of their input. No I/O except loading a tokenizer file, no clock, no engine types.
 
@@ -11,6 +11,7 @@ pub mod environment;
 pub mod fnv;
 pub mod json;
 pub mod lexicon;
+pub mod markdown;
 pub mod minhash;
 pub mod normalize;
 pub mod retrieval_metrics;

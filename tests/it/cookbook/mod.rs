@@ -9,6 +9,7 @@ mod best_of_n;
 mod reranker;
 mod nightly_budget;
 mod foreign_trajectories;
+mod own_documents;
 
 use std::path::Path;
 

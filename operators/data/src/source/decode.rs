@@ -330,7 +330,7 @@ fn by_row(
         column.collect_dropped(&mut dropped);
     }
     let batch = direct.batch(&mut columns, lines.len())?;
-    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped })
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, skipped: 0 })
 }
 
 fn with_fields(schema: &Schema, added: &[Added]) -> SchemaRef {
@@ -374,5 +374,5 @@ fn by_layout<R>(
     let (schema, mut columns, _) = batch(&rows)?.into_parts();
     columns.extend(texts.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef));
     let batch = RecordBatch::try_new(with_fields(&schema, added), columns)?;
-    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped: BTreeSet::new() })
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped: BTreeSet::new(), skipped: 0 })
 }

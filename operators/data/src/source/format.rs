@@ -77,8 +77,10 @@ impl Format {
     /// Fails if the file name does not determine it.
     pub fn of_file(self, name: &str, shown: &str) -> Result<Self, OperatorError> {
         self.or_of_name(name).ok_or_else(|| {
-            OperatorError::pipeline(format!("the format of `{shown}` cannot be told from its name"))
-                .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")
+            OperatorError::pipeline(format!("the format of `{shown}` cannot be told from its name")).with_help(
+                "write `format: jsonl` (or json, csv, tsv, parquet); write `layout: files` for texts, Markdown, HTML, \
+                 PDF, DOCX and WARC files",
+            )
         })
     }
 }

@@ -18,6 +18,8 @@ pub enum Rule {
     None,
     /// The first row with an id keeps it; later ones are rejected.
     Unique,
+    /// Ids are names of files. Later rows with the same id get `~2`, `~3`, ….
+    Named,
     /// Ids are titles. Rows that repeat title and text are dropped; other texts with the same title get `~2`, `~3`, ….
     Title,
 }
@@ -44,6 +46,7 @@ impl Identity {
         match self.rule {
             Rule::None => Ok((decoded.batch, decoded.rejects)),
             Rule::Unique => self.unique(decoded),
+            Rule::Named => self.named(decoded),
             Rule::Title => self.titled(decoded),
         }
     }
@@ -60,6 +63,15 @@ impl Identity {
             rejects.push(Fault { kind: "duplicate_id", message }.reject(&file, lines[row], ids.value(row).as_bytes()));
         }
         Ok((filter_record_batch(&batch, &BooleanArray::from(kept))?, rejects))
+    }
+
+    fn named(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
+        let batch = decoded.batch;
+        let named: StringArray =
+            text_column(&batch, "id")?.iter().map(|id| Some(self.free_name(id.unwrap_or_default()))).collect();
+        let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
+        columns[0] = Arc::new(named);
+        Ok((RecordBatch::try_new(batch.schema(), columns)?, decoded.rejects))
     }
 
     fn titled(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {

@@ -1,13 +1,14 @@
 //! Resolves data locations: local paths, globs and folders, object stores, HTTP servers and the Hugging Face Hub.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use searchmill_engine::operator::{Context, OperatorError, Source};
+use searchmill_engine::operator::{Context, OperatorError, Source, pattern_folder};
 use url::Url;
 
-use super::format::{ENDINGS, Format};
+use super::format::{Compression, ENDINGS};
 use super::store;
 use crate::hub::dataset as hub;
 
@@ -16,6 +17,8 @@ use crate::hub::dataset as hub;
 pub struct SourceFile {
     /// File name without folders.
     pub name: Arc<str>,
+    /// Path below the folder or pattern that names it, for ids.
+    pub below: Arc<str>,
     /// Full path or URL for messages.
     pub shown: String,
     /// Where the file is.
@@ -46,25 +49,35 @@ pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", 
 /// # Errors
 /// Fails if a location matches no file.
 pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    files_ending(ENDINGS, locations, context)
+}
+
+/// Returns the same files, and of folders those with these endings.
+///
+/// # Errors
+/// Fails if a location matches no file.
+pub fn files_ending(
+    endings: &[&str],
+    locations: &[String],
+    context: &Context,
+) -> Result<Vec<SourceFile>, OperatorError> {
     let mut found: Vec<SourceFile> = Vec::new();
+    let mut known = BTreeSet::new();
     for location in locations {
-        for file in expand(location, context)? {
-            if found.iter().all(|known| known.shown != file.shown) {
-                found.push(file);
-            }
-        }
+        let files = expand(location, endings, context)?;
+        found.extend(files.into_iter().filter(|file| known.insert(file.shown.clone())));
     }
     Ok(found)
 }
 
-fn expand(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn expand(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     match scheme(location) {
-        None | Some("file") => local(location, context),
+        None | Some("file") => local(location, endings, context),
         Some("hf") => {
             let file = SourceFile::local(&hub::fetch(location, context)?);
             Ok(vec![SourceFile { shown: location.to_owned(), ..file }])
         }
-        Some(_) => remote(location, context),
+        Some(_) => remote(location, endings, context),
     }
 }
 
@@ -76,9 +89,18 @@ pub fn source(location: &str) -> Source {
     }
 }
 
+/// Returns the same for documents, whose ids are names of files.
+pub fn named_source(location: &str, endings: &'static [&'static str]) -> Source {
+    match scheme(location) {
+        None | Some("file") => Source::Named { path: location.to_owned(), endings },
+        Some(_) => Source::Path(location.to_owned()),
+    }
+}
+
 /// Returns the files that the node's key covers, sorted by path.
-fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
-    let path = context.resolve(location.trim_start_matches("file://"));
+fn local(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    let plain = location.trim_start_matches("file://");
+    let path = context.resolve(plain);
     let Some(mut paths) = context.source_files(location) else {
         return Err(if path.exists() { OperatorError::changed(location) } else { missing(location, &path, context) });
     };
@@ -86,19 +108,43 @@ fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorE
     if paths.is_empty() {
         let where_from = context.resolve("").display().to_string();
         return Err(OperatorError::data(format!("`{location}` matches no readable file (from {where_from})"))
-            .with_help(
-                "name a file, or a folder or pattern that contains .jsonl, .json, .csv, .tsv or .parquet files",
-            ));
+            .with_help(format!(
+                "name a file, or a folder or pattern that contains {} files{}",
+                plain_endings(endings),
+                if endings == ENDINGS {
+                    "; write `layout: files` for texts, Markdown, HTML, PDF and DOCX files"
+                } else {
+                    ""
+                },
+            )));
     }
-    Ok(paths.into_iter().map(|path| SourceFile::local(&path)).collect())
+    if path.is_file() {
+        return Ok(paths.iter().map(|path| SourceFile::local(path)).collect());
+    }
+    // As the key names them.
+    let folder = if path.is_dir() { path } else { context.resolve(pattern_folder(plain)) };
+    let file = |path: PathBuf| {
+        let file = SourceFile::local(&path);
+        let below = path.strip_prefix(&folder).ok().map(|below| Arc::from(below.to_string_lossy()));
+        SourceFile { below: below.unwrap_or_else(|| Arc::clone(&file.name)), ..file }
+    };
+    Ok(paths.into_iter().map(file).collect())
 }
 
 impl SourceFile {
     /// A file on this machine.
     pub fn local(path: &Path) -> Self {
         let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
-        Self { name: name.as_ref().into(), shown: path.display().to_string(), place: Place::Local(path.to_owned()) }
+        let name: Arc<str> = name.as_ref().into();
+        let (shown, place) = (path.display().to_string(), Place::Local(path.to_owned()));
+        Self { below: Arc::clone(&name), name, shown, place }
     }
+}
+
+/// Lists endings, without those of compressed files.
+fn plain_endings(endings: &[&str]) -> String {
+    let plain = endings.iter().filter(|ending| Compression::of_name(ending) == Compression::None);
+    plain.copied().collect::<Vec<_>>().join(", ")
 }
 
 fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
@@ -129,7 +175,7 @@ fn near_names(folder: &Path, path: &Path) -> Vec<String> {
     names.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     let wild = location.find(['*', '[']).filter(|_| !location.starts_with("http"));
     let base = wild.map_or(location, |at| &location[..=location[..at].rfind('/').unwrap_or(at)]);
     let url =
@@ -139,10 +185,16 @@ fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, Operator
             .with_help("download the file, or remove `?…`"));
     }
     let (store, path) = store::open(&url)?;
+    let folder =
+        if wild.is_some() || location.ends_with('/') { path.clone() } else { object_store::path::Path::default() };
     let file = |path: object_store::path::Path| {
         let root = &url[..url::Position::BeforePath];
+        let name: Arc<str> = path.filename().unwrap_or("root").into();
+        let parts = path.prefix_match(&folder).filter(|_| !folder.as_ref().is_empty() || wild.is_some());
+        let below = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
         SourceFile {
-            name: path.filename().unwrap_or("root").into(),
+            below: below.filter(|below| !below.is_empty()).map_or_else(|| Arc::clone(&name), Arc::from),
+            name,
             shown: format!("{root}/{path}"),
             place: Place::Remote(Arc::clone(&store), path),
         }
@@ -156,7 +208,10 @@ fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, Operator
     let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
     let wanted = |found: &object_store::path::Path| match wild {
         Some(_) => pattern.matches_with(found.as_ref(), options),
-        None => found.filename().is_some_and(|name| Format::of_name(name).is_some()),
+        None => found.filename().is_some_and(|name| {
+            let lower = name.to_lowercase();
+            endings.iter().any(|ending| lower.ends_with(ending))
+        }),
     };
     let mut paths =
         context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;

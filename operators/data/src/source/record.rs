@@ -84,6 +84,8 @@ pub struct Decoded {
     pub rejects: Vec<Reject>,
     /// Fields inside objects that have no column.
     pub dropped: BTreeSet<String>,
+    /// Records that are no rows of this kind.
+    pub skipped: u64,
 }
 
 /// Why a record is rejected.

@@ -1,4 +1,5 @@
-//! Cuts a text into pieces: `counter` defines the unit, `recursive`, `token_window` and `sentence` the cuts.
+//! Cuts a text into pieces: `counter` defines the unit, `recursive`, `token_window`, `sentence` and
+//! `sections` the cuts.
 //!
 //! Every rule returns byte ranges of its input, in order. No text is lost.
 
@@ -7,6 +8,7 @@ mod counter;
 pub(crate) mod fixture;
 mod memo;
 mod recursive;
+mod sections;
 mod segment;
 mod sentence;
 mod token_window;
@@ -16,6 +18,7 @@ mod wordpiece;
 pub use counter::{Counter, Tally};
 pub use memo::Memo;
 pub use recursive::Recursive;
+pub use sections::{Section, sections};
 pub use sentence::Sentences;
 pub use token_window::TokenWindow;
 pub use tokenizer::{TokenCounter, TokenizerFault, tokenizer_file};

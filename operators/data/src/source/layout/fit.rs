@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Layout;
 
 impl Layout {
-    /// All layouts, in the order of the reference.
+    /// All layouts of records, in the order of the reference.
     const ALL: [Self; 24] = [
         Self::Hotpotqa,
         Self::TwoWikiMultihopqa,
@@ -96,7 +96,7 @@ impl Layout {
             Self::Beir => &[&["/_id", "/text", "/title"]],
             Self::Hipporag => &[&["/title", "/text"]],
             // Any member whose value is a list is a passage.
-            Self::TitleSentences => &[],
+            Self::TitleSentences | Self::Files => &[],
         }
     }
 }
@@ -113,6 +113,7 @@ mod tests {
         let names = schema["oneOf"].as_array().unwrap().iter().map(|one| one["const"].as_str().unwrap().to_owned());
         let mut names: BTreeSet<String> = names.collect();
         assert!(names.remove("longbench-e"), "it has the fields of `longbench`");
+        assert!(names.remove("files"), "it has no records");
         assert_eq!(names, Layout::ALL.into_iter().map(Layout::name).collect());
     }
 }

@@ -44,6 +44,13 @@ use super::record::{Cut, Fault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
+    /// Each file is a document: texts (`.txt`), Markdown, HTML (its main text), PDF, DOCX; each record of a WARC or WET
+    /// file is one. All of them also with `.gz` or `.zst`. In a folder, visible files with these endings count, at any
+    /// depth; a pattern reads other files too, by what they contain. The id is the path below the folder or pattern (a
+    /// WARC record: its own id), the title that of the document or else the file name. Metadata holds `path`,
+    /// `media_type`, `encoding` (`encoding_guessed`), `sections`, `pages` and their `page_offsets` in the text, `url`,
+    /// `language`. A file that is damaged, encrypted, without text or not what its name says is a reject.
+    Files,
     /// HotpotQA, original (`_id, question, answer, supporting_facts, context`) or FlashRAG's
     /// (`metadata.context.sentences`). Questions, or documents of their contexts.
     Hotpotqa,
@@ -133,7 +140,7 @@ impl Layout {
             Self::DeepsearchRl | Self::Atif | Self::Inspect | Self::Verifiers | Self::NemoGym | Self::SearchLm => {
                 &[RecordKind::Trajectory]
             }
-            Self::Dpr | Self::Colbert | Self::Hipporag | Self::TitleSentences => &[RecordKind::Document],
+            Self::Files | Self::Dpr | Self::Colbert | Self::Hipporag | Self::TitleSentences => &[RecordKind::Document],
             _ => &[RecordKind::Question, RecordKind::Document],
         }
     }
@@ -160,6 +167,7 @@ impl Layout {
             | Self::BrowsecompPlus
             | Self::Dpr
             | Self::Colbert => Rule::Unique,
+            Self::Files => Rule::Named,
             _ => Rule::Title,
         }
     }

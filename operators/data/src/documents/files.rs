@@ -1,0 +1,271 @@
+//! Reads the documents of many files: files and records are read in parallel, rows come in their order.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_schemas::{Document, Reject, to_batch};
+use serde_json::{Map, Value};
+
+use super::content::{Content, damaged, no_text, too_large};
+use super::kind::Kind;
+use super::warc::{Bad, Record, Records};
+use super::{docx, encoding, html, http, markdown, pdf};
+use crate::source::format::{Compression, decompressed};
+use crate::source::location::{Place, SourceFile};
+use crate::source::ordered::Flow;
+use crate::source::record::{Decoded, Fault};
+use crate::source::stream;
+
+/// Default of `max_bytes`.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// Files, or records of one file, that are read together.
+const GROUP: usize = 16;
+
+/// Bytes of records that are read together.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// Larger files are read one at a time, so that memory holds one of them.
+const LARGE: usize = 8 << 20;
+
+/// Longest text of a document, whatever `max_bytes` is: rows of a group share 32-bit offsets.
+const MAX_TEXT: usize = 64 << 20;
+
+/// What is read together.
+pub struct Part(Inner);
+
+enum Inner {
+    Files(Vec<SourceFile>),
+    Records(SourceFile, Vec<Result<Record, Bad>>),
+}
+
+/// Reads documents.
+pub struct Documents<'a> {
+    context: &'a Context,
+    compression: Compression,
+    limit: u64,
+    large: Mutex<()>,
+}
+
+/// Rows and rejects of a part.
+#[derive(Default)]
+struct Rows {
+    documents: Vec<Document>,
+    rejects: Vec<Reject>,
+    skipped: u64,
+}
+
+impl<'a> Documents<'a> {
+    /// Files and records with more than `limit` bytes are rejected.
+    pub fn new(context: &'a Context, compression: Compression, limit: u64) -> Self {
+        Self { context, compression, limit: limit.min(u64::MAX / 8), large: Mutex::new(()) }
+    }
+
+    /// Passes on groups of files, and groups of records of WARC files, until `push` returns [`Flow::Stop`].
+    ///
+    /// # Errors
+    /// Fails if a WARC file cannot be read, other than by its content.
+    pub fn parts(&self, files: &[SourceFile], push: &mut dyn FnMut(Part) -> Flow) -> Result<(), OperatorError> {
+        let is_warc = |file: &SourceFile| Kind::of_name(&file.name) == Some(Kind::Warc);
+        for group in files.chunk_by(|one, next| !is_warc(one) && !is_warc(next)) {
+            for files in group.chunks(GROUP) {
+                let flow = match files {
+                    [file] if is_warc(file) => self.records(file, push)?,
+                    files => push(Part(Inner::Files(files.to_vec()))),
+                };
+                if flow == Flow::Stop {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the decompressed bytes of a file. Of many small local files, opening through the library of object stores
+    /// would be most of the work; it takes no names but UTF-8 either.
+    fn open(&self, file: &SourceFile) -> Result<Box<dyn Read + Send>, OperatorError> {
+        let Place::Local(path) = &file.place else { return stream::bytes(file, self.compression, self.context) };
+        let broken = |error: std::io::Error| stream::broken(file, &error);
+        let opened = std::fs::File::open(path).map_err(broken)?;
+        decompressed(self.context.watched(path, Box::new(opened)), self.compression).map_err(broken)
+    }
+
+    fn records(&self, file: &SourceFile, push: &mut dyn FnMut(Part) -> Flow) -> Result<Flow, OperatorError> {
+        let mut records = Records::new(self.open(file)?, self.limit);
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        loop {
+            let next = records.next().map_err(|error| stream::broken(file, &error))?;
+            let ended = next.is_none();
+            bytes += next.iter().flatten().map(|record| record.body.len()).sum::<usize>();
+            group.extend(next);
+            if ended || bytes > GROUP_BYTES || group.len() >= GROUP {
+                bytes = 0;
+                let flow = push(Part(Inner::Records(file.clone(), std::mem::take(&mut group))));
+                if ended || flow == Flow::Stop {
+                    return Ok(flow);
+                }
+            }
+        }
+    }
+
+    /// Reads a part.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read, other than by its content.
+    pub fn read(&self, part: Part) -> Result<Decoded, OperatorError> {
+        let mut rows = Rows::default();
+        let file = match part.0 {
+            Inner::Files(files) => {
+                for file in &files {
+                    self.context.check_cancelled()?;
+                    match self.file(file)? {
+                        Ok(document) => rows.documents.push(document),
+                        Err(fault) => rows.rejects.push(reject(&file.below, fault)),
+                    }
+                }
+                files.first().map_or_else(|| Arc::from(""), |file| Arc::clone(&file.name))
+            }
+            Inner::Records(file, records) => {
+                for record in records {
+                    let read = record.and_then(|record| {
+                        let offset = record.offset;
+                        self.record(&file, &record).map_err(|fault| Bad { offset, fault })
+                    });
+                    match read {
+                        Ok(Some(document)) => rows.documents.push(document),
+                        Ok(None) => rows.skipped += 1,
+                        Err(bad) => rows.rejects.push(reject(&place(&file, bad.offset), bad.fault)),
+                    }
+                }
+                file.name
+            }
+        };
+        let lines = vec![0; rows.documents.len()];
+        let batch = to_batch(&rows.documents)?;
+        Ok(Decoded { file, batch, lines, rejects: rows.rejects, dropped: BTreeSet::new(), skipped: rows.skipped })
+    }
+
+    fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {
+        let mut bytes = Vec::new();
+        let mut reader = self.open(file)?.take(self.limit + 1);
+        if let Err(error) = reader.read_to_end(&mut bytes) {
+            return match error.kind() {
+                ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
+                    Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))))
+                }
+                _ => Err(stream::broken(file, &error)),
+            };
+        }
+        if bytes.len() as u64 > self.limit {
+            return Ok(Err(too_large("the file", self.limit)));
+        }
+        let read = Kind::of(Kind::of_name(&file.name), &bytes)
+            .and_then(|kind| Ok((kind, self.content(kind, &bytes, None, None)?)));
+        Ok(read.map(|(kind, content)| {
+            let title = content.title.clone().unwrap_or_else(|| stem(&file.name).to_owned());
+            let facts = [("path", Some(&*file.below)), ("media_type", Some(kind.media_type()))];
+            document(file.below.to_string(), Some(title), content, &facts)
+        }))
+    }
+
+    /// Reads a record; `None` for one that is no document: requests, redirects, images.
+    fn record(&self, file: &SourceFile, record: &Record) -> Result<Option<Document>, Fault> {
+        let is_text = |content_type: Option<&str>| content_type.and_then(Kind::of_content_type);
+        let unpacked;
+        let (kind, bytes, content_type) = match record.header("warc-type") {
+            Some("response") => {
+                unpacked = http::read(&record.body, self.limit)?;
+                let content_type = unpacked.content_type.as_deref();
+                let kind = match content_type {
+                    Some(_) => is_text(content_type),
+                    None => Kind::of(None, &unpacked.body).ok(),
+                };
+                (kind.filter(|_| (200..300).contains(&unpacked.status)), unpacked.body.as_slice(), content_type)
+            }
+            Some("conversion" | "resource") => {
+                let content_type = record.header("content-type");
+                (is_text(content_type), record.body.as_slice(), content_type)
+            }
+            _ => return Ok(None),
+        };
+        let Some(kind) = kind else { return Ok(None) };
+        let kind = Kind::of(Some(kind), bytes)?;
+        let url = record.header("warc-target-uri").map(|url| url.trim_matches(['<', '>']));
+        let charset = content_type.and_then(encoding::of_content_type);
+        let content = self.content(kind, bytes, charset, url)?;
+        let id = record.header("warc-record-id").map(|id| id.trim_matches(['<', '>'])).filter(|id| !id.is_empty());
+        let id = id.map_or_else(|| place(file, record.offset), str::to_owned);
+        let facts = [
+            ("path", Some(&*file.below)),
+            ("media_type", Some(kind.media_type())),
+            ("url", url),
+            ("language", record.header("warc-identified-content-language")),
+            ("crawled", record.header("warc-date")),
+        ];
+        let title = content.title.clone();
+        Ok(Some(document(id, title, content, &facts)))
+    }
+
+    /// Reads the content of a file or record. What a library fails on is a reject.
+    fn content(&self, kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>) -> Result<Content, Fault> {
+        let alone = (bytes.len() > LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
+        let read = catch_unwind(AssertUnwindSafe(|| content(kind, bytes, charset, url, self.limit)));
+        drop(alone);
+        let content = read.unwrap_or_else(|_| Err(damaged("its reader failed on it; convert it to another format")))?;
+        if content.text.len() > MAX_TEXT {
+            let message = format!("its text has {} bytes; a document has at most {MAX_TEXT}", content.text.len());
+            return Err(Fault { message, ..too_large("", 0) });
+        }
+        Ok(content)
+    }
+}
+
+fn content(kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>, limit: u64) -> Result<Content, Fault> {
+    let charset = charset.or_else(|| if kind == Kind::Html { encoding::of_page(bytes) } else { None });
+    let decoded = || encoding::decode(bytes, charset.as_deref());
+    match kind {
+        Kind::Pdf => pdf::read(bytes, limit),
+        Kind::Docx => docx::read(bytes, limit),
+        Kind::Markdown => {
+            let decoded = decoded();
+            Ok(markdown::read(&decoded.text)?.with(decoded.details))
+        }
+        Kind::Html => {
+            let decoded = decoded();
+            Ok(html::read(&decoded.text, url)?.with(decoded.details))
+        }
+        Kind::Text | Kind::Warc => {
+            let decoded = decoded();
+            if decoded.text.trim().is_empty() {
+                return Err(no_text("the file has no text"));
+            }
+            Ok(Content { title: None, text: decoded.text, details: decoded.details })
+        }
+    }
+}
+
+fn document(id: String, title: Option<String>, content: Content, facts: &[(&str, Option<&str>)]) -> Document {
+    let known = facts.iter().filter_map(|(name, value)| Some(((*name).to_owned(), Value::from((*value)?))));
+    let content = content.with(known.collect::<Map<_, _>>());
+    Document { id, title, text: content.text, metadata: Some(Value::Object(content.details).to_string()) }
+}
+
+/// The name of a file without its endings.
+fn stem(name: &str) -> &str {
+    let packed = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    match packed.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => packed,
+    }
+}
+
+fn place(file: &SourceFile, offset: u64) -> String {
+    format!("{}@{offset}", file.below)
+}
+
+fn reject(id: &str, fault: Fault) -> Reject {
+    Reject { id: id.to_owned(), kind: fault.kind.to_owned(), message: fault.message, attempts: 1, detail: None }
+}

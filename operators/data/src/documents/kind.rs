@@ -1,0 +1,231 @@
+//! What a file is: by its name, and by its first bytes.
+
+use memchr::memmem;
+
+use super::content::{damaged, wrong_type};
+use crate::source::record::Fault;
+
+/// A kind of document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Markdown,
+    Html,
+    Pdf,
+    Docx,
+    /// Records of a crawl, with pages (WARC) or their texts (WET).
+    Warc,
+}
+
+macro_rules! endings {
+    ($($kind:literal)+) => {
+        &[$($kind,)+ $(concat!($kind, ".gz"),)+ $(concat!($kind, ".zst"),)+ $(concat!($kind, ".zstd"),)+]
+    };
+}
+
+/// File name endings of documents.
+pub const ENDINGS: &[&str] =
+    endings!(".txt" ".text" ".md" ".markdown" ".html" ".htm" ".xhtml" ".pdf" ".docx" ".warc" ".wet");
+
+/// Bytes that are looked at.
+const LOOKED_AT: usize = 8192;
+
+/// First bytes of what no reader is for.
+const OTHERS: [(&[u8], &str); 12] = [
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"RIFF", "a WebP image, sound or video"),
+    (b"\x7fELF", "a program"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"\xd0\xcf\x11\xe0", "an Office file of the old format, or an encrypted one"),
+    (b"{\\rtf", "an RTF file"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3", "an SQLite database"),
+];
+
+/// What the bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Html,
+    Pdf,
+    Zip,
+    Warc,
+    Text,
+    Other(&'static str),
+}
+
+impl Found {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Html => "an HTML page",
+            Self::Pdf => "a PDF file",
+            Self::Zip => "a ZIP archive",
+            Self::Warc => "a WARC file",
+            Self::Text => "text",
+            Self::Other(name) => name,
+        }
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let start = &bytes[..bytes.len().min(LOOKED_AT)];
+        if let Some((_, name)) = OTHERS.iter().find(|(first, _)| start.starts_with(first)) {
+            return Self::Other(name);
+        }
+        if memmem::find(&start[..start.len().min(1024)], b"%PDF-").is_some() {
+            return Self::Pdf;
+        }
+        if start.starts_with(b"PK\x03\x04") {
+            return Self::Zip;
+        }
+        if start.starts_with(b"WARC/") {
+            return Self::Warc;
+        }
+        let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
+        if !is_wide && start.contains(&0) {
+            return Self::Other("binary data");
+        }
+        if is_html(start) { Self::Html } else { Self::Text }
+    }
+}
+
+/// Whether the first tag, after comments and declarations, is that of a page.
+fn is_html(start: &[u8]) -> bool {
+    let text: String =
+        start.iter().filter(|byte| **byte != 0).map(|byte| char::from(byte.to_ascii_lowercase())).collect();
+    let mut rest = text.trim_start_matches(|c: char| !c.is_ascii()).trim_start();
+    for (open, close) in [("<?xml", "?>"), ("<!--", "-->"), ("<!--", "-->")] {
+        if let Some((_, after)) = rest.strip_prefix(open).and_then(|inner| inner.split_once(close)) {
+            rest = after.trim_start();
+        }
+    }
+    rest.starts_with("<!doctype html") || rest.starts_with("<html") || rest.starts_with("<head>")
+}
+
+impl Kind {
+    /// Returns the kind that a file name says, without the ending of its compression.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        let plain = [".gz", ".zst", ".zstd"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
+        match plain.rsplit_once('.')?.1 {
+            "txt" | "text" => Some(Self::Text),
+            "md" | "markdown" => Some(Self::Markdown),
+            "html" | "htm" | "xhtml" => Some(Self::Html),
+            "pdf" => Some(Self::Pdf),
+            "docx" => Some(Self::Docx),
+            "warc" | "wet" => Some(Self::Warc),
+            _ => None,
+        }
+    }
+
+    fn of_media_type(media_type: &str) -> Option<Self> {
+        match media_type {
+            "text/plain" => Some(Self::Text),
+            "text/markdown" => Some(Self::Markdown),
+            "text/html" | "application/xhtml+xml" => Some(Self::Html),
+            "application/pdf" => Some(Self::Pdf),
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => Some(Self::Docx),
+            _ => None,
+        }
+    }
+
+    /// Returns the kind of a `Content-Type`, without its parameters.
+    pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        Self::of_media_type(&media_type)
+    }
+
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain",
+            Self::Markdown => "text/markdown",
+            Self::Html => "text/html",
+            Self::Pdf => "application/pdf",
+            Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            Self::Warc => "application/warc",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Markdown => "Markdown",
+            Self::Html => "an HTML page",
+            Self::Pdf => "a PDF file",
+            Self::Docx => "a DOCX file",
+            Self::Warc => "a WARC file",
+        }
+    }
+
+    /// Returns the kind of the bytes of a file or record that is said to be `said`.
+    ///
+    /// # Errors
+    /// A reject for an empty file, for bytes of another kind, and for bytes that no reader is for.
+    pub(super) fn of(said: Option<Self>, bytes: &[u8]) -> Result<Self, Fault> {
+        if bytes.is_empty() {
+            return Err(damaged("the file is empty"));
+        }
+        let found = Found::of(bytes);
+        let fits = match (said, found) {
+            (Some(Self::Text | Self::Markdown), Found::Text)
+            | (Some(Self::Html), Found::Html | Found::Text)
+            | (Some(Self::Pdf), Found::Pdf)
+            | (Some(Self::Docx), Found::Zip) => said,
+            (None, Found::Html) => Some(Self::Html),
+            (None, Found::Pdf) => Some(Self::Pdf),
+            (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
+            (None, Found::Text) => Some(Self::Text),
+            _ => None,
+        };
+        fits.ok_or_else(|| match said {
+            Some(said) => wrong_type(format!(
+                "it is called {}, but its content is {}; give it the ending of its content, or leave it out",
+                said.name(),
+                found.name()
+            )),
+            None if found == Found::Warc => {
+                wrong_type("a WARC file whose name does not end with .warc or .wet; rename it")
+            }
+            None => wrong_type(format!(
+                "no reader for {}; texts, Markdown, HTML, PDF, DOCX, WARC and WET files are read",
+                found.name()
+            )),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ending_has_a_kind() {
+        assert!(ENDINGS.iter().all(|ending| Kind::of_name(&format!("A{}", ending.to_uppercase())).is_some()));
+        assert_eq!(ENDINGS.len(), 11 * 4);
+        assert_eq!(Kind::of_name("x.warc.wet.gz"), Some(Kind::Warc));
+        assert_eq!(["a.rst", "README", "a.jsonl"].map(Kind::of_name), [None; 3]);
+    }
+
+    #[test]
+    fn a_file_that_lies_is_told_what_it_is() {
+        let message = |said, bytes: &[u8]| Kind::of(said, bytes).unwrap_err().message;
+        let page = b"\n<!-- x --><!DOCTYPE html><p>";
+        assert!(message(Some(Kind::Pdf), page).contains("called a PDF file, but its content is an HTML page"));
+        assert!(message(Some(Kind::Text), b"\x89PNG\r\n").contains("called a text, but its content is a PNG image"));
+        assert!(message(Some(Kind::Markdown), b"a\0b").contains("is binary data"));
+        assert!(message(Some(Kind::Docx), b"\xd0\xcf\x11\xe0").contains("encrypted"));
+        assert!(message(None, b"GIF89a").contains("no reader for a GIF image"));
+        assert_eq!(Kind::of(Some(Kind::Text), b"").unwrap_err().kind, "damaged");
+    }
+
+    #[test]
+    fn files_without_a_known_ending_are_what_they_contain() {
+        assert_eq!(Kind::of(None, b"<?xml version='1.0'?>\n<html><p>"), Ok(Kind::Html));
+        assert_eq!(Kind::of(None, b"junk%PDF-1.4"), Ok(Kind::Pdf));
+        assert_eq!(Kind::of(None, b"\xff\xfea\0b\0"), Ok(Kind::Text));
+        assert_eq!(Kind::of(None, "Über".as_bytes()), Ok(Kind::Text));
+        assert_eq!(Kind::of(Some(Kind::Html), b"<p>a fragment"), Ok(Kind::Html));
+    }
+}

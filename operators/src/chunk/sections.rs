@@ -1,0 +1,72 @@
+//! `chunk by: markdown`: pieces of sections, each with the headings above it and its pages.
+
+use std::borrow::Cow;
+
+use searchmill_text::chunking::{Piece, Recursive, Tally, sections};
+use serde_json::{Map, Value};
+
+/// Separates the headings of a path.
+const SEPARATOR: &str = " > ";
+
+/// A piece of a document, with its title and metadata.
+pub(super) struct Cut<'a> {
+    pub(super) piece: Piece,
+    pub(super) title: Option<Cow<'a, str>>,
+    pub(super) metadata: Option<Cow<'a, str>>,
+}
+
+/// Cuts a document at its headings, and sections that are too large by `rule`.
+pub(super) fn cut<'a>(
+    rule: &Recursive,
+    (title, text, metadata): (Option<&'a str>, &str, Option<&'a str>),
+    tally: &mut Tally<'_>,
+) -> Vec<Cut<'a>> {
+    let facts = metadata.and_then(|metadata| serde_json::from_str::<Map<String, Value>>(metadata).ok());
+    let mut cuts = Vec::new();
+    for section in sections(text) {
+        let start = section.range.start;
+        for piece in rule.cut(&text[section.range.clone()], tally) {
+            let piece = Piece { start: start + piece.start, end: start + piece.end, ..piece };
+            let metadata = match &facts {
+                Some(facts) => Some(Cow::Owned(of_piece(facts, &section.path, piece))),
+                None => metadata.map(Cow::Borrowed),
+            };
+            cuts.push(Cut { piece, title: path(title, &section.path), metadata });
+        }
+    }
+    cuts
+}
+
+/// Returns the title of a document and the headings below it. A first heading that repeats the title is left out.
+fn path<'a>(title: Option<&'a str>, headings: &[String]) -> Option<Cow<'a, str>> {
+    let title = title.filter(|title| !title.is_empty());
+    let below = match headings {
+        [first, below @ ..] if title.is_some_and(|title| title.trim() == first) => below,
+        all => all,
+    };
+    if below.is_empty() {
+        return title.map(Cow::Borrowed);
+    }
+    let parts: Vec<&str> = title.into_iter().chain(below.iter().map(String::as_str)).collect();
+    Some(Cow::Owned(parts.join(SEPARATOR)))
+}
+
+/// Returns the metadata of a document with, in place of its lists of sections and pages, those of the piece.
+fn of_piece(facts: &Map<String, Value>, headings: &[String], piece: Piece) -> String {
+    let mut own = facts.clone();
+    own.remove("sections");
+    if !headings.is_empty() {
+        own.insert("headings".to_owned(), headings.into());
+    }
+    if let Some(Value::Array(offsets)) = own.remove("page_offsets") {
+        // A page begins at its offset; the first begins at 0.
+        let page =
+            |at: usize| offsets.iter().take_while(|offset| offset.as_u64().is_some_and(|o| o <= at as u64)).count();
+        let (first, last) = (page(piece.start), page(piece.end.saturating_sub(1)));
+        own.insert("page".to_owned(), first.into());
+        if last > first {
+            own.insert("last_page".to_owned(), last.into());
+        }
+    }
+    Value::Object(own).to_string()
+}
