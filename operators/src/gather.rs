@@ -132,10 +132,7 @@ fn input_issues(params: &GatherParams, inputs: &[&str]) -> Vec<ParamIssue> {
 fn column_issues(params: &GatherParams, tables: &Tables) -> Vec<ParamIssue> {
     let known: Vec<&SchemaRef> = params.tables.iter().filter_map(|table| tables.get(&table.name)).collect();
     let united = united(params, &known).err();
-    united
-        .map(|error| ParamIssue { help: error.help, ..ParamIssue::new("", error.message) })
-        .into_iter()
-        .collect()
+    united.map(|error| ParamIssue { help: error.help, ..ParamIssue::new("", error.message) }).into_iter().collect()
 }
 
 /// Returns the columns of all inputs, then the added ones.

@@ -1,8 +1,8 @@
 //! Reads one entry of `nodes:`.
 
 use super::budget::weight;
-use super::coordinate::{self, Coordinate};
 use super::checks;
+use super::coordinate::{self, Coordinate};
 use super::field::{self, Problems, take};
 use super::matrix;
 use super::pipeline::{NodeSpec, OnError, Resources};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::coordinate::Coordinate;
 use super::checks::CheckSpec;
+use super::coordinate::Coordinate;
 use super::schedule::Schedule;
 use super::test_case::TestCase;
 use super::value::Spanned;

@@ -40,7 +40,8 @@ fn the_recipe_scores_and_compares_three_systems() {
     let derived: Vec<Trajectory> = rows(&mill, "other", "rows");
     assert_eq!((derived[0].question_id.as_str(), derived[0].policy.as_str(), derived[0].turns), ("1", "external", 1));
     assert_eq!(derived[6].finish_reason, "no_answer");
-    let report = std::fs::read_to_string(mill.artifact_folder("compared", "report").join("report.html")).expect("a page");
+    let report =
+        std::fs::read_to_string(mill.artifact_folder("compared", "report").join("report.html")).expect("a page");
     let place = |text: &str| report.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(place("What regressed: new") < place("Paul Gauguin") && place("What regressed: other") < place("Ganymede"));
     let figure = mill.artifact_folder("figure", "plot");
