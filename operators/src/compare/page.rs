@@ -189,7 +189,7 @@ impl Page<'_> {
         });
         let title = figures.collect::<Vec<_>>().join(" · ");
         let side = |(name, row): (&str, &Row), good: bool| {
-            format!("<div><h5>{}</h5>{}</div>", escape(name), self.row(row, good))
+            format!("<div><h5>{}</h5>{}</div>", escape(name), row_html(row, good))
         };
         let [base, other] = &shown.rows;
         format!(
@@ -199,25 +199,6 @@ impl Page<'_> {
             side((&self.base.name, base), shown.regressed),
             side((system, other), !shown.regressed)
         )
-    }
-
-    fn row(&self, row: &Row, good: bool) -> String {
-        match row {
-            Row::Trajectory(row) => {
-                conversation::render(row, good, &[if good { "better" } else { "worse" }.to_owned()])
-            }
-            Row::Cells(cells) => {
-                let cell = |(name, value): &(String, String)| {
-                    let shown: String = value.chars().take(CELL).collect();
-                    let rest = if shown.len() < value.len() { "…" } else { "" };
-                    format!("<dt>{}</dt><dd>{}{rest}</dd>", escape(name), escape(&shown))
-                };
-                format!(
-                    "<article class=\"conversation\"><dl>{}</dl></article>",
-                    cells.iter().map(cell).collect::<String>()
-                )
-            }
-        }
     }
 
     fn method(&self, bootstrap: &Bootstrap) -> Vec<String> {
@@ -279,6 +260,21 @@ impl Page<'_> {
             "only_in_system": comparison.matching.side_only.len(),
             "groups": comparison.groups.iter().map(group).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Renders a conversation, or the columns of another row.
+fn row_html(row: &Row, good: bool) -> String {
+    match row {
+        Row::Trajectory(row) => conversation::render(row, good, &[if good { "better" } else { "worse" }.to_owned()]),
+        Row::Cells(cells) => {
+            let cell = |(name, value): &(String, String)| {
+                let shown: String = value.chars().take(CELL).collect();
+                let rest = if shown.len() < value.len() { "…" } else { "" };
+                format!("<dt>{}</dt><dd>{}{rest}</dd>", escape(name), escape(&shown))
+            };
+            format!("<article class=\"conversation\"><dl>{}</dl></article>", cells.iter().map(cell).collect::<String>())
+        }
     }
 }
 

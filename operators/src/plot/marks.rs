@@ -51,18 +51,15 @@ pub(super) fn legend(canvas: &mut Canvas, params: &PlotParams, data: &Data, area
         if x + width > area.right() && x > area.left {
             (x, y) = (area.left, y + LINE * 1.2);
         }
-        match params.kind {
-            Kind::Bars => {
-                let swatch = Area { left: x, top: y - 10.0, width: 11.0, height: 11.0 };
-                canvas.rect(swatch, &format!(r#"class="f{series}" rx="2""#), "");
+        if params.kind == Kind::Bars {
+            let swatch = Area { left: x, top: y - 10.0, width: 11.0, height: 11.0 };
+            canvas.rect(swatch, &format!(r#"class="f{series}" rx="2""#), "");
+        } else {
+            if params.kind == Kind::Lines {
+                let path = format!("M{x:.1} {:.1}H{:.1}", y - 4.0, x + 14.0);
+                canvas.path(&path, &line_paint(series), "");
             }
-            _ => {
-                if params.kind == Kind::Lines {
-                    let path = format!("M{x:.1} {:.1}H{:.1}", y - 4.0, x + 14.0);
-                    canvas.path(&path, &line_paint(series), "");
-                }
-                shape(canvas, [x + 7.0, y - 4.0], series, "");
-            }
+            shape(canvas, [x + 7.0, y - 4.0], series, "");
         }
         canvas.text(x + 19.0, y, "ks", &name);
         x += width;
