@@ -64,7 +64,7 @@ impl Until {
         let error = bound(&self.predicate, schema).err()?;
         let start = format!("`{WHERE}`: ");
         let message = error.message.strip_prefix(&start).unwrap_or(&error.message).to_owned();
-        Some(ParamIssue { path: WHERE.to_owned(), message, help: error.help })
+        Some(ParamIssue { help: error.help, ..ParamIssue::new(WHERE, message) })
     }
 
     /// Opens the predicate.

@@ -24,7 +24,7 @@ impl Driver {
             return self.end(Step::Succeeded(place));
         }
         if let Some(outputs) = self.run.options.given(place).cloned() {
-            return self.pass_on(place, Made::Known { key: None, outputs });
+            return self.pass_on(place, Made::Known { key: None, outputs, figures: BTreeMap::new() });
         }
         let look = if self.repeats.is_remade(place) { Look::Closely } else { Look::Here };
         let node = self.run.node(place);
