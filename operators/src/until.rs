@@ -61,10 +61,7 @@ impl Until {
 
     /// Returns an issue if the predicate does not fit the columns.
     pub(crate) fn column_issue(&self, schema: &SchemaRef) -> Option<ParamIssue> {
-        let error = bound(&self.predicate, schema).err()?;
-        let start = format!("`{WHERE}`: ");
-        let message = error.message.strip_prefix(&start).unwrap_or(&error.message).to_owned();
-        Some(ParamIssue { help: error.help, ..ParamIssue::new(WHERE, message) })
+        bound(&self.predicate, schema).err().map(ParamIssue::from)
     }
 
     /// Opens the predicate.

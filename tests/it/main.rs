@@ -12,7 +12,6 @@ mod circles;
 mod comes_back;
 mod cookbook;
 mod concurrency;
-mod cookbook;
 mod crash;
 mod diagnostics;
 mod endpoint;

@@ -1,0 +1,178 @@
+//! The params of `read`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use searchmill_data::hub::dataset::HubFile;
+use searchmill_data::row_kind::RowKind;
+use searchmill_data::source::format::{Compression, Format};
+use searchmill_data::source::layout::Layout;
+use searchmill_data::source::location::{self, SCHEMES};
+use searchmill_data::source::mapping::Origin;
+use searchmill_engine::operator::ParamIssue;
+use searchmill_schemas::RecordKind;
+use serde::{Deserialize, Serialize};
+
+/// Parameters of `read`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct ReadParams {
+    /// A path, a glob pattern, a folder or a URL (`s3://`, `gs://`, `az://`, `http(s)://`,
+    /// `hf://datasets/ORG/NAME/path@revision`), or a list of them. Files are read in the listed order; files of a
+    /// pattern or folder are sorted by path.
+    pub path: Paths,
+    /// Record kind of the rows.
+    #[serde(rename = "as", default)]
+    pub kind: RowKind,
+    /// Format of the files (default: by extension).
+    #[serde(default)]
+    pub format: Format,
+    /// Compression of the files (default: by the first bytes).
+    #[serde(default)]
+    pub compression: Compression,
+    /// Layout of a published data set, or `files`: each file is a document. Without it, fields go to the columns of the same name and other fields to
+    /// `metadata`. Rows without an id are numbered from 0 (rejected if `columns` maps the id).
+    #[serde(default)]
+    pub layout: Option<Layout>,
+    /// Source of each column whose field has another name: a field, a JSON pointer (`/metadata/type`) or a template
+    /// (`"{title}\n{body}"`). Other columns come from the fields of the same name; with `as: table`, only the columns
+    /// listed here are read. A record that lacks a field of a template is rejected; write `{title?}` for an optional
+    /// field. A template that is JSON (it starts with `[` or `{{`) inserts values as JSON. Beside a `layout`, these are
+    /// text columns in addition to those of the kind, for example `{stored: gpt4o_output}` for verdicts. Trajectories need
+    /// a question and a prediction, an answer or messages: columns that no record has are derived from these, with `0`
+    /// for tokens and `external` for policy and protocol.
+    #[serde(default)]
+    pub columns: BTreeMap<String, String>,
+    /// Prefix for the id of every row, so that one table can hold rows of several sources (`hotpot-` turns `dev_0`
+    /// into `hotpot-dev_0`). References to other rows (`document_id`, evidence of questions) are unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_prefix: Option<String>,
+    /// Maximum number of rows to read.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// For `layout: files`: maximum number of bytes of a file, decompressed, or of a record of a WARC file (default: 64
+    /// MiB). Larger ones are rejected. It also bounds what a DOCX, a PDF or a packed page unpacks to (a PDF: to four
+    /// times as much).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// For `as: table`: number of rows to infer columns and types from, spread over the files. 0 means all rows,
+    /// which reads the files twice. Later rows that do not fit are rejected.
+    #[serde(default = "default_infer_rows")]
+    pub infer_rows: u64,
+}
+
+fn default_infer_rows() -> u64 {
+    10_000
+}
+
+/// One or several locations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Paths {
+    /// A single location.
+    One(String),
+    /// Several locations, in this order.
+    Many(Vec<String>),
+}
+
+impl Paths {
+    pub(super) fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(path) => vec![path.clone()],
+            Self::Many(paths) => paths.clone(),
+        }
+    }
+}
+
+/// Returns what does not fit together in the params.
+pub(super) fn issues(params: &ReadParams) -> Vec<ParamIssue> {
+    let mut issues = check_paths(&params.path);
+    issues.extend(check_layout(params));
+    issues.extend(check_columns(params));
+    issues.extend(check_files(params));
+    if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
+        let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
+        issues.push(ParamIssue::new("id_prefix", message));
+    }
+    if params.limit == Some(0) {
+        issues.push(ParamIssue::new("limit", "must be at least 1"));
+    }
+    issues
+}
+
+fn check_paths(paths: &Paths) -> Vec<ParamIssue> {
+    let list = paths.list();
+    if list.is_empty() {
+        return vec![ParamIssue::new("path", "expected at least one path")];
+    }
+    let place = |number: usize| match paths {
+        Paths::One(_) => "path".to_owned(),
+        Paths::Many(_) => format!("path.{number}"),
+    };
+    let issue =
+        |(number, path): (usize, &String)| check_location(path).map(|message| ParamIssue::new(place(number), message));
+    list.iter().enumerate().filter_map(issue).collect()
+}
+
+fn check_location(path: &str) -> Option<String> {
+    match location::scheme(path) {
+        _ if path.is_empty() => Some("the path is empty".to_owned()),
+        Some("hf") => HubFile::parse(path).err(),
+        Some(scheme) if !SCHEMES.contains(&scheme) => {
+            Some(format!("`{scheme}://` is not one of {}", SCHEMES.join("://, ") + "://"))
+        }
+        _ => None,
+    }
+}
+
+fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
+    let layout = params.layout?;
+    let kinds = layout.kinds();
+    if kinds.contains(&RecordKind::from(params.kind)) {
+        return None;
+    }
+    let names: Vec<_> = kinds.iter().map(|kind| format!("`as: {}`", kind.name())).collect();
+    let message = format!("this layout returns {}, not {} rows", names.join(" or "), RecordKind::from(params.kind));
+    Some(ParamIssue::new("layout", message).with_help(format!("write {}", names.join(" or "))))
+}
+
+/// Checks the params that `layout: files` has of its own, and those that it has no use for.
+fn check_files(params: &ReadParams) -> Option<ParamIssue> {
+    let issue = |path: &str, message: &str, help: &str| Some(ParamIssue::new(path, message).with_help(help));
+    match (params.layout, params.max_bytes) {
+        (Some(Layout::Files), Some(0)) => Some(ParamIssue::new("max_bytes", "must be at least 1")),
+        (Some(Layout::Files), _) if params.format != Format::Auto => {
+            issue("format", "the type of a document follows from its name and content", "leave out `format`")
+        }
+        (Some(Layout::Files), _) if !params.columns.is_empty() => {
+            issue("columns", "documents of `layout: files` have no fields", "leave out `columns`; add them with `sql`")
+        }
+        (Some(Layout::Files), _) | (_, None) => None,
+        (_, Some(_)) => issue("max_bytes", "is for `layout: files` only", "leave it out, or add `layout: files`"),
+    }
+}
+
+fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let schema = RecordKind::from(params.kind).schema();
+    for (name, origin) in &params.columns {
+        let path = format!("columns.{name}");
+        let is_of_kind = schema.field_with_name(name).is_ok();
+        if params.layout.is_some() && is_of_kind {
+            let issue = ParamIssue::new(&path, format!("the layout reads the column `{name}` itself"));
+            issues.push(issue.with_help("beside a `layout`, `columns` adds columns: choose another name"));
+        }
+        if params.kind != RowKind::Table && params.layout.is_none() && !is_of_kind {
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let message = format!("{} rows have no column `{name}`", RecordKind::from(params.kind));
+            issues.push(
+                ParamIssue::new(&path, message)
+                    .with_help(format!("they have: {}; beside a `layout`, `columns` adds others", names.join(", "))),
+            );
+        }
+        if let Err(message) = Origin::parse(origin) {
+            issues.push(ParamIssue::new(path, message));
+        }
+    }
+    issues
+}
