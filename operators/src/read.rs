@@ -99,6 +99,9 @@ impl Operator for Read {
     }
 }
 
+/// A column and the field that it is read from.
+type Sought<'a> = (&'a str, String);
+
 struct ReadKernel {
     params: ReadParams,
     files: Vec<SourceFile>,
@@ -302,9 +305,9 @@ impl ReadKernel {
     /// reading when all fields have been found.
     fn unseen<'a>(
         &self,
-        mut missing: Vec<(&'a str, String)>,
+        mut missing: Vec<Sought<'a>>,
         context: &Context,
-    ) -> Result<(Vec<(&'a str, String)>, BTreeSet<String>), OperatorError> {
+    ) -> Result<(Vec<Sought<'a>>, BTreeSet<String>), OperatorError> {
         let mut seen = BTreeSet::new();
         for file in &self.files {
             if missing.is_empty() {

@@ -157,7 +157,7 @@ fn a_huge_page_is_rejected_at_the_limit_and_never_held() {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(b"<!DOCTYPE html><body>").unwrap();
     for _ in 0..200 {
-        packer.write_all(&[b'x'; 1 << 20]).unwrap();
+        packer.write_all(&vec![b'x'; 1 << 20]).unwrap();
     }
     put(&harness, "d/page.html.gz", packer.finish().unwrap());
     put(&harness, "d/small.html", "<html><body><p>One sentence, and another one.</p></body></html>");

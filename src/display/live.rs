@@ -160,7 +160,7 @@ impl Live {
         let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
         let writers = writers.map(|node| node.id().to_owned()).collect();
         let matrices = Matrices::of(plan);
-        let state = State { writers, name_width, currency, matrices, ..State::default() };
+        let state = State { matrices, writers, name_width, currency, ..State::default() };
         Self { json, quiet, bars, state: Mutex::new(state) }
     }
 

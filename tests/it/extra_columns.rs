@@ -48,14 +48,16 @@ nodes:
 ";
 
 /// Operators whose rows are not made of single rows, or are as others want them: why `tier` is not in them.
-const NOT_THERE: [(&str, &str); 12] = [
+const NOT_THERE: [(&str, &str); 14] = [
+    ("compare", "figures of several tables; `group_by` takes any column"),
     ("convert-to-verl", "the columns are the trainer's; `carry` adds some"),
-    ("evaluate", "scores and figures of many rows"),
+    ("evaluate", "`metrics` are figures of many rows; tests of `evaluate` check `scores`"),
     ("exec", "a program says what its rows have"),
     ("export-trajectories", "files of other tools; `carry` adds some"),
     ("generate-world", "a source"),
     ("index", "a folder"),
     ("init-model", "a folder"),
+    ("plot", "a folder"),
     ("read", "a source"),
     ("read-model", "a folder"),
     ("recorded-corpus", "a document is what many rollouts showed"),

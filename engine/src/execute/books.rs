@@ -235,7 +235,7 @@ impl Books {
             Made::Now { result, reasons, .. } => (reasons.clone(), result.seconds),
         };
         let (key, outputs, error) = (made.key(), made.outputs().clone(), Some(error.message.clone()));
-        self.note(&NodeRun { key, outputs, error, reasons, seconds, ..ended(node, NodeOutcome::CheckFailed) })
+        self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
     }
 
     /// Records a node that did not run or was interrupted.

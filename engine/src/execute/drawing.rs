@@ -12,7 +12,8 @@ pub(super) struct Sample {
     /// Place of the row in the input.
     pub(super) place: usize,
     pub(super) row: RecordBatch,
-    pub(super) sample: u32,
+    /// Number of the sample.
+    pub(super) index: u32,
     pub(super) identity: RowIdentity,
     pub(super) key: RowKey,
 }
@@ -95,7 +96,7 @@ impl Drawing {
                 continue;
             };
             let identity = self.identity(&row)?;
-            let (place, sample, key) = (self.place, self.sample, self.keys.key(&identity, self.sample));
+            let (place, index, key) = (self.place, self.sample, self.keys.key(&identity, self.sample));
             match self.draw.as_ref().map(|draw| draw.next(place)) {
                 Some(Next::Wait) => return Ok(Pending::Wait),
                 Some(Next::Enough) => {
@@ -106,7 +107,7 @@ impl Drawing {
             }
             self.draw.iter_mut().for_each(|draw| draw.admit(place));
             self.passes();
-            return Ok(Pending::Sample(Sample { place, row, sample, identity, key }));
+            return Ok(Pending::Sample(Sample { place, row, index, identity, key }));
         }
     }
 

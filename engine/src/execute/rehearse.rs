@@ -81,21 +81,18 @@ pub(super) fn drawn_rows(
     rehearsed(node, inputs, directory, observed, since, |kernel, context| {
         let (mut known, mut missing) = (0, 0);
         while let Pending::Sample(sample) = drawing.next()? {
-            let label = |output| kernel.label(&sample.row, sample.sample, output);
+            let label = |output| kernel.label(&sample.row, sample.index, output);
             let occurrence = sample.identity.occurrence;
-            let place = CallPlace { seed: node.spec.seed, sample: sample.sample, occurrence, repeat: 0 };
+            let place = CallPlace { seed: node.spec.seed, sample: sample.index, occurrence, repeat: 0 };
             let row = (sample.row.clone(), place, sample.key);
             let again = || context.block_on(free_row(kernel, context, (calls, observed), since, row));
             let again = || if is_asked { again() } else { None };
-            let passing = match memo.get(&sample.key).find_map(label).or_else(again) {
-                Some(output) => {
-                    known += 1;
-                    kernel.counts(&output)?
-                }
-                None => {
-                    missing += 1;
-                    0
-                }
+            let passing = if let Some(output) = memo.get(&sample.key).find_map(label).or_else(again) {
+                known += 1;
+                kernel.counts(&output)?
+            } else {
+                missing += 1;
+                0
             };
             if let Some(draw) = drawing.draw() {
                 let counts = draw.known(sample.place, passing);

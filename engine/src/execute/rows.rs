@@ -261,7 +261,7 @@ fn is_broke(context: &Context) -> bool {
 /// Returns the remembered result of a sample, with the row's current labels.
 fn recall(job: &RowsJob<'_>, sample: &Sample, number: usize) -> Option<Done> {
     let (row_id, key) = (row_id(&sample.row, number), sample.key);
-    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&sample.row, sample.sample, output))?;
+    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&sample.row, sample.index, output))?;
     let (result, place) = (Ok(output), sample.place);
     Some(Done { number, place, key, row_id, result, counts: 0, cached: true, replayed: Usage::default() })
 }
@@ -270,7 +270,7 @@ fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> 
     let mut session = job.run.context.session().clone();
     let place = CallPlace {
         seed: job.run.context.seed(),
-        sample: sample.sample,
+        sample: sample.index,
         occurrence: sample.identity.occurrence,
         ..CallPlace::default()
     };
@@ -279,8 +279,8 @@ fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> 
     let observed = job.run.observed.join(&mut session, Some(&sample.key), job.since);
     let (kernel, context) = (Arc::clone(&job.kernel), job.run.context.clone().with_session(session));
     tokio::spawn(async move {
-        let Sample { place, row, sample, key, .. } = sample;
-        let result = kernel.run(&row, sample, &context).await;
+        let Sample { place, row, index, key, .. } = sample;
+        let result = kernel.run(&row, index, &context).await;
         let mut replayed = journal.map(|journal| journal.replayed()).unwrap_or_default();
         replayed += observed.replayed();
         Done { number, place, key, row_id: row_id(&row, number), result, counts: 0, cached: false, replayed }

@@ -109,11 +109,11 @@ impl Work {
 /// Counts the remembered rows and samples, and returns the missing ones.
 fn count(memo: &Memo, mut all: Drawing, seed: u64) -> Result<(u64, Vec<Rehearsed>), OperatorError> {
     let (mut known, mut unknown) = (0, Vec::new());
-    while let Pending::Sample(Sample { row, sample, identity, key, .. }) = all.next()? {
+    while let Pending::Sample(Sample { row, index, identity, key, .. }) = all.next()? {
         if memo.contains(&key) {
             known += 1;
         } else {
-            unknown.push((row, CallPlace { seed, sample, occurrence: identity.occurrence, repeat: 0 }, key));
+            unknown.push((row, CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 }, key));
         }
     }
     Ok((known, unknown))

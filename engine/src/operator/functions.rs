@@ -111,33 +111,29 @@ mod tests {
         column.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
     }
 
-    fn some(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-
     #[test]
     fn json_is_read_and_stored() {
-        assert_eq!(asked("SELECT m->>'lang' FROM t"), [some("pl"), None, None]);
-        assert_eq!(asked("SELECT json_get_int(m, 'n') + n FROM t"), [some("8"), None, None]);
-        assert_eq!(asked("SELECT m->'list' AS l FROM t"), [some(r#"[1, "b"]"#), None, None]);
-        assert_eq!(asked("SELECT m->'lang' FROM t"), [some("\"pl\""), None, None]);
-        assert_eq!(asked("SELECT n FROM t WHERE (m->>'lang') = 'pl'"), [some("1")]);
+        assert_eq!(asked("SELECT m->>'lang' FROM t"), [Some("pl".to_owned()), None, None]);
+        assert_eq!(asked("SELECT json_get_int(m, 'n') + n FROM t"), [Some("8".to_owned()), None, None]);
+        assert_eq!(asked("SELECT m->'list' AS l FROM t"), [Some(r#"[1, "b"]"#.to_owned()), None, None]);
+        assert_eq!(asked("SELECT m->'lang' FROM t"), [Some("\"pl\"".to_owned()), None, None]);
+        assert_eq!(asked("SELECT n FROM t WHERE (m->>'lang') = 'pl'"), [Some("1".to_owned())]);
     }
 
     #[test]
     fn values_become_json() {
         let object = asked("SELECT to_json(named_struct('n', n, 'words', ['a', 'ż\"'])) FROM t");
-        assert_eq!(object[0], some("{\"n\":1,\"words\":[\"a\",\"ż\\\"\"]}"));
-        assert_eq!(object[1], some("{\"n\":null,\"words\":[\"a\",\"ż\\\"\"]}"));
-        assert_eq!(asked("SELECT to_json(n) FROM t"), [some("1"), None, some("3")]);
-        assert_eq!(asked("SELECT to_json('a')"), [some("\"a\"")]);
-        assert_eq!(asked("SELECT to_json([NULL, 2.5])"), [some("[null,2.5]")]);
+        assert_eq!(object[0], Some("{\"n\":1,\"words\":[\"a\",\"ż\\\"\"]}".to_owned()));
+        assert_eq!(object[1], Some("{\"n\":null,\"words\":[\"a\",\"ż\\\"\"]}".to_owned()));
+        assert_eq!(asked("SELECT to_json(n) FROM t"), [Some("1".to_owned()), None, Some("3".to_owned())]);
+        assert_eq!(asked("SELECT to_json('a')"), [Some("\"a\"".to_owned())]);
+        assert_eq!(asked("SELECT to_json([NULL, 2.5])"), [Some("[null,2.5]".to_owned())]);
     }
 
     #[test]
     fn texts_are_hashed() {
-        assert_eq!(asked("SELECT md5('a')"), [some("0cc175b9c0f1b6a831c399e269772661")]);
+        assert_eq!(asked("SELECT md5('a')"), [Some("0cc175b9c0f1b6a831c399e269772661".to_owned())]);
         let sha256 = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
-        assert_eq!(asked("SELECT encode(sha256('a'), 'hex')"), [some(sha256)]);
+        assert_eq!(asked("SELECT encode(sha256('a'), 'hex')"), [Some(sha256.to_owned())]);
     }
 }

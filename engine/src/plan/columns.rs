@@ -39,7 +39,9 @@ impl Plan {
 fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
     let rows: Vec<&Input> = node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_))).collect();
     let mut at_port: BTreeMap<&str, usize> = BTreeMap::new();
-    rows.iter().for_each(|input| *at_port.entry(&input.port).or_default() += 1);
+    for input in &rows {
+        *at_port.entry(&input.port).or_default() += 1;
+    }
     let alone = |input: &Input| at_port.get(input.port.as_str()) == Some(&1);
     let schema = |input: &Input| -> Option<SchemaRef> {
         let found = known.get(input.node)?.get(&input.output).filter(|_| alone(input))?;

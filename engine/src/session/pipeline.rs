@@ -21,7 +21,9 @@ pub struct Pipeline {
 impl Pipeline {
     /// Fails if there are findings.
     pub(super) fn refuse(&self, mut findings: Vec<Diagnostic>) -> Result<(), Failure> {
-        findings.iter_mut().for_each(|finding| self.sources.narrow(finding));
+        for finding in &mut findings {
+            self.sources.narrow(finding);
+        }
         if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(self.sources.clone()))) }
     }
 }
@@ -53,7 +55,9 @@ impl Session {
             Some(Err(found)) => problems.extend(found),
             _ => {}
         }
-        problems.iter_mut().for_each(|problem| sources.narrow(problem));
+        for problem in &mut problems {
+            sources.narrow(problem);
+        }
         problems.sort_by_key(|problem| problem.span().map(|span| (span.file, span.start)));
         problems.dedup();
         Err(Failure::Pipeline(problems, Box::new(sources)))

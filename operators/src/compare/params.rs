@@ -112,7 +112,6 @@ impl CompareParams {
                 ParamIssue::new("system", "the systems have two origins: `system` and the names of the inputs")
                     .with_help("remove `system`, or bind one input with the rows of all systems"),
             ),
-            Some(_) => None,
             None if inputs.len() < 2 => Some(
                 ParamIssue::new("", "there is nothing to compare with")
                     .with_help("write `from: {base: ONE, new: OTHER}`, or name the column of the `system`"),
@@ -121,7 +120,7 @@ impl CompareParams {
                 ParamIssue::new("base", format!("there is no input `{}`", self.base))
                     .with_help(format!("name the baseline `base`, or write its name; inputs: {}", names())),
             ),
-            None => None,
+            _ => None,
         }
     }
 

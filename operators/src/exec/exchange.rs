@@ -103,9 +103,9 @@ pub(super) fn run(
         })
     };
     if params.repeatable {
-        repetition::repeat(context, attempt)?
+        repetition::repeat(context, attempt)?;
     } else {
-        attempt()?
+        attempt()?;
     }
     for (name, kind, path) in &written {
         receive(name, *kind, path, outputs)?;

@@ -49,7 +49,7 @@ pub(crate) fn labels(column: &ArrayRef) -> Result<Vec<Label>, OperatorError> {
         kind if kind.is_numeric() => Some(cast(column, &DataType::Float64)?),
         _ => None,
     };
-    let numbers = numbers.as_ref().map(|numbers| numbers.as_primitive::<Float64Type>());
+    let numbers = numbers.as_ref().map(AsArray::as_primitive::<Float64Type>);
     let label = |row: usize| {
         let text = if column.is_null(row) { String::new() } else { written.value(row).try_to_string()? };
         let order = match numbers {

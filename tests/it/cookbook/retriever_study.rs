@@ -30,6 +30,8 @@ fn all_variants_of_a_study_are_one_table() {
             );
         }
     }
+    let curves = mill.read("out/curves/plot.svg");
+    assert!(["bm25", "dense", "rrf", "Recall of three retrievers"].iter().all(|text| curves.contains(text)));
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
     let told = mill.run(&["--set", "depths=[1, 3, 5, 8]"]).exit(0);
     let hits =

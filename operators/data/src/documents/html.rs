@@ -128,12 +128,12 @@ fn depth(page: &str) -> usize {
 mod tests {
     use super::*;
 
-    const PAGE: &str = r##"<html lang="en"><head><title>Salt pans of Nira</title>
+    const PAGE: &str = r#"<html lang="en"><head><title>Salt pans of Nira</title>
         <meta property="og:site_name" content="Harbour Notes"><style>p {}</style><script>var hidden = 1;</script></head>
         <body><nav><a href="/">Home</a> <a href="/about">About</a></nav><main><h1>Salt pans of Nira</h1>
         <p>The pans were dug in 1687, when the harbour master asked the council for leave to flood the meadow.</p>
         <h2>Decline</h2><p>After the flood of 1740, the pans were given up, and <a href="/x">only the sluice</a> was left.
-        </p></main><footer>Imprint, privacy</footer></body></html>"##;
+        </p></main><footer>Imprint, privacy</footer></body></html>"#;
 
     #[test]
     fn the_main_text_is_kept_and_the_rest_is_not() {

@@ -97,7 +97,7 @@ mod tests {
         let joined = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n<p>joined";
         assert_eq!(read(joined, 10).unwrap().body, b"<p>joined");
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        packer.write_all(&[b'x'; 50_000]).unwrap();
+        packer.write_all(&vec![b'x'; 50_000]).unwrap();
         let mut packed = b"HTTP/1.0 404 Not Found\nContent-Encoding: gzip\n\n".to_vec();
         packed.extend(packer.finish().unwrap());
         let made = read(&packed, 50_000).unwrap();

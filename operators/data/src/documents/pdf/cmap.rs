@@ -101,7 +101,7 @@ fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
             let (first, after) = rest.split_first()?;
             match first {
                 b'%' => {
-                    rest = &rest[rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len())..]
+                    rest = &rest[rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len())..];
                 }
                 b'[' | b']' => {
                     rest = after;

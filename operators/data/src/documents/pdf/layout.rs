@@ -70,7 +70,7 @@ impl Layout {
             self.end_line("\n\n");
         } else if across > LINE || along < BACK {
             self.end_line("\n");
-        } else if (along > SPACE || along < -1.0) && !self.text.ends_with([' ', '\n']) {
+        } else if !(-1.0..=SPACE).contains(&along) && !self.text.ends_with([' ', '\n']) {
             self.text.push(' ');
         }
     }
