@@ -148,3 +148,15 @@ fn evaluate_groups_and_measures_by_columns_that_ride_along() {
     let told = mill.run(&[]).exit(1);
     assert!(told.stdout.contains("no record has `prediction`"), "{}", told.stdout);
 }
+
+#[test]
+fn a_node_that_a_run_did_not_come_to_has_no_other_content() {
+    let mill = compared("011111");
+    mill.write("new.jsonl", "no JSON\n");
+    mill.run(&[]);
+    let runs = mill.store().run_ids();
+    let [.., one, other] = runs.as_slice() else { panic!("two runs: {runs:?}") };
+    let told = mill.call(&["diff", one, other]).stdout;
+    let figure = told.split("figure").nth(1).expect("the plot behind the failed read");
+    assert!(!figure.contains("different content"), "{told}");
+}

@@ -64,6 +64,16 @@ fn a_test_gives_rows_plays_the_model_and_compares_rows() {
 }
 
 #[test]
+fn a_misspelt_column_of_a_given_row_is_an_error() {
+    let server = OpenAiServer::start(Script::new());
+    let tests =
+        format!("  a:\n{}    expect:\n      good: []\n", GIVEN.replacen("{id: a, question:", "{id: a, quesion:", 1));
+    let told = project(&server, &tests).call(&["test", "pipeline.yaml"]);
+    let all = format!("{}{}", told.stdout, told.stderr);
+    assert!(told.code != 0 && all.contains("`quesion`") && all.contains("did you mean `question`?"), "{all}");
+}
+
+#[test]
 fn what_differs_is_named_by_row_and_column() {
     let server = OpenAiServer::start(Script::new());
     let tests = format!(

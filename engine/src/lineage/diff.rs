@@ -135,6 +135,10 @@ impl Comparison<'_> {
         if one.key == other.key && one.outputs == other.outputs && outcome.is_none() {
             return None;
         }
+        if one.outputs.is_empty() != other.outputs.is_empty() {
+            // One of the runs did not come to this node: there is nothing to compare.
+            return Some(NodeChange { outcome, ..empty() });
+        }
         let results = [self.result(one), self.result(other)];
         let reasons = reasons(one, other, &results);
         let follows = !reasons.is_empty() && reasons.iter().all(|reason| matches!(reason, Reason::InputChanged { .. }));

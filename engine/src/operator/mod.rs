@@ -115,6 +115,6 @@ pub use service_address::is_web_address;
 pub(crate) use service_address::{refers_to_service, services_in, with_addresses};
 pub use shorthand::{allow_names, named_or_tagged};
 pub use sources::{Source, SourceFiles, SourceProblem};
-pub use tables::{TableRules, Tables};
-pub(crate) use tables::{planned, query_config, query_session};
+pub use tables::{TableRules, Tables, query_session};
+pub(crate) use tables::{planned, query_config};
 pub use user_info::{has_user_info, without_user_info};

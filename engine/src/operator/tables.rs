@@ -85,7 +85,10 @@ pub(crate) fn query_config() -> SessionConfig {
 
 /// Returns a session to plan one node's query. SQL functions and rules are registered once, in a session that is then
 /// copied; each copy has a separate catalog.
-pub(crate) fn query_session() -> Result<SessionContext, OperatorError> {
+///
+/// # Errors
+/// If functions cannot be registered.
+pub fn query_session() -> Result<SessionContext, OperatorError> {
     static STATE: OnceLock<SessionState> = OnceLock::new();
     let state = if let Some(state) = STATE.get() {
         state.clone()

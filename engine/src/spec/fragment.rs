@@ -121,20 +121,22 @@ fn budget(value: Spanned, shared: &mut Shared<'_>) -> (BudgetLimits, PeriodLimit
     let mut value = value;
     let mut period = |name: &str, shared: &mut Shared<'_>| {
         let Value::Map(entries) = &mut value.value else { return None };
-        Some(limits(take(entries, name)?, &format!("`{name}`"), shared))
+        Some(limits(take(entries, name)?, &format!("`{name}`"), &BudgetLimits::NAMES, shared))
     };
     let periods = PeriodLimits { per_day: period("per_day", shared), per_month: period("per_month", shared) };
-    (limits(value, "`budget`", shared), periods)
+    let names = [&BudgetLimits::NAMES[..], &["per_day", "per_month"]].concat();
+    (limits(value, "`budget`", &names, shared), periods)
 }
 
-fn limits(value: Spanned, what: &str, shared: &mut Shared<'_>) -> BudgetLimits {
+fn limits(value: Spanned, what: &str, names: &[&str], shared: &mut Shared<'_>) -> BudgetLimits {
     let mut budget = BudgetLimits::default();
-    for (name, amount) in field::fields(value, what, &BudgetLimits::NAMES, &mut shared.problems) {
+    for (name, amount) in field::fields(value, what, names, &mut shared.problems) {
+        if !BudgetLimits::NAMES.contains(&name.text.as_str()) {
+            continue;
+        }
         let what = format!("`{}`", name.text);
         let Some(text) = field::text(&amount, &what, &mut shared.problems) else { continue };
-        if let Err(message) = budget.set(&name.text, &text)
-            && BudgetLimits::NAMES.contains(&name.text.as_str())
-        {
+        if let Err(message) = budget.set(&name.text, &text) {
             shared.report(Diagnostic::error("bad-value", message).at(amount.span, ""));
         }
     }

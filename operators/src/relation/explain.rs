@@ -28,8 +28,7 @@ pub(crate) fn check_types(
     tables: &[String],
 ) -> Result<(), OperatorError> {
     let state = session.state();
-    let checked = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
-    checked.map(drop).map_err(|error| explain(param, error, tables))
+    state.optimize(plan).map(drop).map_err(|error| explain(param, error, tables))
 }
 
 fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {

@@ -8,11 +8,12 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::DFSchema;
 use datafusion::physical_plan::PhysicalExpr;
-use datafusion::prelude::SessionContext;
 use indexmap::IndexMap;
-use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_engine::operator::{OperatorError, ParamIssue, query_session};
 
+use super::explain::explain;
 use super::expression::key;
+use super::functions::register;
 
 /// Columns or SQL expressions, bound to the schema of the batches.
 pub(crate) struct Keys(Vec<Arc<dyn PhysicalExpr>>);
@@ -20,11 +21,12 @@ pub(crate) struct Keys(Vec<Arc<dyn PhysicalExpr>>);
 impl Keys {
     /// Binds columns or expressions, which the user wrote in `param`.
     pub(crate) fn new<S: AsRef<str>>(schema: &SchemaRef, param: &str, by: &[S]) -> Result<Self, OperatorError> {
-        let session = SessionContext::new();
+        let session = query_session()?;
+        register(&session);
         let schema = DFSchema::try_from(Arc::clone(schema))?;
         let bound = by.iter().map(|text| {
             let expression = key(&session, &schema, param, text.as_ref())?;
-            Ok(session.create_physical_expr(expression, &schema)?)
+            session.create_physical_expr(expression, &schema).map_err(|error| explain(param, error, &[]))
         });
         Ok(Self(bound.collect::<Result<_, OperatorError>>()?))
     }
@@ -39,9 +41,7 @@ impl Keys {
 pub(crate) fn unknown_keys(schema: &SchemaRef, path: &str, keys: &[impl AsRef<str>]) -> Vec<ParamIssue> {
     let issue = |(place, key): (usize, &_)| {
         let path = format!("{path}.{place}");
-        let error = Keys::new(schema, &path, std::slice::from_ref(key)).err()?;
-        let message = error.message.strip_prefix(&format!("`{path}`: ")).unwrap_or(&error.message).to_owned();
-        Some(ParamIssue { help: error.help, ..ParamIssue::new(path, message) })
+        Keys::new(schema, &path, std::slice::from_ref(key)).err().map(ParamIssue::from)
     };
     keys.iter().enumerate().filter_map(issue).collect()
 }
@@ -104,5 +104,16 @@ mod tests {
         assert_eq!(grouping.assign(&batch).expect("groups"), [0, 1, 2, 3, 0]);
         assert_eq!(grouping.assign(&batch.slice(1, 3)).expect("groups"), [1, 2, 3], "also in another batch");
         assert_eq!(grouping.labels().collect::<Vec<_>>(), ["a/b/c", "a/b/c", "null/x", "null/x"]);
+    }
+
+    #[test]
+    fn keys_may_read_json_and_their_errors_name_the_param() {
+        let text: ArrayRef = Arc::new(StringArray::from(vec![Some(r#"{"lang": "pl"}"#), Some("no json"), None]));
+        let batch = RecordBatch::try_from_iter([("metadata", text)]).expect("a batch");
+        let by = |text: &str| Grouping::new(&batch.schema(), "by", &[text.to_owned()]);
+        let mut grouping = by("metadata->>'lang'").expect("keys");
+        assert_eq!(grouping.assign(&batch).expect("groups"), [0, 1, 1]);
+        let error = by("metadata->>'lang' = 'pl'").err().expect("an arrow without parentheses");
+        assert!(error.message.starts_with("`by`: ") && error.help.is_some(), "{error:?}");
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::operator::{OperatorError, OutputSink, PortType};
 use crate::plan::Plan;
 use crate::session::failure::Failure;
-use crate::spec::Rows;
+use crate::spec::{Rows, closest};
 use crate::store::{OutputRecord, Store, StoreSink};
 
 /// Outputs of the nodes with given rows, by place in the plan.
@@ -54,6 +54,7 @@ pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
 
 /// Converts rows of a kind.
 fn batch(kind: RecordKind, known: Option<&SchemaRef>, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
+    rows.iter().enumerate().try_for_each(|(place, row)| check_names(kind, place, row))?;
     let schema = schema(kind, known, rows)?;
     let id = kind.id_column();
     let filled = rows.iter().enumerate().map(|(place, row)| {
@@ -68,6 +69,23 @@ fn batch(kind: RecordKind, known: Option<&SchemaRef>, rows: &[Value]) -> Result<
     let mut decoder = ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(rows.len().max(1)).build_decoder()?;
     decoder.serialize(&filled)?;
     Ok(decoder.flush()?.unwrap_or_else(|| RecordBatch::new_empty(schema)))
+}
+
+/// Rejects a column that the kind does not have but that is written like one that the row lacks.
+fn check_names(kind: RecordKind, place: usize, row: &Value) -> Result<(), OperatorError> {
+    let (Some(row), false) = (row.as_object(), kind == RecordKind::Table) else { return Ok(()) };
+    let schema = kind.schema();
+    let lacking: Vec<&str> =
+        schema.fields().iter().map(|field| field.name().as_str()).filter(|name| !row.contains_key(*name)).collect();
+    let unknown = row.keys().filter(|name| schema.field_with_name(name).is_err());
+    for name in unknown {
+        if let Some(meant) = closest(name, lacking.iter().copied()) {
+            let message =
+                format!("row {} has `{name}`, which {kind} rows do not have; did you mean `{meant}`?", place + 1);
+            return Err(OperatorError::pipeline(message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the columns of the kind, the known further ones, and those that only the rows have.
