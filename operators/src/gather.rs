@@ -219,6 +219,10 @@ impl BlockingKernel for GatherParams {
         }
         let schemas: Vec<&SchemaRef> = tables.iter().map(|table| &table.schema).collect();
         let schema = united(self, &schemas)?;
+        if tables.iter().all(|table| table.rows == 0) {
+            // Later nodes may refer to the columns.
+            outputs.write(ROWS, &RecordBatch::new_empty(Arc::clone(&schema)))?;
+        }
         for (gathered, table) in self.tables.iter().zip(&tables) {
             for batch in table.batches() {
                 let batch = batch?;
@@ -294,6 +298,12 @@ mod tests {
         assert_eq!(sizes.values(), &[9, 9, 10]);
         let retrievers = batch.column_by_name("retriever").expect("retriever").as_string::<i32>();
         assert!(retrievers.value(0) == "bm25" && retrievers.is_null(2));
+    }
+
+    #[test]
+    fn tables_without_rows_still_have_the_columns() {
+        let batch = run(params(), &[], &[]).expect("runs").batch(ROWS);
+        assert!(batch.num_rows() == 0 && batch.column_by_name("size").is_some(), "{:?}", batch.schema());
     }
 
     #[test]

@@ -83,6 +83,17 @@ fn a_run_finishes_with_what_the_budget_allows_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn a_result_whose_rows_were_all_asked_is_not_replaced_by_one_that_a_budget_cut_short() {
+    let bench = bench(5, "on_budget: finish");
+    bench.ask(&["q0", "q1", "unknown", "q3"]);
+    bench.run(&[]).exit(3);
+    let (whole, paid) = (bench.mill.artifacts(), bench.server.count());
+    let told = bench.run(&["--budget", "calls=0"]).exit(4);
+    assert!(told.stdout.contains("the earlier result stays"), "{}", told.stdout);
+    assert_eq!((bench.mill.artifacts(), bench.server.count()), (whole, paid));
+}
+
+#[test]
 fn wrong_budgets_of_periods_are_refused() {
     let mill = Mill::new();
     for (budget, message) in [

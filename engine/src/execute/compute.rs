@@ -100,10 +100,12 @@ fn record(
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
     result.memo = result.memo.or_else(|| prepared.pieces.base());
-    let better = |known: &NodeResult| result.unasked > 0 && known.rejects() < result.rejects();
-    if let Some(known) = store.result(&job.key).filter(better) {
-        // A result with fewer rows does not replace one with more.
-        result.outputs = known.outputs;
+    let stays =
+        |known: &NodeResult| result.unasked > 0 && known.since() >= result.since() && !result.is_better_than(known);
+    if let Some(known) = store.result(&job.key).filter(stays) {
+        let line = "the budget was used up before more was known than before: the earlier result stays";
+        job.run.reporter.event(&Event::NodeLog { node: node.id().to_owned(), line: line.to_owned() });
+        result = instead(known, &result);
     } else if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
@@ -120,6 +122,12 @@ fn record(
         Blocks::open(store, &base, true)?.keep(&blocks)?;
     }
     Ok((result, ran.rows))
+}
+
+/// Returns the known result with what this run paid.
+fn instead(known: NodeResult, ran: &NodeResult) -> NodeResult {
+    let NodeResult { calls, prompt_tokens, completion_tokens, cost_nanos, seconds, .. } = *ran;
+    NodeResult { calls, prompt_tokens, completion_tokens, cost_nanos, seconds, ..known }
 }
 
 fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {

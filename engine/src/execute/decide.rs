@@ -71,6 +71,7 @@ impl Decider<'_> {
     ) -> Result<Decision, StoreError> {
         let node = &self.plan.nodes[place];
         let kept = match self.kept(node) {
+            Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
             Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
             Some(Ok(last)) => Some(last),
             Some(Err(why)) => return Ok(Decision::Misfit(misfit(why))),
@@ -108,6 +109,12 @@ impl Decider<'_> {
     /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
     fn kept(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
         node.spec.freeze.then(|| self.history.kept(self.plan, self.store, self.request.limit, node.id())).flatten()
+    }
+
+    /// Whether a budget was used up before all rows of the recorded node were asked.
+    fn is_cut_short(&self, last: &NodeRun) -> bool {
+        let result = last.key.and_then(|key| self.store.result(&key));
+        result.is_some_and(|result| result.unasked > 0 && result.outputs == last.outputs)
     }
 
     /// Whether all outputs of the recorded node still exist.
@@ -223,6 +230,8 @@ pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
 
 /// Why the result of a frozen node cannot be used.
 const GONE: &str = "its last result is damaged or missing in the store";
+
+const CUT_SHORT: &str = "a budget was used up before all rows of its last result were asked";
 
 fn misfit(why: &str) -> OperatorError {
     let help = "run it once without `freeze: true` to recompute it";

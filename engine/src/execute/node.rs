@@ -25,6 +25,8 @@ pub(super) struct NodeDone {
     /// Another process computed the result meanwhile.
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
+    /// Rows that were not asked because a budget was used up.
+    pub(super) unasked: u64,
     /// The node's cost, also if it failed.
     pub(super) spent: Usage,
     pub(super) seconds: f64,
@@ -45,7 +47,19 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
             Ok(result) => result.usage(),
             Err(_) => paid.spent(),
         };
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds, damaged: None, taken_over: false }
+        NodeDone {
+            place,
+            key,
+            reasons,
+            outcome,
+            reused,
+            cached_rows,
+            unasked: 0,
+            spent,
+            seconds,
+            damaged: None,
+            taken_over: false,
+        }
     };
     let lease = match take_lease(&job, &key).await {
         Ok(lease) => Arc::new(lease),
@@ -75,7 +89,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         tokio::time::sleep(WRITERS_PAUSE).await;
     }
     match computed {
-        Ok((result, rows)) => done(Ok(result), false, rows.cached_rows),
+        Ok((result, rows)) => NodeDone { unasked: rows.unasked, ..done(Ok(result), false, rows.cached_rows) },
         Err(error) => done(Err(error), false, 0),
     }
 }

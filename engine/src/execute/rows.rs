@@ -150,9 +150,16 @@ impl Rows {
             self.next_number += 1;
             return Ok(None);
         }
-        if !job.run.finishes && is_broke(&job.run.context) {
-            self.state.stopped = true;
+        let draws = self.pending.draw().is_some();
+        if (draws || !job.run.finishes) && is_broke(&job.run.context) {
             self.exhausted = true;
+            if job.run.finishes {
+                // The first sample that was not asked says why drawing ends.
+                self.waiting.insert(self.next_number, unasked(sample, self.next_number));
+                self.next_number += 1;
+            } else {
+                self.state.stopped = true;
+            }
             return Ok(None);
         }
         let at_once = job.run.context.concurrency();
@@ -185,11 +192,15 @@ impl Rows {
         {
             self.next_write += 1;
             let mut written = self.next_write as u64;
+            let is_postponed = done.result.as_ref().is_err_and(|failure| failure.kind.is_postponed());
             if let Some(draw) = self.pending.draw() {
-                draw.count(done.counts);
+                if is_postponed {
+                    // What comes after a row that was not drawn would be paid for without need.
+                    self.exhausted = true;
+                } else {
+                    draw.count(done.counts);
+                }
                 written = draw.totals().1;
-                // What comes after a row that was not drawn would be paid for without need.
-                self.exhausted |= done.result.as_ref().is_err_and(|failure| failure.kind.is_postponed());
             }
             for (name, value) in done.result.iter().flat_map(|output| job.kernel.figures(output)) {
                 *self.sums.entry(name).or_default() += value;
@@ -212,7 +223,7 @@ impl Rows {
             outputs.figure(DRAWN, samples as f64);
             outputs.figure(COUNTED, rows as f64);
             let earlier = if text.is_empty() { text } else { format!("{text}\n") };
-            text = format!("{earlier}{}", draw.told());
+            text = format!("{earlier}{}", draw.told(self.state.unasked > 0));
         }
         if !text.is_empty() {
             outputs.summary(&text);
@@ -249,6 +260,21 @@ impl Rows {
         job.kernel.fault().map_or(Ok(()), Err)?;
         job.run.observed.check()?;
         Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
+    }
+}
+
+/// A sample that is not asked, because a call of the node was refused or of another one before it.
+fn unasked(sample: Sample, number: usize) -> Done {
+    let failure = RowFailure::new(FailureKind::Budget, "the budget is used up");
+    Done {
+        number,
+        place: sample.place,
+        key: sample.key,
+        row_id: row_id(&sample.row, number),
+        result: Err(failure),
+        counts: 0,
+        cached: false,
+        replayed: Usage::default(),
     }
 }
 

@@ -127,13 +127,17 @@ impl Draw {
         (self.prefix, self.counted)
     }
 
-    /// Says where drawing ended, with a warning if that was before the goal.
-    pub(crate) fn told(&self) -> String {
+    /// Says where drawing ended, with a warning if that was before the goal; `is_broke`: a budget ended it.
+    pub(crate) fn told(&self, is_broke: bool) -> String {
         let (samples, rows, wanted) = (self.prefix, self.counted, self.goal.rows);
         if self.is_reached() {
             return format!("`until`: {rows} rows pass after {samples} samples");
         }
-        let why = if self.may_admit() { "every question has all its samples" } else { "`at_most` is reached" };
+        let why = match (is_broke, self.may_admit()) {
+            (true, _) => "the budget is used up",
+            (false, true) => "every question has all its samples",
+            (false, false) => "`at_most` is reached",
+        };
         format!("warning: `until`: only {rows} of {wanted} rows pass after {samples} samples: {why}")
     }
 }
@@ -169,13 +173,13 @@ mod tests {
         let results: [&[u64]; 4] = [&[0, 0, 1], &[1, 1, 1], &[0, 1, 0], &[0, 0, 1]];
         let (order, draw) = drawn(GOAL, &results);
         assert_eq!(order, [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (2, 1), (3, 1), (0, 2)]);
-        assert_eq!(draw.told(), "`until`: 3 rows pass after 8 samples");
+        assert_eq!(draw.told(false), "`until`: 3 rows pass after 8 samples");
         let (order, draw) = drawn(Goal { at_most: Some(5), ..GOAL }, &results);
         assert_eq!((order.len(), draw.totals()), (5, (5, 1)));
-        assert!(draw.told().ends_with("only 1 of 3 rows pass after 5 samples: `at_most` is reached"));
+        assert!(draw.told(false).ends_with("only 1 of 3 rows pass after 5 samples: `at_most` is reached"));
         let (order, draw) = drawn(Goal { rows: 9, ..GOAL }, &results);
         assert_eq!((order.len(), draw.totals()), (9, (9, 4)));
-        assert!(draw.told().ends_with("every question has all its samples") && !draw.needs_more());
+        assert!(draw.told(false).ends_with("every question has all its samples") && !draw.needs_more());
     }
 
     #[test]

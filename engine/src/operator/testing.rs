@@ -288,7 +288,7 @@ impl Harness {
                 write_row(row, result, sink)?;
             }
         }
-        sink.summary(&draw.told());
+        sink.summary(&draw.told(false));
         Ok(())
     }
 }

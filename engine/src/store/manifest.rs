@@ -149,6 +149,22 @@ impl NodeResult {
         }
     }
 
+    /// Whether this result stays rather than another one of the same key: one whose rows were all asked before one that a
+    /// budget cut short; of two that were cut short, the one with more rows; of two others, the one that lost fewer.
+    pub fn is_better_than(&self, other: &Self) -> bool {
+        let lost = |result: &Self| result.rejects() + result.dropped;
+        let rows = |result: &Self| {
+            let ports = result.outputs.iter().filter(|(port, _)| *port != "rejects");
+            ports.map(|(_, output)| output.rows).sum::<u64>()
+        };
+        match (self.unasked, other.unasked) {
+            (0, 0) => lost(self) < lost(other),
+            (0, _) => true,
+            (_, 0) => false,
+            _ => rows(self) > rows(other),
+        }
+    }
+
     /// Returns the number of rejected rows.
     pub fn rejects(&self) -> u64 {
         self.outputs.get("rejects").map_or(0, |output| output.rows)

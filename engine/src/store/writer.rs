@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use indexmap::IndexMap;
@@ -310,7 +310,13 @@ fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, Opera
         }
         None => Arc::clone(column),
     };
-    Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
+    table(batch.schema(), batch.columns().iter().map(column).collect(), batch.num_rows())
+}
+
+/// Makes a batch that may have no columns.
+fn table(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, OperatorError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// Returns rows as they are stored: the kind's columns first, then the extra ones, without view types and metadata, which
@@ -329,7 +335,7 @@ pub fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, O
         columns.push(if same { Arc::clone(column) } else { cast(column, &data_type)? });
         fields.push(Field::new(field.name(), data_type, field.is_nullable()));
     }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    table(Arc::new(Schema::new(fields)), columns, batch.num_rows())
 }
 
 fn plain_type(data_type: &DataType) -> DataType {

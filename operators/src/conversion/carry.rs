@@ -93,7 +93,7 @@ pub(crate) fn with_extra(
 ) -> Result<RecordBatch, OperatorError> {
     let others = views.iter().map(|view| extra(view, kind, &examples.schema())).collect::<Result<Vec<_>, _>>()?;
     let others: Vec<&RecordBatch> = others.iter().flatten().collect();
-    if others.len() < views.len() || origins.is_empty() {
+    if others.is_empty() || others.len() < views.len() {
         return Ok(examples.clone());
     }
     with_all(examples, &interleave_record_batch(&others, origins)?)

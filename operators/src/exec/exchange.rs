@@ -25,8 +25,7 @@ pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
     let folders = params.folders.iter().enumerate().map(|(place, name)| (format!("folders.{place}"), name));
     let mut issues = Vec::new();
     for (path, name) in tables.chain(folders) {
-        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !name.is_empty();
-        if !plain || name == "rejects" {
+        if !is_plain(name) || name == "rejects" {
             let issue = ParamIssue::new(path, format!("an output cannot be named `{name}`"));
             issues.push(issue.with_help("use letters, digits, `_` and `-`; `rejects` is taken"));
         } else if !is_passed(&params.command, name) {
@@ -50,6 +49,10 @@ pub(super) fn issues(params: &Params) -> Vec<ParamIssue> {
 /// Returns the issues of the inputs' names.
 pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> {
     let issue = |name: &&str| {
+        if !is_plain(name) {
+            let issue = ParamIssue::new("command", format!("an input cannot be named `{name}`"));
+            return Some(issue.with_help("use letters, digits, `_` and `-` in `from: {NAME: node}`"));
+        }
         if params.outputs.contains_key(*name) || params.folders.iter().any(|folder| folder == name) {
             return Some(ParamIssue::new("outputs", format!("`{name}` is an input and an output: rename one")));
         }
@@ -58,6 +61,11 @@ pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> 
         (!is_passed(&params.command, name)).then(|| issue.with_help(help))
     };
     inputs.iter().filter_map(issue).collect()
+}
+
+/// Whether a name can be that of a file.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
 fn is_passed(command: &[String], name: &str) -> bool {
@@ -141,16 +149,39 @@ fn write(rows: &RowsInput, path: &Path) -> Result<(), OperatorError> {
 
 /// Replaces `{name}` in the arguments by paths; other braces stay.
 fn command(words: &[String], paths: &BTreeMap<String, PathBuf>) -> Result<Vec<String>, OperatorError> {
-    let mut replaced = words.to_vec();
+    let mut texts = BTreeMap::new();
     for (name, path) in paths {
         let text = path.to_str().ok_or_else(|| {
             OperatorError::machine(format!("{} is not UTF-8, so no argument can name it", path.display()))
         })?;
-        for word in replaced.iter_mut().skip(1) {
-            *word = word.replace(&format!("{{{name}}}"), text);
+        texts.insert(name.as_str(), text);
+    }
+    Ok(words
+        .iter()
+        .enumerate()
+        .map(|(place, word)| if place == 0 { word.clone() } else { named(word, &texts) })
+        .collect())
+}
+
+/// Replaces each `{name}` once: a path may contain such a text too.
+fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
+    let mut rest = word;
+    let mut made = String::with_capacity(word.len());
+    while let Some((before, after)) = rest.split_once('{') {
+        made.push_str(before);
+        match after.split_once('}').and_then(|(name, after)| Some((texts.get(name)?, after))) {
+            Some((text, after)) => {
+                made.push_str(text);
+                rest = after;
+            }
+            None => {
+                made.push('{');
+                rest = after;
+            }
         }
     }
-    Ok(replaced)
+    made.push_str(rest);
+    made
 }
 
 fn remove(path: &Path) -> Result<(), OperatorError> {
@@ -324,5 +355,24 @@ mod tests {
         );
         assert!(message(&["{x}"], json!({"outputs": {"x": "table"}, "folders": ["x"]})).contains("two outputs `x`"));
         assert!(message(&["{x}"], json!({"outputs": {"x": "table"}, "as": "document"})).starts_with("as: "));
+    }
+
+    #[test]
+    fn inputs_are_files_of_the_exchange_alone() {
+        let params = |command: &[&str]| -> Params {
+            serde_json::from_value(json!({"command": command, "outputs": {"o": "table"}})).unwrap()
+        };
+        for name in ["../evil", "/tmp/evil", "a b", ""] {
+            let passed = format!("{{{name}}}");
+            let issues = input_issues(&params(&["sh", &passed, "{o}"]), &[name]);
+            assert!(issues[0].message.contains("cannot be named"), "{name}: {issues:?}");
+        }
+        assert_eq!(input_issues(&params(&["sh", "{a}", "{o}"]), &["a"]), []);
+    }
+
+    #[test]
+    fn each_name_is_replaced_once() {
+        let texts = BTreeMap::from([("a", "/x/{b}"), ("b", "/y")]);
+        assert_eq!(named("--in={a},{b} {c} {print $1} ${HOME}", &texts), "--in=/x/{b},/y {c} {print $1} ${HOME}");
     }
 }

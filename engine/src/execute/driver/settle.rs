@@ -28,7 +28,7 @@ impl Driver {
                 self.hand_over(place, Made::Known { key, outputs, figures })
             }
             Ok(result) => {
-                if let Some(limit) = self.run.endpoints.budget.refused().filter(|_| result.unasked > 0) {
+                if let Some(limit) = self.run.endpoints.budget.refused().filter(|_| done.unasked > 0) {
                     self.books.budget_used_up(limit);
                 }
                 let (reasons, cached_rows) = (done.reasons, done.cached_rows);

@@ -47,8 +47,8 @@ impl Remote {
         let first = self.call("record a result in", objects::put_first(&self.objects, &path, own.clone()))?;
         let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
         let usable = |winner: &NodeResult| {
-            // A result with rejected rows does not displace a better one.
-            let ours_is_better = winner.rejects() + winner.dropped > result.rejects() + result.dropped;
+            // A result with rejected rows, or cut short by a budget, does not displace a better one.
+            let ours_is_better = result.is_better_than(winner);
             let fits = |output: &OutputRecord| {
                 self.check(&output.id).is_ok()
                     && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
