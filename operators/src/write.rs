@@ -69,7 +69,18 @@ impl Operator for Write {
     fn declare(params: &WriteParams) -> Declaration {
         let ports = Ports::new().input_of("input", Accept::Any, Arity::One, "rows or folder to write");
         let ports = ports.tree_out("files", TreeKind::Files, "the files written, and `manifest.json`");
-        Declaration::pure(ports).issues(issues(params)).delivers(params.clone())
+        let checked = params.clone();
+        let declaration = Declaration::pure(ports).issues(issues(params)).delivers(params.clone());
+        // Rows need a format; folders do not.
+        declaration.checks_columns(move |tables| {
+            tables
+                .get("input")
+                .and_then(|_| {
+                    checked.file_format().err().map(|error| ParamIssue { path: "path".to_owned(), ..error.into() })
+                })
+                .into_iter()
+                .collect()
+        })
     }
 
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -123,12 +134,17 @@ impl BlockingKernel for WriteParams {
 }
 
 impl WriteParams {
+    fn file_format(&self) -> Result<Format, OperatorError> {
+        let name = export::file_name(&self.path)?;
+        self.format.of_file(&name, &name)
+    }
+
     fn rows(&self, rows: &RowsInput, tree: &Path, context: &Context) -> Result<Manifest, OperatorError> {
         let name = export::file_name(&self.path)?;
         if rows.rows == 0 {
             context.progress().log(&format!("no rows to write to {}", self.path));
         }
-        let format = self.format.of_file(&name, &name)?;
+        let format = self.file_format()?;
         let compression = match self.compression {
             Compression::Auto if format == Format::Parquet => Compression::Auto,
             Compression::Auto => Compression::of_name(&name),

@@ -10,6 +10,7 @@ use searchmill_data::source::layout::Layout;
 use searchmill_data::source::location::{self, SCHEMES};
 use searchmill_data::source::mapping::Origin;
 use searchmill_engine::operator::ParamIssue;
+use searchmill_engine::spec::closest;
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
@@ -164,10 +165,16 @@ fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
         }
         if params.kind != RowKind::Table && params.layout.is_none() && !is_of_kind {
             let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let near = closest(name, names.iter().copied())
+                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            let other = if names.contains(&"metadata") {
+                format!("; fields without a column are kept in `metadata`: `metadata->>'{origin}'` in SQL")
+            } else {
+                String::new()
+            };
             let message = format!("{} rows have no column `{name}`", RecordKind::from(params.kind));
             issues.push(
-                ParamIssue::new(&path, message)
-                    .with_help(format!("they have: {}; beside a `layout`, `columns` adds others", names.join(", "))),
+                ParamIssue::new(&path, message).with_help(format!("{near}they have: {}{other}", names.join(", "))),
             );
         }
         if let Err(message) = Origin::parse(origin) {
