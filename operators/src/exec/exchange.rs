@@ -169,16 +169,10 @@ fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
     let mut made = String::with_capacity(word.len());
     while let Some((before, after)) = rest.split_once('{') {
         made.push_str(before);
-        match after.split_once('}').and_then(|(name, after)| Some((texts.get(name)?, after))) {
-            Some((text, after)) => {
-                made.push_str(text);
-                rest = after;
-            }
-            None => {
-                made.push('{');
-                rest = after;
-            }
-        }
+        let found = after.split_once('}').and_then(|(name, after)| Some((*texts.get(name)?, after)));
+        let (text, after) = found.unwrap_or(("{", after));
+        made.push_str(text);
+        rest = after;
     }
     made.push_str(rest);
     made
