@@ -290,7 +290,7 @@ impl Live {
             }
             Event::EndpointHeard { endpoint } => Some(format!("{WARN}{endpoint} responds again{WARN:#}")),
             Event::BudgetUsedUp { limit } => Some(format!(
-                "{WARN}the budget is used up: {limit}; paid results are cached, and the next run resumes{WARN:#}"
+                "{WARN}the budget is used up: {limit}; paid results are cached; a run with budget left resumes{WARN:#}"
             )),
             Event::RunFinished(_) => {
                 let hidden = state.cached.saturating_sub(LISTED);

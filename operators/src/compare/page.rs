@@ -97,6 +97,12 @@ impl Page<'_> {
         for (side, comparison) in self.sides.iter().zip(self.comparisons) {
             let matching = &comparison.matching;
             notes.push(format!("{} questions of {} are compared with {base}.", matching.both.len(), side.name));
+            if matching.both.is_empty() {
+                let on = &self.params.on;
+                notes.push(format!(
+                    "warning: nothing is compared: no value of `on: {on}` is in both (`on: question` matches texts)."
+                ));
+            }
             for (count, of) in [(matching.base_only.len(), base), (matching.side_only.len(), &side.name)] {
                 if count > 0 {
                     notes.push(format!("{count} questions of {of} alone are not compared ({}).", side.name));

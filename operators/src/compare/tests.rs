@@ -188,6 +188,11 @@ fn nothing_to_compare_is_no_failure() {
     assert_eq!(outcome.batch("metrics").num_rows(), 0);
     assert_eq!(outcome.batch("metrics").schema(), output::metric_schema());
     assert!(page(&outcome).contains("No question regressed."));
+    assert!(
+        outcome.summary.contains("warning: nothing is compared: no value of `on: question_id`"),
+        "{}",
+        outcome.summary
+    );
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(super) fn input_issues(params: &Params, inputs: &[&str]) -> Vec<ParamIssue> 
         if params.outputs.contains_key(*name) || params.folders.iter().any(|folder| folder == name) {
             return Some(ParamIssue::new("outputs", format!("`{name}` is an input and an output: rename one")));
         }
-        let issue = ParamIssue::new("command", format!("does not pass the path of the input `{name}`"));
+        let issue = ParamIssue::new("command", format!("`command` does not pass the path of the input `{name}`"));
         let help = format!("write `{{{name}}}` as one of its arguments, or remove the input");
         (!is_passed(&params.command, name)).then(|| issue.with_help(help))
     };

@@ -184,8 +184,9 @@ impl Prompts {
         let mut messages = Vec::new();
         let mut columns: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
-            let wrong =
-                |error: minijinja::Error| ParamIssue::new(place.clone(), format!("is no template: {}", told(&error)));
+            let wrong = |error: minijinja::Error| {
+                ParamIssue::new(place.clone(), format!("the prompt is no template: {}", told(&error)))
+            };
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
             let names = template.undeclared_variables(false).into_iter();
@@ -302,7 +303,7 @@ mod tests {
     fn what_is_no_prompt_is_told_with_its_place() {
         let refused = |value| prompts(value).err().unwrap();
         assert!(
-            refused(json!("a\n{{ b")).starts_with("prompt: is no template: line 2"),
+            refused(json!("a\n{{ b")).starts_with("prompt: the prompt is no template: line 2"),
             "{}",
             refused(json!("a\n{{ b"))
         );
