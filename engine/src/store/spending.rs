@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
 use super::folder::names_in;
@@ -20,6 +20,8 @@ use super::layout::Store;
 use super::schedules::folder_name;
 use crate::operator::Usage;
 
+/// Age from which a file's time tells whether it changed.
+const SETTLED: Duration = Duration::from_secs(2);
 /// Length of a slot in seconds: a divisor of the offsets of all time zones.
 const SLOT: u64 = 900;
 /// Digits of a number in a line.
@@ -72,9 +74,11 @@ impl Spending {
                 continue;
             }
             let changed = fs::metadata(&path).and_then(|file| file.modified()).ok();
-            let known = self.others.get(&name).is_some_and(|(at, _)| changed.is_some() && *at == changed);
+            // Two writes within one tick of the file system's clock have one time: it counts only when it is past.
+            let settled = changed.filter(|at| at.elapsed().is_ok_and(|age| age > SETTLED));
+            let known = settled.is_some() && self.others.get(&name).is_some_and(|(at, _)| *at == settled);
             if !known {
-                self.others.insert(name, (changed, read(&path)));
+                self.others.insert(name, (settled, read(&path)));
             }
         }
     }
