@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::endpoint::{Bench, patient};
-use crate::mill::{Mill, Told, files_in};
+use crate::mill::{Mill, Told, files_in, killed_after};
 
 /// Questions of the rollout.
 const QUESTIONS: usize = 48;
@@ -60,14 +60,7 @@ fn kill_9_at_any_moment_costs_at_most_what_was_in_flight() {
     let bench = slow_bench();
     let mut kills = 0;
     for round in 0..KILLS {
-        let mut child = bench.command(&[]).spawn().expect("a child");
-        std::thread::sleep(moment(round));
-        if child.try_wait().expect("a child").is_none() {
-            kills += 1;
-        }
-        // Killing fails if the child has already exited.
-        drop(child.kill());
-        child.wait().expect("a child");
+        kills += usize::from(killed_after(&mut bench.command(&[]), moment(round)));
     }
     assert!(kills >= 6, "only {kills} of {KILLS} runs were killed");
     let told = bench.run(&[]).exit(0);

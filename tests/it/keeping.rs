@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::endpoint::{Bench, patient};
-use crate::mill::{Mill, Told, files_in};
+use crate::mill::{Mill, Told, files_in, killed_after};
 
 const PIPELINE: &str = "\
 name: keeping
@@ -256,11 +256,7 @@ fn kill_9_during_a_collection_leaves_a_usable_store() {
         mill.run(&[]).exit(0);
         assert_eq!(mill.artifacts(), expected, "after round {round}");
         mill.call(&["run", "small.yaml", "--json"]).exit(0);
-        let mut child = mill.command(&collect).spawn().expect("a child");
-        std::thread::sleep(whole * (round + 1) / 16);
-        killed += usize::from(child.try_wait().expect("a child").is_none());
-        drop(child.kill());
-        child.wait().expect("a child");
+        killed += usize::from(killed_after(&mut mill.command(&collect), whole * (round + 1) / 16));
     }
     assert!(killed >= 6, "only {killed} of 16 collections were killed");
     mill.call(&collect).exit(0);

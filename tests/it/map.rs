@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use searchmill_fixtures::openai_server::{OpenAiServer, Script, Step, message};
 
-use crate::mill::Mill;
+use crate::mill::{Mill, killed_after};
 
 const ROWS: usize = 24;
 
@@ -67,11 +67,10 @@ fn kill_9_in_a_map_pays_nothing_twice_and_gives_the_same_bytes() {
     let mill = mill(&server);
     let mut kills = 0;
     for round in 0..6_u64 {
-        let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
-        std::thread::sleep(Duration::from_millis(180 + 67 * round));
-        kills += usize::from(child.try_wait().expect("a child").is_none());
-        drop(child.kill());
-        child.wait().expect("a child");
+        kills += usize::from(killed_after(
+            &mut mill.command(&["run", "pipeline.yaml", "--json"]),
+            Duration::from_millis(180 + 67 * round),
+        ));
     }
     assert!(kills >= 2, "only {kills} runs were killed");
     mill.run(&[]).exit(3);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use searchmill_engine::store::{NodeRun, Store};
 use serde_json::Value;
@@ -91,6 +92,17 @@ impl Mill {
         let files = files_in(&self.store_path().join("tmp")).into_iter();
         files.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
     }
+}
+
+/// Starts a command and kills it after a while. Returns whether it was still running.
+pub(crate) fn killed_after(command: &mut Command, wait: Duration) -> bool {
+    let mut child = command.spawn().expect("a child");
+    std::thread::sleep(wait);
+    let is_running = child.try_wait().expect("a child").is_none();
+    // Killing fails if the child has already exited.
+    drop(child.kill());
+    child.wait().expect("a child");
+    is_running
 }
 
 /// Returns the entries of a folder, sorted.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use searchmill_fixtures::openai_server::{OpenAiServer, Step, answer, call, search};
 use serde_json::Value;
 
-use crate::mill::Mill;
+use crate::mill::{Mill, killed_after};
 
 /// Reverses what was found, and counts its calls.
 const RERANK: &str = r#"import os
@@ -140,11 +140,10 @@ fn kill_9_in_a_rollout_with_a_reranker_calls_nothing_twice() {
     let mill = mill(&again, QUESTIONS);
     let mut kills = 0;
     for round in 0..4_u64 {
-        let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
-        std::thread::sleep(Duration::from_millis(450 + 90 * round));
-        kills += usize::from(child.try_wait().expect("a child").is_none());
-        drop(child.kill());
-        child.wait().expect("a child");
+        kills += usize::from(killed_after(
+            &mut mill.command(&["run", "pipeline.yaml", "--json"]),
+            Duration::from_millis(450 + 90 * round),
+        ));
     }
     mill.run(&[]).exit(0);
     assert_eq!(mill.artifacts(), undisturbed.artifacts());

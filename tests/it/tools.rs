@@ -8,7 +8,7 @@ use searchmill_fixtures::tool_server::{Manner, ToolServer};
 use searchmill_schemas::{Document, Trajectory};
 use serde_json::{Value, json};
 
-use crate::mill::{Mill, Told};
+use crate::mill::{Mill, Told, killed_after};
 
 /// Tools of the services.
 const WEB: &str =
@@ -207,11 +207,10 @@ fn kill_9_in_a_rollout_with_a_live_tool_pays_nothing_twice() {
     start(&project);
     let mut kills = 0;
     for round in 0..12_u64 {
-        let mut child = project.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
-        std::thread::sleep(Duration::from_millis(200 + 97 * round % 700));
-        kills += usize::from(child.try_wait().expect("a child").is_none());
-        drop(child.kill());
-        child.wait().expect("a child");
+        kills += usize::from(killed_after(
+            &mut project.command(&["run", "pipeline.yaml", "--json"]),
+            Duration::from_millis(200 + 97 * round % 700),
+        ));
     }
     assert!(kills >= 2, "only {kills} runs were killed");
     project.run(&[]).exit(0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use searchmill_fixtures::openai_server::{OpenAiServer, Script, Step, answer, message, status};
 use serde_json::Value;
 
-use crate::mill::{Mill, Told};
+use crate::mill::{Mill, Told, killed_after};
 
 const ROWS: usize = 24;
 
@@ -173,11 +173,10 @@ fn kill_9_while_drawing_pays_nothing_twice_and_gives_the_same_bytes() {
     let mill = mill(&server, UNTIL, 4);
     let mut kills = 0;
     for round in 0..5_u64 {
-        let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
-        std::thread::sleep(Duration::from_millis(170 + 41 * round));
-        kills += usize::from(child.try_wait().expect("a child").is_none());
-        drop(child.kill());
-        child.wait().expect("a child");
+        kills += usize::from(killed_after(
+            &mut mill.command(&["run", "pipeline.yaml", "--json"]),
+            Duration::from_millis(170 + 41 * round),
+        ));
     }
     assert!(kills >= 2, "only {kills} runs were killed");
     mill.run(&[]).exit(0);
