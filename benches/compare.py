@@ -10,7 +10,7 @@ JSON line with medians.
 import argparse, json, os, random, statistics, subprocess, tempfile, time
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--bin", default="target/debug/searchmill")
+parser.add_argument("--bin", default="target/release/searchmill")
 parser.add_argument("--rows", type=int, default=100000)
 parser.add_argument("--samples", type=int, default=1)
 parser.add_argument("--resamples", type=int, default=1000)

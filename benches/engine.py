@@ -12,7 +12,7 @@ Several programs (`--bin BEFORE,AFTER`) take turns run by run, so that noise of 
 import argparse, json, os, shutil, statistics, subprocess, tempfile, time
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--bin", default="target/debug/searchmill")
+parser.add_argument("--bin", default="target/release/searchmill")
 parser.add_argument("--sizes", default="10,100,1000")
 parser.add_argument("--noop-only", default="10000", help="sizes that are run once and then only timed as no-op")
 parser.add_argument("--reps", type=int, default=5)

@@ -2,13 +2,16 @@
 """Near duplicates of passages by MinHash: `dedup` with `near` beside datasketch (PyPI), on the same passages in one run.
 
     benches/near.py [--bin target/release/searchmill] [--rows 100000] [--reps 3]
+    benches/near.py [--data-juicer] …
     benches/near.py --golden
 
 Passages have 100 words of a Zipf vocabulary; a fifth are copies with one to five words changed. Both normalise texts, hash 5-grams of
 words with SHA-1, use the same 128 permutations and the bands for a similarity of 0.8, verify candidates by their sets, and keep the
 first row of each connected component: the kept rows are compared. searchmill's time is that of the node in the run's record, on all
 cores, with reading and writing Parquet; datasketch's is one Python process over texts in memory. By turns; the figures are medians.
-Prints one JSON line. `--golden` prints the values in the tests of `operators/text/src/minhash.rs`.
+Prints one JSON line. `--golden` prints the values in the tests of `operators/text/src/minhash.rs`. `--data-juicer` (PyPI's
+`py-data-juicer aiohttp`) times `DocumentMinhashDeduplicator` too, hashing in as many processes as there are cores; it verifies no
+candidates, so that it keeps other rows.
 """
 import argparse, itertools, json, os, random, re, statistics, subprocess, tempfile, time
 
@@ -20,6 +23,7 @@ parser.add_argument("--bin", default="target/release/searchmill")
 parser.add_argument("--rows", type=int, default=100000)
 parser.add_argument("--reps", type=int, default=3)
 parser.add_argument("--golden", action="store_true")
+parser.add_argument("--data-juicer", action="store_true")
 args = parser.parse_args()
 binary = os.path.abspath(args.bin)
 THRESHOLD, PERMUTATIONS, NGRAM = 0.8, 128, 5
@@ -92,6 +96,20 @@ def peer(texts):
     return time.perf_counter() - start, kept
 
 
+def juicer(texts):
+    import datasets
+    from data_juicer.ops.deduplicator.document_minhash_deduplicator import DocumentMinhashDeduplicator
+    from loguru import logger
+    logger.remove()
+    datasets.disable_progress_bars()
+    table = datasets.Dataset.from_dict({"text": texts})
+    operator = DocumentMinhashDeduplicator(
+        tokenization="space", window_size=NGRAM, num_permutations=PERMUTATIONS, jaccard_threshold=THRESHOLD)
+    start = time.perf_counter()
+    kept, _ = operator.process(table.map(operator.compute_hash, num_proc=os.cpu_count(), load_from_cache_file=False))
+    return time.perf_counter() - start, len(kept)
+
+
 texts = passages(args.rows)
 with tempfile.TemporaryDirectory() as folder:
     with open(f"{folder}/passages.jsonl", "w") as file:
@@ -101,16 +119,20 @@ with tempfile.TemporaryDirectory() as folder:
                    "  passages: {op: read, with: {path: passages.jsonl, as: document}}\n"
                    f"  unique: {{op: dedup, from: passages, with: {{near: {{minhash: {{threshold: {THRESHOLD}, permutations: {PERMUTATIONS}, ngram: {NGRAM}}}}}}}}}\n")
     subprocess.run([binary, "run", "-q", "p.yaml"], cwd=folder, check=True, capture_output=True)
-    node, python = [], []
+    node, python, juice = [], [], []
     for _ in range(args.reps):
         done = subprocess.run([binary, "run", "--json", "--force=unique", "p.yaml"], cwd=folder, capture_output=True, text=True)
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         node += [event["seconds"] for event in events if event.get("node") == "unique" and "seconds" in event]
         seconds, kept = peer(texts)
         python.append(seconds)
+        juice += [juicer(texts)] if args.data_juicer else []
     shown = subprocess.run([binary, "show", "unique", "--json", "-n", "0"], cwd=folder, capture_output=True, text=True, check=True)
     own = [int(json.loads(line)["id"]) for line in shown.stdout.splitlines()]
 assert own == kept, "other rows were kept"
 own, other = statistics.median(node), statistics.median(python)
-print(json.dumps({"rows": args.rows, "kept": len(kept), "searchmill_seconds": round(own, 3), "datasketch_seconds": round(other, 3),
-                  "ratio": round(other / own, 1), "cores": os.cpu_count(), "datasketch": datasketch.__version__}))
+peers = {"datasketch_seconds": round(other, 3), "ratio": round(other / own, 1), "datasketch": datasketch.__version__}
+if juice:
+    seconds = statistics.median(seconds for seconds, _ in juice)
+    peers |= {"data_juicer_seconds": round(seconds, 3), "data_juicer_ratio": round(seconds / own, 1), "data_juicer_kept": juice[0][1]}
+print(json.dumps({"rows": args.rows, "kept": len(kept), "searchmill_seconds": round(own, 3), "cores": os.cpu_count()} | peers))

@@ -12,7 +12,7 @@ import argparse, contextlib, importlib.util, io, json, os, statistics, subproces
 from unittest import mock
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--bin", default="target/debug/searchmill")
+parser.add_argument("--bin", default="target/release/searchmill")
 parser.add_argument("--results", required=True)
 parser.add_argument("--peer", required=True)
 parser.add_argument("--rows", type=int, default=20000)

@@ -193,6 +193,12 @@ impl SourceMap {
         self.file(file).map(|file| (file.path.as_path(), file.text.as_str()))
     }
 
+    /// Returns the file of that path.
+    pub fn find(&self, path: &Path) -> Option<FileId> {
+        let place = self.files.iter().position(|file| file.path == path)?;
+        u32::try_from(place).ok().map(FileId)
+    }
+
     /// Returns the paths of all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.path.as_path())

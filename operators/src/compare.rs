@@ -34,7 +34,7 @@ pub(crate) struct Compare;
 impl Operator for Compare {
     type Params = CompareParams;
     const NAME: &'static str = "compare";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str = "Compares systems on the same questions: wins, differences with paired intervals and tests, regressions side by side.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -71,7 +71,10 @@ impl Operator for Compare {
         Declaration::seeded(ports)
             .issues(params.issues())
             .checks_inputs(move |inputs| named.input_issues(inputs).into_iter().collect())
-            .checks_columns(move |tables| checked.column_issues(tables))
+            .checks_columns(move |tables| {
+                let unknown = checked.column_issues(tables);
+                if unknown.is_empty() { side::issues(&checked, tables) } else { unknown }
+            })
             .gives(|_| {
                 let given = [(QUESTIONS, output::question_schema()), (METRICS, output::metric_schema())];
                 given.map(|(port, schema)| (port.to_owned(), schema)).into()

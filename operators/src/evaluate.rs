@@ -15,11 +15,10 @@ mod tests;
 mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use arrow::array::{AsArray, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
-use arrow::datatypes::Int32Type;
+use arrow::datatypes::{Int32Type, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, InputArtifact, Inputs, Kernel, Operator,
@@ -32,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::columns::TOOL_ERRORS;
 use crate::relation::{check_key, require_few_groups, unknown_keys};
+use crate::report;
 use crate::statistics::Bootstrap;
 use dynamics::Dynamics;
 pub use family::Family;
@@ -298,7 +298,10 @@ impl EvaluateParams {
     fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
         let Some(schema) = tables.get("trajectories") else { return Vec::new() };
         let mut issues = own::column_issues(schema, &self.group_by, &self.measures);
-        issues.extend(unknown_keys(schema, "verdicts", &self.verdicts));
+        let unknown = unknown_keys(schema, "verdicts", &self.verdicts);
+        let empty = RecordBatch::new_empty(SchemaRef::clone(schema));
+        let unfit = || verdicts::of_rows(&empty, &self.verdicts).err().map(ParamIssue::from);
+        issues.extend(if unknown.is_empty() { unfit().into_iter().collect() } else { unknown });
         issues
     }
 
@@ -464,18 +467,13 @@ fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorE
 fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), OperatorError> {
     outputs.write_rows("metrics", &evaluation.metrics())?;
     let folder = outputs.tree("report")?;
-    write_file(&folder.join("report.html"), &page::render(evaluation))?;
+    report::write(&folder.join("report.html"), &page::render(evaluation))?;
     let json = serde_json::to_string_pretty(&evaluation.json())
         .map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-    write_file(&folder.join("report.json"), &(json + "\n"))?;
+    report::write(&folder.join("report.json"), &(json + "\n"))?;
     outputs.summary(&terminal::summary(evaluation));
     record_figures(evaluation, outputs);
     Ok(())
-}
-
-fn write_file(path: &Path, text: &str) -> Result<(), OperatorError> {
-    std::fs::write(path, text)
-        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
 }
 
 fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
@@ -495,15 +493,16 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
     }
     for (which, name) in searchmill_text::baseline::BASELINES.iter().enumerate() {
         if let Some(estimate) = all.baseline(which, "f1") {
-            outputs.figure(&format!("baseline_{name}_f1"), estimate.value);
+            outputs.figure(&measure::baseline_figure(name), estimate.value);
         }
     }
     for (name, estimate) in evaluation.retrieval.iter().filter_map(|r| r.groups.first()).flat_map(|g| &g.measures) {
         outputs.figure(name, estimate.value);
     }
-    outputs.figure("trajectories", evaluation.dynamics.total.all as f64);
-    outputs.figure("failed_rollouts", evaluation.failed() as f64);
-    if let Some(errors) = evaluation.tool_errors {
-        outputs.figure("tool_errors", errors as f64);
+    let counts = [Some(evaluation.dynamics.total.all), Some(evaluation.failed()), evaluation.tool_errors];
+    for (name, count) in measure::COUNTS.iter().zip(counts) {
+        if let Some(count) = count {
+            outputs.figure(name, count as f64);
+        }
     }
 }

@@ -183,10 +183,10 @@ fn receive(
     let reader = StreamReader::try_new(&mut *stdout, None).map_err(|error| malformed(&error.to_string()))?;
     let schema = reader.schema();
     let mut rows = 0;
-    outputs.write("rows", &checked(kind, &RecordBatch::new_empty(schema))?)?;
+    outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(schema))?)?;
     for batch in reader {
         let batch = batch.map_err(|error| malformed(&error.to_string()))?;
-        outputs.write("rows", &checked(kind, &batch)?)?;
+        outputs.write("rows", &checked(None, kind, &batch)?)?;
         rows += batch.num_rows() as u64;
         context.progress().set(rows, 0, "rows");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, new_null_array};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
@@ -52,7 +52,7 @@ pub(crate) struct Gathered {
 impl Operator for Gather {
     type Params = GatherParams;
     const NAME: &'static str = "gather";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const GATHERS: bool = true;
     const ABOUT: &'static str = "Puts tables below each other, with columns that say where a row comes from.";
     const EXAMPLES: &'static [Example] = &[
@@ -209,7 +209,7 @@ fn constant(value: &Value, data_type: &DataType, rows: usize) -> ArrayRef {
 }
 
 impl BlockingKernel for GatherParams {
-    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, _context: &Context) -> Result<(), OperatorError> {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let tables: Vec<&RowsInput> =
             self.tables.iter().map(|table| inputs.rows(&table.name)).collect::<Result<_, _>>()?;
         let Some(kind) = tables.first().map(|table| table.kind) else { return Ok(()) };
@@ -225,6 +225,7 @@ impl BlockingKernel for GatherParams {
         }
         for (gathered, table) in self.tables.iter().zip(&tables) {
             for batch in table.batches() {
+                context.check_cancelled()?;
                 let batch = batch?;
                 outputs.write(ROWS, &labelled(&batch, gathered, (kind, &schema), &self.columns)?)?;
             }
@@ -254,11 +255,21 @@ fn labelled(
         match batch.column_by_name(field.name()) {
             None => Ok(new_null_array(field.data_type(), rows)),
             Some(column) if column.data_type() == field.data_type() => Ok(Arc::clone(column)),
-            Some(column) => Ok(cast(column, field.data_type())?),
+            Some(column) => converted(column, field, gathered),
         }
     };
     let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// Returns a column with the type that the columns of all inputs have. A number that does not fit it is an error.
+fn converted(column: &ArrayRef, field: &Field, gathered: &Gathered) -> Result<ArrayRef, OperatorError> {
+    let wanted = field.data_type();
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, wanted, &options).map_err(|error| {
+        let message = format!("the column `{}` of `{}` does not fit {wanted}: {error}", field.name(), gathered.name);
+        OperatorError::data(message).with_help("give it one type by `sql`: `CAST(… AS …)`")
+    })
 }
 
 #[cfg(test)]
@@ -330,6 +341,21 @@ mod tests {
         let batch = run(lacking).expect("runs").batch(ROWS);
         let w = batch.column_by_name("w").expect("w").as_primitive::<Int64Type>();
         assert!(w.is_null(0) && w.value(1) == 3);
+    }
+
+    #[test]
+    fn a_number_that_the_common_type_cannot_hold_is_an_error_and_not_null() {
+        let table = |column: ArrayRef| {
+            let field = Field::new("w", column.data_type().clone(), true);
+            let rows = to_batch(&trajectories(1)).expect("rows");
+            batch_input(RecordKind::Trajectory, with_columns(&rows, vec![(field, column)]).expect("fits"))
+        };
+        let large: ArrayRef = Arc::new(arrow::array::UInt64Array::from(vec![u64::MAX]));
+        let small: ArrayRef = Arc::new(Int64Array::from(vec![-1]));
+        let bound = inputs([("size=9", table(large)), ("size=10", table(small))]);
+        let error = Harness::new().run(&entry::<Gather>(), params(), &bound).expect_err("too large");
+        assert!(error.message.starts_with("the column `w` of `size=9` does not fit Int64: "), "{}", error.message);
+        assert!(error.message.contains("18446744073709551615"), "{}", error.message);
     }
 
     #[test]

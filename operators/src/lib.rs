@@ -48,6 +48,7 @@ mod columns;
 mod conversion;
 mod forest;
 mod near;
+mod numbers;
 mod relation;
 mod report;
 mod statistics;

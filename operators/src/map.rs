@@ -1,22 +1,20 @@
 //! `map`: asks a language model about each row, with the user's own prompt, or calls the user's own function.
 
-mod answer;
 mod cells;
-mod output;
 mod params;
-mod prompt;
 mod prompt_kernel;
 mod python;
 mod recheck;
 mod rows;
-mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use searchmill_agent::policy::{Api, PolicyParams};
+use searchmill_agent::prompt::{Output, Prompt, Prompts, Reader, missing};
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
     Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, RowShape, Tables,
@@ -25,9 +23,7 @@ use searchmill_engine::operator::{
 use crate::columns::with_fields;
 use crate::until::Until;
 
-use output::Output;
 use params::{MapParams, ROWS};
-use prompt::{Prompt, Prompts};
 use prompt_kernel::PromptKernel;
 use recheck::MapRecheck;
 use rows::MadeRows;
@@ -43,7 +39,7 @@ pub(crate) struct Map;
 impl Operator for Map {
     type Params = MapParams;
     const NAME: &'static str = "map";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str =
         "Asks a language model about each row, with your own prompt, or calls your own Python function.";
     const EXAMPLES: &'static [Example] = &[
@@ -84,23 +80,29 @@ impl Operator for Map {
             return python::declare(params, Ports::new()).issues(issue);
         }
         let prompts = Prompts::new(&params.prompt.clone().unwrap_or(Prompt::User(String::new())));
-        let columns = prompts.as_ref().map(Prompts::columns).unwrap_or_default();
+        let columns = prompts.as_ref().map(Prompts::names).unwrap_or_default();
         let readers = prompts.as_ref().map(Prompts::readers).unwrap_or_default();
+        let unknown_names = prompts.as_ref().map(Prompts::unknown_names).unwrap_or_default();
         let (until, checked) = (params.until.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
             .issues(issue)
             .issues(issues(params))
             .issues(prompts.err())
+            .issues(unknown_names)
             .uses_gpus(matches!(params.policy, Some(PolicyParams::Model(_))))
             .rows(RowShape { columns, samples: params.samples, goal: params.until.as_ref().map(Until::goal) })
             .checks_columns(move |inputs| {
-                let missing = inputs.get(ROWS).map(|schema| prompt::missing(&readers, schema)).unwrap_or_default();
+                let missing = inputs.get(ROWS).map(|schema| unknown(&readers, schema)).unwrap_or_default();
                 let given = until.as_ref().zip(given_columns(&checked, inputs));
                 missing.into_iter().chain(given.and_then(|(until, given)| until.column_issue(&given))).collect()
             });
         let given = params.clone();
         let declaration = declaration.gives(move |inputs| {
             given_columns(&given, inputs).map(|schema| (ROWS.to_owned(), schema)).into_iter().collect()
+        });
+        let of_kind = params.clone();
+        let declaration = declaration.gives_at_most(move |inputs| {
+            columns_of_kind(&of_kind, inputs).map(|schema| (ROWS.to_owned(), schema)).into_iter().collect()
         });
         let rechecked = params.clone();
         let declaration = declaration.rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&rechecked, inputs)?)));
@@ -119,7 +121,7 @@ impl Operator for Map {
         let prompts = Prompts::new(prompt).map_err(refused)?;
         let output = Output::new(&params.answer(), params.explode.as_deref()).map_err(refused)?;
         let input = inputs.rows(ROWS)?;
-        if let Some(issue) = prompt::missing(&prompts.readers(), &input.schema).into_iter().next() {
+        if let Some(issue) = unknown(&prompts.readers(), &input.schema).into_iter().next() {
             return Err(refused(issue));
         }
         let made = MadeRows::new(params, &output, input)?;
@@ -143,6 +145,18 @@ fn given_columns(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
     let input = inputs.get(ROWS).filter(|_| params.kind.is_none())?;
     let new: Vec<Field> = rows::sample_field(params.samples).into_iter().chain(output.fields()).collect();
     Some(with_fields(input, &new))
+}
+
+/// Returns an issue for each column that a prompt reads and the input lacks.
+fn unknown(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssue> {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    missing(readers, &names, (|name: &str| format!("the input has no column `{name}`"), "columns"))
+}
+
+/// Returns the columns of rows of another kind, with those that only some inputs have.
+fn columns_of_kind(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
+    let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
+    MadeRows::known(params, params.kind?.into(), &output, inputs.get(ROWS)?)
 }
 
 fn refused(issue: ParamIssue) -> OperatorError {

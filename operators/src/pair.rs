@@ -85,10 +85,14 @@ impl Operator for Pair {
         let ports = Ports::new()
             .rows_in(TRAJECTORIES, &[RecordKind::Trajectory], "Rollouts, several per question.")
             .rows_out(PAIRS, RecordKind::Pair, "The pairs, the best and the worst of a question first.");
-        let (by, order_by) = (params.by.clone(), params.order_by.clone());
+        let (by, order_by, margin) = (params.by.clone(), params.order_by.clone(), params.margin);
         Declaration::pure(ports).issues(issues(params)).checks_columns(move |tables| {
             let keys = columns_checked(tables, TRAJECTORIES, |schema| Keys::new(schema, "by", &by));
-            let ranks = columns_checked(tables, TRAJECTORIES, |schema| Ranking::new(schema, &order_by));
+            let ranks = columns_checked(tables, TRAJECTORIES, |schema| {
+                let ranking = Ranking::new(schema, &order_by)?;
+                let empty = ranking.values(&RecordBatch::new_empty(SchemaRef::clone(schema)))?;
+                empty.require_margin(margin, &order_by)
+            });
             keys.into_iter().chain(ranks).collect()
         })
     }
@@ -161,6 +165,15 @@ impl Ranking {
 }
 
 impl Values {
+    /// Fails if there is a margin between values that are no numbers.
+    fn require_margin(&self, margin: f64, order_by: &[String]) -> Result<(), OperatorError> {
+        if margin > 0.0 && self.numbers.first().is_some_and(Option::is_none) {
+            let message = format!("`margin`: `{}` is not a number", order_by[0]);
+            return Err(OperatorError::pipeline(message).with_help("remove `margin`, or rank by a number first"));
+        }
+        Ok(())
+    }
+
     /// Returns the first column at `row` if it is a number.
     fn score(&self, row: usize) -> Option<f64> {
         self.numbers.first()?.as_ref().map(|numbers| numbers.value(row))
@@ -228,10 +241,7 @@ impl PairParams {
             context.check_cancelled()?;
             let batch = batch?;
             let (ids, values) = (id_column(&batch), ranking.values(&batch)?);
-            if self.margin > 0.0 && values.numbers.first().is_some_and(Option::is_none) {
-                let message = format!("`margin`: `{}` is not a number", self.order_by[0]);
-                return Err(OperatorError::pipeline(message).with_help("remove `margin`, or rank by a number first"));
-            }
+            values.require_margin(self.margin, &self.order_by)?;
             let keys = ranking.converter.convert_columns(&values.columns)?;
             for (place, group) in grouping.assign(&batch)?.into_iter().enumerate() {
                 groups.resize_with(groups.len().max(group as usize + 1), Vec::new);

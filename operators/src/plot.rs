@@ -16,7 +16,8 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, TreeKind,
 };
 
-use crate::relation::ROWS;
+use crate::relation::{ROWS, columns_checked};
+use crate::report::write;
 use data::Data;
 use params::PlotParams;
 
@@ -58,7 +59,11 @@ impl Operator for Plot {
             "`plot.svg`, and `plot.html`: the plot with the numbers.",
         );
         let checked = params.clone();
-        Declaration::pure(ports).issues(params.issues()).checks_columns(move |tables| checked.column_issues(tables))
+        Declaration::pure(ports).issues(params.issues()).checks_columns(move |tables| {
+            let unknown = checked.column_issues(tables);
+            let unfit = || columns_checked(tables, ROWS, |schema| data::check(&checked, schema));
+            if unknown.is_empty() { unfit().into_iter().collect() } else { unknown }
+        })
     }
 
     fn open(params: &PlotParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -71,8 +76,8 @@ impl BlockingKernel for PlotParams {
         let data = Data::read(self, inputs.rows(ROWS)?, context)?;
         let svg = figure::draw(self, &data);
         let folder = outputs.tree(PLOT)?;
-        std::fs::write(folder.join("plot.svg"), &svg)?;
-        std::fs::write(folder.join("plot.html"), page::render(self, &data, &svg))?;
+        write(&folder.join("plot.svg"), &svg)?;
+        write(&folder.join("plot.html"), &page::render(self, &data, &svg))?;
         outputs.figure("rows", data.points.len() as f64);
         outputs.figure("not_drawn", data.undrawn as f64);
         outputs.summary(&data.notes().iter().map(|note| format!("{note}\n")).collect::<String>());

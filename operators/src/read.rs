@@ -2,7 +2,7 @@
 
 mod params;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
@@ -29,8 +29,8 @@ use searchmill_engine::operator::{
 };
 use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
-use serde::de::DeserializeSeed;
-use serde_json::{Map, Value};
+use serde::de::{DeserializeSeed, IgnoredAny};
+use serde_json::Value;
 
 use self::params::issues;
 pub use self::params::{Paths, ReadParams};
@@ -41,7 +41,7 @@ pub struct Read;
 impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 7;
     const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -147,8 +147,8 @@ fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
         Raw::Json(bytes) => {
-            let fields: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
-            fields.into_iter().map(|(name, _)| name).collect()
+            let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(&bytes).unwrap_or_default();
+            fields.into_keys().collect()
         }
     }
 }
@@ -269,7 +269,8 @@ impl ReadKernel {
         let (absent, seen) = self.unseen(required, context)?;
         let names: Vec<String> = absent.into_iter().map(|(_, name)| name).collect();
         // An empty input lacks no field.
-        let Some(absent) = Absent::of(names).filter(|_| !seen.is_empty()) else { return Ok(None) };
+        let prefix = self.params.id_prefix.as_deref().unwrap_or_default();
+        let Some(absent) = Absent::of(names, prefix).filter(|_| !seen.is_empty()) else { return Ok(None) };
         let lacking = absent.underivable();
         if !lacking.is_empty() {
             let named = lacking.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -301,8 +302,8 @@ impl ReadKernel {
         }
     }
 
-    /// Returns the fields, each after the column that needs it, that no record has, and the fields of the records. Stops
-    /// reading when all fields have been found.
+    /// Returns the fields, each after the column that needs it, that no record has, and the fields of the records. This
+    /// reads the files before their rows are read; it stops when all fields have been found.
     fn unseen<'a>(
         &self,
         mut missing: Vec<Sought<'a>>,

@@ -152,7 +152,7 @@ fn one_bad_file_is_one_reject_that_says_what_it_is() {
 }
 
 #[test]
-fn a_huge_page_is_rejected_at_the_limit_and_never_held() {
+fn a_huge_page_is_rejected_at_the_limit() {
     let harness = harness();
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(b"<!DOCTYPE html><body>").unwrap();
@@ -189,6 +189,7 @@ fn pages_of_a_crawl() {
         record("response", "3", "https://a.example/x.png", &http("200 OK", "image/png", "x")),
         record("response", "4", "https://a.example/gone", &http("404 Not Found", "text/html", page)),
         record("response", "5", "https://a.example/b.pdf", &http("200 OK", "application/pdf", page)),
+        record("response", "6", "https://a.example/none", &http("200 OK", "text/html", "")),
         record("response", "2", "https://a.example/again", &http("200 OK", "text/plain", "the same id")),
     ];
     let members: Vec<u8> = records.iter().flat_map(|record| gz(record.as_bytes())).collect();
@@ -201,7 +202,9 @@ fn pages_of_a_crawl() {
         (Some("Salz"), "Die Salinen, einst der Stolz der Stadt, ruhen.")
     );
     assert_eq!((&facts(&rows[0])["url"], &facts(&rows[0])["language"]), (&json!("https://a.example/"), &json!("de")));
-    assert_eq!(outcome.figures["skipped_records"], 4.0);
+    assert_eq!(outcome.figures["skipped_records"], 5.0);
+    let message = &outcome.rejects()[0].message;
+    assert_eq!(message, "its headers say that it is a PDF file, but its content is an HTML page");
     let at: usize = records[..5].iter().map(String::len).sum();
     assert_eq!(rejected(&outcome), [(format!("crawl.warc.gz@{at}"), "wrong_type".to_owned())]);
     put(&harness, "cut.warc.gz", &members[..members.len() - 30]);

@@ -23,6 +23,7 @@ use searchmill_schemas::{RecordKind, to_batch};
 use searchmill_text::lexicon::Lexicon;
 
 use crate::columns::with_columns;
+use crate::report::write;
 use crate::statistics::Bootstrap;
 use checkpoints::{Responses, Row, TRAJECTORIES};
 use measure::{Length, correlations, measure_groups};
@@ -128,8 +129,8 @@ fn publish(report: &Report<'_>, outputs: &mut Outputs) -> Result<(), OperatorErr
         outputs.write("metrics", &with_columns(&to_batch(&rows)?, vec![lexicon])?)?;
     }
     let folder = outputs.tree("report")?;
-    std::fs::write(folder.join("report.html"), report.page())?;
-    std::fs::write(folder.join("report.json"), report.json()?)?;
+    write(&folder.join("report.html"), &report.page())?;
+    write(&folder.join("report.json"), &report.json()?)?;
     outputs.summary(&report.summary());
     for row in rows.iter().filter(|row| row.group == "all") {
         outputs.figure(&row.name, row.value);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, Ports,
@@ -97,9 +98,9 @@ impl Operator for Retrieve {
             let given = |questions| carried_fields(&RecordKind::Hit.schema(), questions, RecordKind::Question);
             inputs.get("questions").map(|questions| ("hits".to_owned(), given(questions))).into_iter().collect()
         });
-        let query = [params.query.clone()];
+        let query = params.query.clone();
         let declaration = declaration.checks_columns(move |tables| {
-            columns_checked(tables, "questions", |schema| Keys::new(schema, "query", &query)).into_iter().collect()
+            columns_checked(tables, "questions", |schema| check_query(schema, &query)).into_iter().collect()
         });
         declaration.uses_gpus(true)
     }
@@ -108,6 +109,19 @@ impl Operator for Retrieve {
         let search = Search::open(&inputs.trees("search"), &params.settings(), context)?;
         Ok(Kernel::Map(Arc::new(Retrieval { search, query: params.query.clone() })))
     }
+}
+
+/// Checks that the queries are a column of texts; an expression would be none.
+fn check_query(questions: &SchemaRef, query: &str) -> Result<(), OperatorError> {
+    if questions.column_with_name(query).is_none() {
+        // Names columns like it.
+        Keys::new(questions, "query", &[query])?;
+        return Err(OperatorError::pipeline(format!("`query`: `{query}` is an expression, not a column"))
+            .with_help("add it to the questions as a column, by `sql`"));
+    }
+    text_column(&RecordBatch::new_empty(SchemaRef::clone(questions)), query)
+        .map(drop)
+        .map_err(|error| OperatorError::pipeline(format!("`query`: {error}")))
 }
 
 struct Retrieval {
@@ -147,5 +161,23 @@ fn hit(question: &str, query: &str, rank: i32, found: Found) -> Hit {
         title: found.title,
         contents: found.contents,
         sources: found.sources,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_a_column_of_texts() {
+        let questions = RecordKind::Question.schema();
+        let checked = |query: &str| check_query(&questions, query).map_err(|error| error.message);
+        assert_eq!([checked("question"), checked("question_type")], [Ok(()), Ok(())]);
+        let expression = checked("lower(question)").expect_err("no column");
+        assert_eq!(expression, "`query`: `lower(question)` is an expression, not a column");
+        assert!(
+            checked("golden_answers").expect_err("a list").starts_with("`query`: column `golden_answers` must be text")
+        );
+        assert!(checked("questoin").expect_err("no column").starts_with("`query`: "));
     }
 }

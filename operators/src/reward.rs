@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunk::Count;
 use crate::columns::with_columns;
+use crate::relation::columns_checked;
 use crate::unfit::Unfit;
 pub use rewarded::Rewarded;
 use rewarded::require_answers;
@@ -92,6 +93,11 @@ impl Operator for Reward {
             let rewarded = |schema: &SchemaRef| with_rewards(&RecordBatch::new_empty(Arc::clone(schema)), &[]);
             let rewarded = inputs.get(PORT).and_then(|schema| rewarded(schema).ok());
             rewarded.map(|rows| (PORT.to_owned(), rows.schema())).into_iter().collect()
+        });
+        let sum = params.sum.clone();
+        let declaration = declaration.checks_columns(move |tables| {
+            let empty = |schema: &SchemaRef| RecordBatch::new_empty(Arc::clone(schema));
+            columns_checked(tables, PORT, |schema| Columns::of(&empty(schema), &sum)).into_iter().collect()
         });
         let declaration = params.count.declared(declaration);
         // The cosine of `short_think` may differ in the last bit between processors.

@@ -112,14 +112,13 @@ pub struct RolloutParams {
     pub tool: Option<ToolDefinition>,
     /// Tools beside the search tool, for `protocol: tool_call`: `{open: {…}}` (documents that a search showed),
     /// `{http: {…}}` (a search or fetch service), `{mcp: {…}}` (the tools of an MCP server), `{python: {…}}` (a function of
-    /// yours). `max_searches` then limits
-    /// the calls of all tools together. An answer of a service is paid once: equal calls of other rollouts, nodes and
+    /// yours), `{prompt: {…}}` (another language model). `max_searches` then limits the calls of all tools together. An answer of a service is paid once: equal calls of other rollouts, nodes and
     /// models get the remembered answer, until `--force`. A failure is told to the model as an error, and counted in
     /// the column `tool_errors`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolParams>,
-    /// A step between a search and what the model sees: `{python: "rerank.py:rerank", keep: 5}` orders the `top_k` passages
-    /// anew. A reranker that fails is an error that the model reads, counted in the column `tool_errors`.
+    /// A step between a search and what the model sees: `{python: "rerank.py:rerank", keep: 5}`, a function, or `{prompt:
+    /// {…}, keep: 5}`, another language model, orders the `top_k` passages anew. A reranker that fails is an error that the model reads, counted in the column `tool_errors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerank: Option<RerankParams>,
     /// Search settings: `{top_k: …, pool: …, fusion: …}`.
@@ -165,7 +164,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -219,6 +218,10 @@ impl Operator for Rollout {
         Example {
             title: "A reranker and a tool in Python",
             yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b}}\n    search: {top_k: 20}\n    rerank: {python: \"steps/rerank.py:Reranker\", keep: 5, arguments: {batch: 16}, interpreter: [python3], files: [steps/weights.txt], environment: [HF_HOME], timeout_seconds: 60}\n    tools:\n      - python: {name: convert, description: Converts a length to metres., function: \"steps/units.py:convert\", parameters: {type: object, properties: {value: {type: number}, unit: {type: string}}, required: [value]}, arguments: {digits: 3}}\n",
+        },
+        Example {
+            title: "A language model as reranker, and an expert that the model can ask",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b}}\n    search: {top_k: 20}\n    rerank:\n      keep: 5\n      prompt:\n        user: \"Order the passages by how well they answer: {{ query }}\\n{% for d in documents %}[{{ d.number }}] {{ d.text }}\\n{% endfor %}\"\n        policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b, temperature: 0}}\n    tools:\n      - prompt:\n          name: ask_expert\n          description: Asks an expert. It knows nothing of this conversation.\n          parameters: {type: object, properties: {question: {type: string}, context: {type: string}}, required: [question]}\n          system: Answer briefly, and say if you do not know.\n          user: \"{{ question }}{% if context %}\\n\\n{{ context }}{% endif %}\"\n          policy: {endpoint: {base_url: \"http://127.0.0.1:8001/v1\", model: qwen3-235b, temperature: 0, prices: {prompt: 0.2, completion: 0.6}}}\n          output: [{answer: text}, {sure: bool}]\n",
         },
         Example {
             title: "The no-retrieval baseline: the same model without a search tool",
@@ -340,13 +343,9 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
         let message = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
         issues.push(ParamIssue::new(path, message));
     }
-    if matches!(params.protocol, ProtocolParams::SearchLm(_)) {
-        let record =
-            "the protocol `searchlm` asks about passages beside the conversation; such tokens are not recorded";
-        let limit = "the protocol `searchlm` shows the passages that the model chose";
-        let given = [("record", params.record.is_some(), record)].into_iter();
-        let given = given.chain([("max_observation_tokens", params.max_observation_tokens.is_some(), limit)]);
-        issues.extend(given.filter(|(_, given, _)| *given).map(|(path, _, why)| ParamIssue::new(path, why)));
+    if params.max_observation_tokens.is_some() && matches!(params.protocol, ProtocolParams::SearchLm(_)) {
+        let message = "the protocol `searchlm` shows the passages that the model chose";
+        issues.push(ParamIssue::new("max_observation_tokens", message));
     }
     if params.user_prompt.as_ref().is_some_and(|prompt| !prompt.contains(QUESTION)) {
         issues.push(ParamIssue::new("user_prompt", "must contain `{question}`"));
@@ -467,14 +466,15 @@ fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), Op
 }
 
 /// Question columns that affect a rollout; the others are copied into it. An endpoint receives the question's text, a
-/// local model seeds its sampling by id, and the teacher reads answers and evidence.
+/// local model seeds its sampling by id, and the teacher reads answers, evidence, and the search plan in the metadata.
 fn columns(policy: &PolicyParams) -> Vec<String> {
     let names: &[&str] = match policy {
         PolicyParams::Endpoint(_) => &["question"],
         PolicyParams::Model(_) => &["id", "question"],
         PolicyParams::Evidence(_) => &["id", "question", "golden_answers", "question_type", "evidence"],
     };
-    names.iter().map(|name| (*name).to_owned()).collect()
+    let plan = matches!(policy, PolicyParams::Evidence(params) if params.plan.is_some()).then_some("metadata");
+    names.iter().copied().chain(plan).map(str::to_owned).collect()
 }
 
 struct RolloutKernel {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, UInt32Array};
 use arrow::compute::{cast, take_record_batch};
-use arrow::datatypes::{DataType, Field, Float64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, SchemaRef};
 use indexmap::IndexSet;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
@@ -144,13 +144,16 @@ impl Operator for Weight {
         let ports = Ports::new()
             .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts with a column of log-probabilities.")
             .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the column `weight`.");
-        let column = [params.column().to_owned()];
+        let (column, checked) = ([params.column().to_owned()], params.clone());
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
             let weighted = |schema| (ROWS.to_owned(), with_fields(schema, &[weight_field()]));
             inputs.get(ROWS).map(|schema| weighted(schema)).into_iter().collect()
         });
         declaration.checks_columns(move |tables| {
-            columns_checked(tables, ROWS, |schema| Keys::new(schema, "column", &column)).into_iter().collect()
+            let unknown = columns_checked(tables, ROWS, |schema| Keys::new(schema, "column", &column));
+            let empty = |schema: &SchemaRef| RecordBatch::new_empty(SchemaRef::clone(schema));
+            let unfit = || columns_checked(tables, ROWS, |schema| checked.logprobs(&empty(schema)).map(drop));
+            unknown.or_else(unfit).into_iter().collect()
         })
     }
 
@@ -232,7 +235,7 @@ impl WeightParams {
         let missing = || OperatorError::pipeline(format!("the trajectories have no column `{name}`"));
         let column = batch.column_by_name(name).ok_or_else(missing)?;
         if !column.data_type().is_numeric() {
-            let message = format!("column `{name}` must be a number, found {}", column.data_type());
+            let message = format!("`column`: `{name}` is {}, not a number", column.data_type());
             return Err(OperatorError::pipeline(message).with_help("name a column of log-probabilities in `column`"));
         }
         let column = cast(column, &DataType::Float64)?;
@@ -368,6 +371,6 @@ mod tests {
         assert!(refused(json!({"column": ""})).message.starts_with("column"));
         let absent = refused(json!({"column": "absent"}));
         assert!(absent.message.contains("no column `absent`") && absent.help.is_some());
-        assert!(refused(json!({"column": "answer"})).message.contains("must be a number"));
+        assert!(refused(json!({"column": "answer"})).message.contains("not a number"));
     }
 }

@@ -30,8 +30,9 @@ described! {
         /// message and reach up to the model's next one; the chat template's own tokens are among them.
         pub message: i32,
         /// Number of the sequence (from 0). A new branch starts where the model read earlier turns in other tokens than
-        /// before; it repeats the whole prompt, with earlier turns as tokens of the environment. Every sampled token stands
-        /// in one branch as sampled.
+        /// before; it repeats the whole prompt, with earlier turns as tokens of the environment. A request about results
+        /// that is no part of the conversation (`searchlm`) is a branch of its own, with the model's reply; the conversation
+        /// then goes on in its branch. Every sampled token stands in one branch as sampled.
         pub branch: i32,
         /// Whether the model sampled the tokens; otherwise it only read them.
         pub sampled: bool,

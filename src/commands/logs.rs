@@ -5,6 +5,7 @@ use searchmill_engine::{CheckOutcome, Failure, Reason, Session};
 use serde_json::Value;
 
 use crate::args::LogsArgs;
+use crate::display::reasons::sentence;
 use crate::display::{self, Terminal};
 use crate::exit::OK;
 
@@ -56,8 +57,7 @@ fn outcomes(checks: &Value) -> String {
 
 fn in_words(reasons: &Value) -> String {
     let reasons: Vec<Reason> = serde_json::from_value(reasons.clone()).unwrap_or_default();
-    let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
+    if reasons.is_empty() { String::new() } else { format!(" ({})", sentence(&reasons)) }
 }
 
 #[cfg(test)]

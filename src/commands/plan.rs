@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::operator::{Prices, Usage};
-use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, Reason, RunOptions, Session, Survey, Work};
+use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 use serde_json::{Value, json};
 
 use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
+use crate::display::reasons::sentence;
 use crate::display::{Terminal, money};
 use crate::exit::{OK, WORK};
 
@@ -152,8 +153,4 @@ pub(super) fn listed(names: &[String]) -> String {
     let more = first.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{rest}", first[..first.len() - more].join(", "))
-}
-
-fn sentence(reasons: &[Reason]) -> String {
-    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -1,6 +1,6 @@
 //! `test`: runs the tests of a pipeline.
 
-use searchmill_engine::{Failure, Overrides, Session, StorePlace, TestCase, Verdict};
+use searchmill_engine::{Failure, Overrides, Session, SourceMap, TestCase, Verdict};
 
 use crate::args::TestArgs;
 use crate::display::Terminal;
@@ -10,7 +10,8 @@ use crate::testing::Player;
 
 pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> Result<u8, Failure> {
     let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
-    let tests = session.check_for_tests(&args.file, &overrides)?.plan.tests.clone();
+    let checked = session.check_for_tests(&args.file, &overrides)?;
+    let tests = checked.plan.tests.clone();
     let file = args.file.display();
     if tests.is_empty() {
         let failure = Failure::usage(format!("{file} has no `tests:`"));
@@ -28,7 +29,7 @@ pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> R
     }
     let mut failed = 0;
     for test in &chosen {
-        let trial = one(session, args, test)?;
+        let trial = one(session, args, &overrides, test, &checked.sources)?;
         failed += usize::from(!trial.passed());
         trial::show(terminal, &trial);
     }
@@ -36,19 +37,18 @@ pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> R
     Ok(if failed > 0 { FAILED } else { OK })
 }
 
-/// Runs one test in a temporary store.
-fn one(session: &Session, args: &TestArgs, test: &TestCase) -> Result<Trial, Failure> {
-    let set = args.set.iter().chain(&test.params).cloned().collect();
-    let overrides = Overrides { set, params_files: args.params.clone() };
-    let pipeline = session.check_for_tests(&args.file, &overrides)?;
-    // Params may change the rows of the test.
-    let found = pipeline.plan.tests.iter().find(|found| found.name == test.name);
-    let test = found.unwrap_or(test).clone();
-    let folder = tempfile::tempdir()?;
-    let place = StorePlace::Folder(folder.path().join("store"));
-    let own = Session::new(place, session.directory(), session.registry().clone());
-    let player = Player::start(test.model.clone())?;
-    let verdict = match own.try_out(pipeline, &test, &player.base_url()) {
+/// Runs one test.
+fn one(
+    session: &Session,
+    args: &TestArgs,
+    overrides: &Overrides,
+    test: &TestCase,
+    read: &SourceMap,
+) -> Result<Trial, Failure> {
+    let test = session.check_test(&args.file, overrides, test, read)?;
+    let name = test.case().name.clone();
+    let player = Player::start(test.case().model.clone())?;
+    let verdict = match session.try_out(test, &player.base_url()) {
         Ok(verdict) => verdict,
         // The test does not fit the pipeline; the others may.
         Err(Failure::Usage { message, help }) => {
@@ -57,5 +57,5 @@ fn one(session: &Session, args: &TestArgs, test: &TestCase) -> Result<Trial, Fai
         }
         Err(failure) => return Err(failure),
     };
-    Ok(Trial { name: test.name, verdict, refused: player.refused() })
+    Ok(Trial { name, verdict, refused: player.refused(), unused: player.unused() })
 }

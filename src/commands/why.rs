@@ -87,6 +87,7 @@ mod tests {
             finished: None,
             exit: None,
             nodes: 1,
+            fits: None,
             ledger: None,
         };
         let wanted = "pipelines/p.yaml --params small.yaml --set \"teacher.model=q 3\" --limit 9";

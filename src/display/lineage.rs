@@ -406,6 +406,12 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         for table in &node.tables {
             text.push_str(&table_change(&node.node, table));
         }
+        for table in &node.not_compared {
+            text.push_str(&format!(
+                "\n{STRONG}{}.{}{STRONG:#} cannot be compared: {}\n",
+                node.node, table.port, table.reason
+            ));
+        }
     }
     text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
     text

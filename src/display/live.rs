@@ -13,6 +13,7 @@ use super::ending;
 use super::matrix::Matrices;
 use super::money;
 use super::print::{err, out};
+use super::reasons;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{bytes, duration};
 
@@ -240,7 +241,7 @@ impl Live {
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.begin(state, node, operator);
-                let why = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let why = reasons::sentence(reasons);
                 line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),

@@ -10,6 +10,7 @@ mod live;
 mod matrix;
 pub(crate) mod money;
 mod print;
+pub(crate) mod reasons;
 mod reference;
 mod rejects;
 mod safe;

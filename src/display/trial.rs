@@ -16,23 +16,32 @@ pub(crate) struct Trial {
     pub(crate) verdict: Verdict,
     /// Requests that the script does not answer.
     pub(crate) refused: Vec<Refused>,
+    /// Answers of the script that were not asked for.
+    pub(crate) unused: Vec<String>,
 }
 
 impl Trial {
     pub(crate) fn passed(&self) -> bool {
-        self.refused.is_empty() && self.verdict.failures.is_empty() && self.verdict.mismatches.is_empty()
+        self.refused.is_empty()
+            && self.unused.is_empty()
+            && self.verdict.failures.is_empty()
+            && self.verdict.mismatches.is_empty()
     }
 }
 
 /// Shows a test: its name if it passed, and what differs if not.
 pub(crate) fn show(terminal: &Terminal, trial: &Trial) {
-    let Trial { name, verdict, refused } = trial;
+    let Trial { name, verdict, refused, unused } = trial;
     if terminal.is_json() {
         let failures = verdict.failures.iter().map(|(node, message)| json!({"node": node, "message": message}));
-        let refused = refused.iter().map(|refused| json!({"path": refused.path, "request": refused.text}));
+        let refused = refused.iter().map(|refused| {
+            json!({"path": refused.path, "request": refused.text, "answers": refused.answers, "last": refused.last})
+        });
+        let rejects = verdict.rejects.iter().map(|(node, message)| json!({"node": node, "message": message}));
         return terminal.json(&json!({
             "test": name, "passed": trial.passed(), "failures": failures.collect::<Vec<_>>(),
-            "refused": refused.collect::<Vec<_>>(), "mismatches": verdict.mismatches,
+            "refused": refused.collect::<Vec<_>>(), "unused": unused, "mismatches": verdict.mismatches,
+            "rejects": rejects.collect::<Vec<_>>(),
         }));
     }
     if trial.passed() {
@@ -43,12 +52,34 @@ pub(crate) fn show(terminal: &Terminal, trial: &Trial) {
         let node = if node.is_empty() { String::new() } else { format!("{node}: ") };
         terminal.line(&format!("  {node}{message}"));
     }
+    let quote = |text: &str| text.lines().for_each(|line| terminal.line(&format!("    {line}")));
     for refused in refused {
-        terminal.line(&format!("  the script has no answer to a request to {}:", refused.path));
-        refused.text.lines().for_each(|line| terminal.line(&format!("    {line}")));
+        let which = if refused.answers == 0 { "answer" } else { "further answer" };
+        terminal.line(&format!("  the script has no {which} to a request to {}:", refused.path));
+        quote(&refused.text);
+        if let Some(last) = &refused.last {
+            let count =
+                if refused.answers == 1 { "1 answer".to_owned() } else { format!("{} answers", refused.answers) };
+            terminal.line(&format!("  its last message, after {count} of the script:"));
+            quote(last);
+        }
     }
-    if !refused.is_empty() {
-        terminal.line(&format!("  {HELP}help{HELP:#}: add `- {{when: TEXT OF THE PROMPT, answer: …}}` to `model:`"));
+    let help = |text: &str| terminal.line(&format!("  {HELP}help{HELP:#}: {text}"));
+    if refused.iter().any(|refused| refused.answers == 0) {
+        help("add `- {when: TEXT OF THE PROMPT, answer: …}` to `model:`");
+    }
+    if refused.iter().any(|refused| refused.answers > 0) {
+        help("give all answers of the conversation: `answers: [FIRST, SECOND]`");
+    }
+    // The reason for a missing row. Those of requests without an answer are above.
+    for (node, message) in verdict.rejects.iter().filter(|_| refused.is_empty()) {
+        terminal.line(&format!("  {node}: {message}"));
+    }
+    for unused in unused {
+        terminal.line(&format!("  {unused}"));
+    }
+    if !unused.is_empty() {
+        terminal.line(&format!("  {HELP}help{HELP:#}: remove it from `model:`, or change its `when:`"));
     }
     for mismatch in verdict.mismatches.iter().take(SHOWN) {
         terminal.line(&format!("  {mismatch}"));

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use searchmill_engine::schedule::{Ending, Process};
-use searchmill_engine::{LogLock, Schedules, Time};
+use searchmill_engine::{CheckOutcome, LogLock, OnFailure, Schedules, Time};
 use serde_json::Value;
 
 use super::process::{find, is_alive};
@@ -143,10 +143,11 @@ fn read_event(event: &Value, ending: &mut Ending) {
             ending.message = Some(cut(&format!("{}: {}", text("node"), text("reason"))));
         }
         "node_checked" => {
-            let mut checks = event["checks"].as_array().into_iter().flatten();
-            let held = checks.find(|check| check["passed"] == false && check["on_failure"] == "hold");
-            if let Some(found) = held.and_then(|check| check["found"].as_str()) {
-                ending.message = Some(cut(&format!("{}: a check failed: {found}", text("node"))));
+            let checks: Vec<CheckOutcome> = serde_json::from_value(event["checks"].clone()).unwrap_or_default();
+            let holds = |check: &&CheckOutcome| !check.passed && check.check.on_failure == OnFailure::Hold;
+            let held: Vec<String> = checks.iter().filter(holds).map(ToString::to_string).collect();
+            if !held.is_empty() {
+                ending.message = Some(cut(&format!("{}: a check failed: {}", text("node"), held.join("; "))));
             }
         }
         "budget_used_up" => ending.message = Some(cut(&format!("the budget is used up: {}", text("limit")))),

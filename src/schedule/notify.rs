@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use searchmill_engine::operator::{http_client, root_cause};
 use searchmill_engine::{NoteReceiver, Notify};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -17,40 +18,56 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends a note to all receivers; returns what failed, without secrets.
 pub(super) async fn send(receivers: &[Notify], note: &Value, directory: &Path) -> Vec<String> {
+    let sending = Sending { note, directory, client: http_client().map_err(|error| error.message) };
     let mut problems = Vec::new();
     for receiver in receivers {
-        if let Err(problem) = patiently(&receiver.to, note, directory).await {
+        if let Err(problem) = sending.patiently(&receiver.to).await {
             problems.push(format!("cannot notify {}: {problem}", shown(&receiver.to)));
         }
     }
     problems
 }
 
-async fn patiently(to: &NoteReceiver, note: &Value, directory: &Path) -> Result<(), String> {
-    let mut pause = PAUSE;
-    let mut attempt = 1;
-    loop {
-        let sent = tokio::time::timeout(WITHIN, once(to, note, directory)).await;
-        let problem = match sent {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(problem)) => problem,
-            Err(_) => format!("no answer within {} s", WITHIN.as_secs()),
-        };
-        if attempt == ATTEMPTS {
-            return Err(format!("{problem} ({ATTEMPTS} attempts)"));
-        }
-        tokio::time::sleep(pause).await;
-        (attempt, pause) = (attempt + 1, pause * 5);
-    }
+/// A note that is sent.
+struct Sending<'a> {
+    note: &'a Value,
+    directory: &'a Path,
+    /// The client of all attempts at webhooks.
+    client: Result<reqwest::Client, String>,
 }
 
-async fn once(to: &NoteReceiver, note: &Value, directory: &Path) -> Result<(), String> {
-    match to {
-        NoteReceiver::Webhook(url) => post(&resolved(url)?, note).await,
-        NoteReceiver::Program(words) => {
-            let words = words.iter().map(|word| resolved(word)).collect::<Result<Vec<_>, _>>()?;
-            run(&words, note, directory).await
+impl Sending<'_> {
+    async fn patiently(&self, to: &NoteReceiver) -> Result<(), String> {
+        let mut pause = PAUSE;
+        let mut attempt = 1;
+        loop {
+            let problem = match tokio::time::timeout(WITHIN, self.once(to)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(problem)) => problem,
+                Err(_) => format!("no answer within {} s", WITHIN.as_secs()),
+            };
+            if attempt == ATTEMPTS {
+                return Err(format!("{problem} ({ATTEMPTS} attempts)"));
+            }
+            tokio::time::sleep(pause).await;
+            (attempt, pause) = (attempt + 1, pause * 5);
         }
+    }
+
+    async fn once(&self, to: &NoteReceiver) -> Result<(), String> {
+        match to {
+            NoteReceiver::Webhook(url) => self.post(&resolved(url)?).await,
+            NoteReceiver::Program(words) => {
+                let words = words.iter().map(|word| resolved(word)).collect::<Result<Vec<_>, _>>()?;
+                run(&words, self.note, self.directory).await
+            }
+        }
+    }
+
+    async fn post(&self, url: &str) -> Result<(), String> {
+        let client = self.client.as_ref().map_err(Clone::clone)?;
+        let sent = client.post(url).json(self.note).send().await.map_err(without_address)?;
+        if sent.status().is_success() { Ok(()) } else { Err(format!("status {}", sent.status().as_u16())) }
     }
 }
 
@@ -62,23 +79,12 @@ fn resolved(text: &str) -> Result<String, String> {
     std::env::var(name).map_err(|_| format!("the secret `{name}` is not set"))
 }
 
-async fn post(url: &str, note: &Value) -> Result<(), String> {
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
-    let sent = client.map_err(without_address)?.post(url).json(note).send().await.map_err(without_address)?;
-    if sent.status().is_success() { Ok(()) } else { Err(format!("status {}", sent.status().as_u16())) }
-}
-
 /// The address may contain a secret.
 fn without_address(error: reqwest::Error) -> String {
     if error.is_builder() {
         return "the address is no http or https URL".to_owned();
     }
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
+    root_cause(&error.without_url())
 }
 
 async fn run(words: &[String], note: &Value, directory: &Path) -> Result<(), String> {

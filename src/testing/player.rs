@@ -1,6 +1,7 @@
 //! Plays the script of a test as an OpenAI-compatible server. A request that the script does not answer is refused and
 //! reported.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +23,10 @@ pub(crate) struct Refused {
     pub(crate) path: String,
     /// The first user message, the prompt, or the body.
     pub(crate) text: String,
+    /// Number of answers so far in the conversation.
+    pub(crate) answers: usize,
+    /// The last message, if there were answers.
+    pub(crate) last: Option<String>,
 }
 
 /// A running server; it stops with its runtime.
@@ -38,8 +43,8 @@ struct Stage {
 
 #[derive(Default)]
 struct Played {
-    /// Whether an answer without `when` was given, by place in the script.
-    given: Vec<bool>,
+    /// Answers that were given: place in the script, and place in its list.
+    given: BTreeSet<(usize, usize)>,
     refused: Vec<Refused>,
 }
 
@@ -50,8 +55,7 @@ impl Player {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let given = vec![false; script.len()];
-        let stage = Arc::new(Stage { script, state: Mutex::new(Played { given, refused: Vec::new() }) });
+        let stage = Arc::new(Stage { script, state: Mutex::new(Played::default()) });
         let router = Router::new().fallback(respond).with_state(Arc::clone(&stage));
         runtime.spawn(async move {
             let served = match tokio::net::TcpListener::from_std(listener) {
@@ -70,10 +74,33 @@ impl Player {
         format!("http://{}/v1", self.address)
     }
 
+    /// Says which answers of the script were not asked for.
+    pub(crate) fn unused(&self) -> Vec<String> {
+        unused(&self.stage.script, &self.stage.state.lock().unwrap_or_else(PoisonError::into_inner).given)
+    }
+
     /// Returns the requests that were refused.
     pub(crate) fn refused(&self) -> Vec<Refused> {
         self.stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.clone()
     }
+}
+
+/// Says which answers were not given.
+fn unused(script: &[Scripted], given: &BTreeSet<(usize, usize)>) -> Vec<String> {
+    let all = script.iter().enumerate();
+    let answers =
+        all.flat_map(|(place, scripted)| (0..scripted.answers.len()).map(move |turn| (place, turn, scripted)));
+    let told = |(place, turn, scripted): (usize, usize, &Scripted)| {
+        let what = match scripted.answers.len() {
+            1 => "the answer".to_owned(),
+            count => format!("answer {} of {count}", turn + 1),
+        };
+        match &scripted.when {
+            Some(when) => format!("{what} to `when: {when}` was never asked for"),
+            None => format!("{what} at place {} of `model` was never asked for", place + 1),
+        }
+    };
+    answers.filter(|(place, turn, _)| !given.contains(&(*place, *turn))).map(told).collect()
 }
 
 impl Stage {
@@ -81,13 +108,16 @@ impl Stage {
     fn answer(&self, body: &Value) -> Option<Value> {
         let (text, turn) = (asked(body), turns(body));
         let says = |scripted: &&Scripted| scripted.when.as_ref().is_some_and(|when| text.contains(when));
-        if let Some(scripted) = self.script.iter().find(says) {
-            return scripted.answers.get(turn).map(message);
-        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = (0..self.script.len()).find(|place| self.script[*place].when.is_none() && !state.given[*place])?;
-        state.given[next] = true;
-        self.script[next].answers.first().map(message)
+        let said = self.script.iter().position(|scripted| says(&scripted));
+        let free = |place: &usize| self.script[*place].when.is_none() && !state.given.contains(&(*place, 0));
+        let (place, turn) = match said {
+            Some(place) => (place, turn),
+            None => ((0..self.script.len()).find(free)?, 0),
+        };
+        let answer = self.script[place].answers.get(turn)?;
+        state.given.insert((place, turn));
+        Some(message(answer))
     }
 }
 
@@ -101,7 +131,9 @@ async fn respond(State(stage): State<Arc<Stage>>, uri: Uri, body: Bytes) -> Resp
     }
     let text = parsed.as_ref().map_or_else(|| String::from_utf8_lossy(&body).into_owned(), asked);
     let text: String = text.chars().take(SHOWN).collect();
-    let refused = Refused { path: uri.path().to_owned(), text: text.clone() };
+    let answers = parsed.as_ref().map_or(0, turns);
+    let last = parsed.as_ref().filter(|_| answers > 0).and_then(last);
+    let refused = Refused { path: uri.path().to_owned(), text: text.clone(), answers, last };
     stage.state.lock().unwrap_or_else(PoisonError::into_inner).refused.push(refused);
     let message = format!("the script of the test has no answer to this request: {text}");
     let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
@@ -125,6 +157,12 @@ fn asked(body: &Value) -> String {
 /// Returns the number of answers so far in the conversation.
 fn turns(body: &Value) -> usize {
     body["messages"].as_array().into_iter().flatten().filter(|message| message["role"] == "assistant").count()
+}
+
+/// Returns the last message of the conversation, without white space around it.
+fn last(body: &Value) -> Option<String> {
+    let text = body["messages"].as_array()?.last()?["content"].as_str()?;
+    Some(text.trim().chars().take(SHOWN).collect())
 }
 
 /// Returns an answer as a message: a text, a message, or any other value as JSON text.

@@ -133,12 +133,13 @@ fn rejects_are_counted_against_the_rows_that_came_in() {
 
 #[test]
 fn a_check_that_cannot_be_evaluated_does_not_pass() {
-    let mill = project(&rows(), "[{not_null: [nosuch]}, {range: {column: text, min: 0}}, {sql: \"f1 +\"}]");
+    let mill = project(&rows(), "[{not_null: [nosuch]}, {range: {column: text, min: 0}}, {sql: \"f2 > 1\"}]");
     let told = mill.run(&[]).exit(1);
     let found = outcomes(&told, "scores");
     assert!(found.iter().all(|(passed, found)| !passed && found.starts_with("it cannot be evaluated")), "{found:?}");
     assert!(found[0].1.contains("there is no column `nosuch`"), "{found:?}");
     assert!(found[1].1.contains("needs a column of numbers"), "{found:?}");
+    assert!(found[2].1.contains("`sql`: there is no column `f2` (did you mean `f1`? columns: "), "{found:?}");
 }
 
 #[test]
@@ -158,28 +159,122 @@ fn validate_checks_the_checks_against_the_known_columns() {
         "{}",
         told.stderr
     );
+    assert!(told.stderr.contains("pipeline.yaml:12:") && told.stderr.contains("`sql`: not SQL: "), "{}", told.stderr);
     let text = mill.read("pipeline.yaml").replace("    - {rows: {min: 1}, port: nosuch}\n", "");
+    let text =
+        text.replace("text > ", "lenght(text) > 1").replace("sql: n\n", "sql: n\n    - sql: SELECT idd FROM rows\n");
     mill.write("pipeline.yaml", &text);
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("pipeline.yaml:18:") && told.contains("there is no column `idd`"), "{told}");
     assert!(told.contains("pipeline.yaml:19:") && told.contains("not true or false"), "{told}");
+    assert!(told.contains("pipeline.yaml:12:13") && told.contains("there is no function `lenght`"), "{told}");
+    assert!(told.contains("pipeline.yaml:20:19") && told.contains("did you mean `id`?"), "{told}");
+    assert!(!told.contains("Schema error") && !told.contains("Error during planning"), "{told}");
+}
+
+/// Damages a table in the store, unnoticed: its file keeps its time.
+fn damage(mill: &Mill, node: &str, port: &str) {
+    let folder = mill.artifact_folder(node, port);
+    let part = crate::mill::files_in(&folder).into_iter().find(|path| path.extension().is_some_and(|e| e == "parquet"));
+    let part = part.expect("a part");
+    let mut bytes = std::fs::read(&part).expect("the part");
+    bytes[8] ^= 0xff;
+    let before = std::fs::metadata(&part).expect("the part");
+    let mut permissions = before.permissions();
+    #[allow(clippy::permissions_set_readonly_false, reason = "a file of this test's own store")]
+    permissions.set_readonly(false);
+    std::fs::set_permissions(&part, permissions).expect("a file that can be written");
+    std::fs::write(&part, bytes).expect("damage");
+    let file = std::fs::File::options().append(true).open(&part);
+    file.and_then(|file| file.set_modified(before.modified()?)).expect("its time");
 }
 
 #[test]
 fn a_damaged_table_is_made_again_before_it_is_checked() {
     let mill = project(&rows(), "[{not_null: [id]}]");
     mill.run(&[]).exit(0);
-    let folder = mill.artifact_folder("scores", "rows");
-    let part = crate::mill::files_in(&folder).into_iter().find(|path| path.extension().is_some_and(|e| e == "parquet"));
-    let part = part.expect("a part");
-    let mut bytes = std::fs::read(&part).expect("the part");
-    bytes[8] ^= 0xff;
-    let mut permissions = std::fs::metadata(&part).expect("the part").permissions();
-    #[allow(clippy::permissions_set_readonly_false, reason = "a file of this test's own store")]
-    permissions.set_readonly(false);
-    std::fs::set_permissions(&part, permissions).expect("a file that can be written");
-    std::fs::write(&part, bytes).expect("damage");
+    damage(&mill, "scores", "rows");
     check(&mill, "[{not_null: [id, f1]}]");
     let told = mill.run(&[]).exit(0);
     assert!(outcomes(&told, "scores")[0].0, "{}", told.stdout);
+    let summary = told.summary();
+    let counted = ["finished", "cached", "failed", "skipped"].map(|name| summary[name].as_u64());
+    assert_eq!(counted, [1, 2, 0, 0].map(Some), "each node counts once: {}", told.stdout);
+}
+
+#[test]
+fn a_damaged_table_that_cannot_be_made_again_fails_its_node_once() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\"}\n");
+    let pipeline = "name: p\nnodes:\n  rows: {op: read, with: {path: rows.jsonl, as: table}}\n  same:\n    op: exec\n    \
+                    from: rows\n    with: {command: [sh, -c, 'if ls | grep -q ^brok; then exit 1; fi; tr a-c b-d'], as: table}\n    checks: CHECKS\n";
+    mill.write("pipeline.yaml", &pipeline.replace("CHECKS", "[{rows: {min: 1}}]"));
+    mill.run(&[]).exit(0);
+    damage(&mill, "same", "rows");
+    mill.write("broken", "");
+    mill.write("pipeline.yaml", &pipeline.replace("CHECKS", "[{not_null: [id]}]"));
+    let told = mill.run(&[]).exit(1);
+    assert_eq!((&told.summary()["failed"], &told.summary()["machine_failure"]), (&json!(1), &json!(false)));
+    let failures = told.events().into_iter().filter(|event| event["event"] == "node_failed").count();
+    assert_eq!(failures, 1, "{}", told.stdout);
+}
+
+#[test]
+fn a_damaged_table_is_made_again_for_all_that_read_it() {
+    let mill = project(&rows(), "[]");
+    let reader =
+        |number: u32| format!("  n{number}: {{op: filter, from: scores, with: {{where: \"f1 > 0.0{number}\"}}}}\n");
+    let pipeline = format!("{}{}", mill.read("pipeline.yaml"), (1..8).map(reader).collect::<String>());
+    mill.run(&[]).exit(0);
+    damage(&mill, "scores", "rows");
+    mill.write("pipeline.yaml", &pipeline);
+    let told = mill.run(&["-j", "8"]).exit(0);
+    assert!((1..8).all(|number| told.ran().contains(&format!("n{number}"))), "{}", told.stdout);
+}
+
+#[test]
+fn a_check_that_the_machine_stops_says_nothing_about_the_data() {
+    let many: Vec<Value> = (0..60_000).map(|number| json!({"id": format!("a row with the number {number}")})).collect();
+    let mill = project(&many, "[{unique: [id]}]\n    resources: {memory: 10KiB}");
+    let text = mill.read("pipeline.yaml");
+    mill.write("pipeline.yaml", text.split("  good:").next().unwrap_or_default());
+    let told = mill.run(&[]).exit(5);
+    let failed = told.events().into_iter().find(|event| event["event"] == "node_failed").expect("a failure");
+    let message = failed["message"].as_str().unwrap_or_default();
+    assert!(message.contains("needs more memory") && !message.contains("a check failed"), "{message}");
+    assert!(!told.stdout.contains("node_checked"), "{}", told.stdout);
+    let shown = mill.call(&["show", "scores", "--json", "-n", "1"]).exit(0);
+    assert_eq!(shown.events().len(), 1, "the result is kept");
+}
+
+#[test]
+fn a_check_that_is_interrupted_says_nothing_about_the_data() {
+    let many: Vec<Value> = (0..3000).map(|number| json!({"id": number, "f1": 0.7})).collect();
+    let mill = project(&many, "[{sql: \"SELECT a.id FROM rows a, rows b, rows c\", on_failure: warn}]");
+    let child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    let start = std::time::Instant::now();
+    while !mill.store_path().join("results").is_dir() || mill.store().result_keys().is_empty() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "the table is not read");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for _ in 0..2 {
+        let status = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(status.expect("`kill` is there").success());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    let told = Told::new(child.wait_with_output().expect("a child")).exit(130);
+    assert!(!told.stdout.contains("cannot be evaluated"), "{}", told.stdout);
+    assert!(!mill.path("out/good.jsonl").exists());
+}
+
+#[test]
+fn rows_that_a_budget_left_out_are_no_part_of_the_share_of_rejects() {
+    let bench = Bench::new(&crate::endpoint::patient(9, std::time::Duration::ZERO));
+    bench.replace("name: endpoint\n", "name: endpoint\nbudget: {calls: 4}\non_budget: finish\n");
+    bench.replace("concurrency: 8", "concurrency: 1");
+    bench.replace("      samples: 1\n", "      samples: 1\n    checks: [{rejects: {max: 0.2}}]\n");
+    bench.ask(&["q0", "unknown", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8"]);
+    let told = bench.run(&[]).exit(1);
+    assert_eq!(outcomes(&told, "answers"), [(false, "1 of 4 rows (25 %)".to_owned())], "{}", told.stdout);
 }

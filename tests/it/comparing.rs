@@ -53,7 +53,7 @@ fn two_tables_are_compared_by_question_and_group() {
     assert_eq!((&of("all")["p_value"], &of("kind=late")["p_value"]), (&0.625.into(), &0.25.into()));
     assert_eq!(of("kind=late")["p_holm"], 0.5);
     let summary = mill.call(&["show", "compared"]).exit(0).stdout;
-    assert!(summary.contains("Differences by kind") && summary.contains("+0.250"), "{summary}");
+    assert!(summary.contains("Differences by kind") && summary.contains("+0.25"), "{summary}");
     let before = mill.artifacts();
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
     mill.run(&["--force"]).exit(0);
@@ -159,4 +159,38 @@ fn a_node_that_a_run_did_not_come_to_has_no_other_content() {
     let told = mill.call(&["diff", one, other]).stdout;
     let figure = told.split("figure").nth(1).expect("the plot behind the failed read");
     assert!(!figure.contains("different content"), "{told}");
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_no_equal_table() {
+    let mill = compared("111000");
+    let first = mill.artifact_folder("new", "rows");
+    mill.write("new.jsonl", &scores("011100"));
+    mill.run(&[]).exit(0);
+    let part =
+        crate::mill::files_in(&first).into_iter().find(|path| path.extension().is_some_and(|end| end == "parquet"));
+    let part = part.expect("a part");
+    let whole = std::fs::read(&part).expect("its bytes");
+    let mut permissions = std::fs::metadata(&part).expect("a file").permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+    std::fs::set_permissions(&part, permissions).expect("writable");
+    // The beginning holds the values, the end says where they are.
+    let mut values = whole.clone();
+    values[4..whole.len() / 3].fill(0xff);
+    for damaged in [values, whole[..whole.len() / 2].to_vec()] {
+        std::fs::write(&part, damaged).expect("damaged");
+        let told = mill.call(&["diff", "--json"]).exit(0);
+        let found: Value = serde_json::from_str(&told.stdout).expect("JSON");
+        let node = found["nodes"].as_array().and_then(|nodes| nodes.iter().find(|node| node["node"] == "new"));
+        let node = node.unwrap_or_else(|| panic!("{found}"));
+        assert_eq!(node["not_compared"][0]["port"], "rows", "{node}");
+        let text = mill.call(&["diff"]).exit(0).stdout;
+        assert!(text.contains("new.rows cannot be compared: "), "{text}");
+    }
+    std::fs::remove_dir_all(&first).expect("removed");
+    let text = mill.call(&["diff"]).exit(0).stdout;
+    assert!(
+        text.contains("new.rows cannot be compared: the artifact") && text.contains("is gone from the store"),
+        "{text}"
+    );
 }

@@ -23,7 +23,7 @@ use crate::mill::Mill;
 use crate::models;
 
 /// Params that never enter a key. Each entry promises that the param changes no bytes.
-const NOT_IN_KEYS: [&str; 77] = [
+const NOT_IN_KEYS: [&str; 95] = [
     "exec repeatable",
     "exec timeout_seconds",
     "judge policy.endpoint.api_key",
@@ -63,6 +63,13 @@ const NOT_IN_KEYS: [&str; 77] = [
     "rollout policy.endpoint.prices.prompt",
     "rollout policy.endpoint.stall_seconds",
     "rollout policy.endpoint.timeout_seconds",
+    "rollout rerank.prompt.policy.endpoint.api_key",
+    "rollout rerank.prompt.policy.endpoint.base_url",
+    "rollout rerank.prompt.policy.endpoint.limits.concurrency",
+    "rollout rerank.prompt.policy.endpoint.limits.requests_per_minute",
+    "rollout rerank.prompt.policy.endpoint.limits.tokens_per_minute",
+    "rollout rerank.prompt.policy.endpoint.stall_seconds",
+    "rollout rerank.prompt.policy.endpoint.timeout_seconds",
     "rollout rerank.timeout_seconds",
     "rollout tools.0.mcp.api_key",
     "rollout tools.0.mcp.limits.concurrency",
@@ -70,6 +77,17 @@ const NOT_IN_KEYS: [&str; 77] = [
     "rollout tools.0.mcp.limits.tokens_per_minute",
     "rollout tools.0.mcp.secret_headers",
     "rollout tools.0.mcp.timeout_seconds",
+    "rollout tools.0.prompt.policy.endpoint.api_key",
+    "rollout tools.0.prompt.policy.endpoint.base_url",
+    "rollout tools.0.prompt.policy.endpoint.limits.concurrency",
+    "rollout tools.0.prompt.policy.endpoint.limits.requests_per_minute",
+    "rollout tools.0.prompt.policy.endpoint.limits.tokens_per_minute",
+    "rollout tools.0.prompt.policy.endpoint.prices.call",
+    "rollout tools.0.prompt.policy.endpoint.prices.completion",
+    "rollout tools.0.prompt.policy.endpoint.prices.currency",
+    "rollout tools.0.prompt.policy.endpoint.prices.prompt",
+    "rollout tools.0.prompt.policy.endpoint.stall_seconds",
+    "rollout tools.0.prompt.policy.endpoint.timeout_seconds",
     "rollout tools.0.python.timeout_seconds",
     "rollout tools.1.http.api_key",
     "rollout tools.1.http.limits.concurrency",
@@ -104,7 +122,7 @@ const NOT_IN_KEYS: [&str; 77] = [
 ];
 
 /// Params that have a single value so far (one method), or whose value must fit their neighbours (a schema).
-const SINGLE_VALUED: [&str; 31] = [
+const SINGLE_VALUED: [&str; 36] = [
     "exec folders.0",
     "map explode",
     "map output.0.reason",
@@ -114,11 +132,16 @@ const SINGLE_VALUED: [&str; 31] = [
     "map output.score",
     "map remember",
     "rollout record",
+    "rollout rerank.prompt.policy.endpoint.prices",
     "rollout tool.parameters.properties.query.type",
     "rollout tool.parameters.type",
     "rollout tool.query",
     "rollout tools.0.mcp.command",
     "rollout tools.0.mcp.prices",
+    "rollout tools.0.prompt.output.0.answer",
+    "rollout tools.0.prompt.output.1.sure",
+    "rollout tools.0.prompt.parameters.required.0",
+    "rollout tools.0.prompt.parameters.type",
     "rollout tools.0.python.parameters.required.0",
     "rollout tools.0.python.parameters.type",
     "rollout tools.1.http.method",

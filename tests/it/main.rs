@@ -21,6 +21,7 @@ mod faults;
 mod forced;
 mod forged;
 mod keeping;
+mod known_columns;
 mod late;
 mod laws;
 mod lineage;
@@ -32,6 +33,7 @@ mod mill;
 mod models;
 mod money;
 mod mutations;
+mod prompt_tools;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
 mod remote;

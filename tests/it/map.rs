@@ -167,6 +167,28 @@ fn a_typo_in_a_prompt_is_told_at_its_message() {
     assert!(told.contains("pipeline.yaml:10:") && told.contains("`txet`") && told.contains("`titel`"), "{told}");
 }
 
+#[test]
+fn a_name_that_no_prompt_has_is_told_at_its_place() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", "{\"id\": \"a\", \"text\": \"Ada\"}\n");
+    for (prompt, word, message) in [
+        ("\"Say {{ text | uper }}.\"", "uper", "no filter `uper`"),
+        ("|\n        Say: {{ text }}\n        {% if text is defind %}x{% endif %}", "defind", "no test `defind`"),
+        ("{system: \"Be brief.\", user: \"{{ range(3) }}{{ rang(3) }}\"}", "rang(", "no function `rang`"),
+        ("\"strp {{ text.strp() }}.\"", "strp()", "no method `strp`"),
+    ] {
+        mill.write("pipeline.yaml", &KNOWN.replacen("\"Rate {{ text }}.\"", prompt, 1));
+        let shown = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        let written = mill.read("pipeline.yaml");
+        let place = written.find(word).expect("the wrong word");
+        let line = written[..place].matches('\n').count() + 1;
+        let column = place - written[..place].rfind('\n').map_or(0, |end| end + 1) + 1;
+        let place = format!("pipeline.yaml:{line}:{column}");
+        assert!(shown.contains(&place) && shown.contains(message), "{prompt}: {place}: {shown}");
+        assert!(shown.contains("did you mean") && !shown.contains("no column"), "{prompt}: {shown}");
+    }
+}
+
 /// Columns that are known: documents of a file, through a predicate, a prompt and a query.
 const KNOWN: &str = r#"name: known
 nodes:
@@ -181,6 +203,15 @@ nodes:
       output: {score: int}
   best: {op: sql, from: {r: rated}, with: {query: "SELECT id, score FROM r ORDER BY score DESC"}}
   few: {op: filter, from: best, with: {where: "score > 3"}}
+  asked:
+    op: map
+    from: long
+    with:
+      prompt: "Ask about {{ text }}."
+      policy: {endpoint: {base_url: "http://127.0.0.1:9/v1", model: m}}
+      output: {question: text, golden_answers: [text], hard: int}
+      as: question
+  hard: {op: filter, from: asked, with: {where: "hard > 3 AND document_id = 'a'"}}
 "#;
 
 #[test]
@@ -201,6 +232,7 @@ fn columns_that_are_known_are_checked_before_anything_runs() {
         ("SELECT id, score FROM r", "SELECT id, score\n        FROM rr", "rr", "there is no input `rr`"),
         ("SELECT id, score", "SELECT id score nine,", "nine", "found: nine"),
         ("score > 3\"", "points > 3\"", "points", "there is no column `points`"),
+        ("hard > 3", "hart > 3", "hart", "there is no column `hart`"),
     ] {
         let shown = told(from, to, "validate", 2);
         let written = mill.read("pipeline.yaml");

@@ -142,11 +142,46 @@ fn a_module_that_vanishes_and_a_file_that_is_no_python_are_told() {
     std::fs::remove_file(mill.path("steps/first.py")).expect("there");
     assert!(mill.run(&[]).exit(1).stdout.contains("No module named 'first'"));
     mill.write("steps/f.py", "def f(:\n");
-    assert!(mill.run(&[]).exit(1).stdout.contains("steps/f.py:1: "));
+    assert!(mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr.contains("steps/f.py:1: "));
+    assert!(mill.run(&[]).exit(2).stdout.contains("steps/f.py:1: "));
     std::fs::remove_file(mill.path("steps/f.py")).expect("there");
     let told = mill.run(&[]);
     assert_ne!(told.code, 0);
     assert!(told.stderr.contains("steps/f.py") || told.stdout.contains("steps/f.py"), "{told:?}");
+}
+
+#[test]
+fn a_function_that_the_file_does_not_have_is_told_before_anything_runs() {
+    let mill = project("def shorten(text): return {}\nclass Judge: pass\ndef _own(): pass\n", "", "");
+    let named = |mill: &Mill, name: &str| {
+        let written = format!(
+            "name: n\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: document}}}}\n  made: {{op: map, from: rows, with: {{python: \"steps/f.py:{name}\"}}}}\n"
+        );
+        mill.write("pipeline.yaml", &written);
+        mill.call(&["validate", "pipeline.yaml"])
+    };
+    for known in ["shorten", "Judge", "_own"] {
+        named(&mill, known).exit(0);
+    }
+    let told = named(&mill, "shortn").exit(2).stderr;
+    assert!(told.contains("`steps/f.py` has no function `shortn`"), "{told}");
+    assert!(told.contains("pipeline.yaml:4:58") && told.contains("did you mean `shorten`?"), "{told}");
+    let told = mill.run(&[]).exit(2).stdout;
+    assert!(told.contains("has no function `shortn`"), "{told}");
+    let told = named(&mill, "other").exit(2).stderr;
+    assert!(told.contains("functions in it: `shorten`, `Judge`"), "{told}");
+    // What the text of a file cannot tell is left to Python.
+    for file in [
+        "from os.path import *\n",
+        "exec('def other(text): return {}')\n",
+        "def __getattr__(name): return lambda text: {}\n",
+        "other, more = (lambda text: {}), 1\n",
+        "try:\n    from somewhere import other\nexcept ImportError:\n    def other(text): return {}\n",
+        "def set():\n    global other\n    other = print\nset()\n",
+    ] {
+        mill.write("steps/f.py", file);
+        named(&mill, "other").exit(0);
+    }
 }
 
 #[test]

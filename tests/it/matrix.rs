@@ -186,3 +186,60 @@ fn a_run_prints_a_table_for_each_matrix() {
     let json = mill.run(&["hits"]).exit(0).stdout;
     assert!(json.lines().all(|line| line.starts_with('{')), "{json}");
 }
+
+#[test]
+fn a_gathering_node_that_is_written_is_not_put_between() {
+    let mill = Mill::new();
+    mill.write("a.jsonl", "{\"id\": \"x\"}\n");
+    let gather = "op: gather, matrix: {lot: [1, 2]}, from: {a: a}, with: {columns: [lot], tables: [{name: a, values: [\"${matrix.lot}\"]}]}";
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "name: own\nnodes:\n  a: {{op: read, with: {{path: a.jsonl, as: table}}}}\n  tagged: {{{gather}}}\n  one: {{op: \
+             sql, from: {{t: \"tagged@lot=1\"}}, with: {{query: select * from t}}}}\n  all: {{op: sql, from: {{t: tagged}}, \
+             with: {{query: select * from t}}}}\n"
+        ),
+    );
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    let told = told.stdout + &told.stderr;
+    assert!(told.contains("all: takes 2 variants of `tagged`"), "{told}");
+    assert!(!told.contains("one: takes"), "{told}");
+}
+
+#[test]
+fn a_gathered_id_that_an_input_has_already_is_not_that_row() {
+    let mill = Mill::new();
+    let question = |id: &str, text: &str| {
+        format!("{{\"id\": \"{id}\", \"question\": \"{text}?\", \"golden_answers\": [\"a\"]}}\n")
+    };
+    mill.write("one.jsonl", &(question("q7", "one") + &question("q7~size=1", "two")));
+    mill.write("other.jsonl", &(question("q8", "three") + &question("q7", "four")));
+    mill.write(
+        "pipeline.yaml",
+        "name: ids\nnodes:\n  one: {op: read, with: {path: one.jsonl, as: question}}\n  other: {op: read, with: {path: \
+         other.jsonl, as: question}}\n  few: {op: sample, from: one, matrix: {size: [1, 2]}, with: {n: 2}, seed: 1}\n  last: {op: \
+         filter, from: few@all, with: {where: \"true\"}}\n  both: {op: gather, from: {\"1\": one, \"2\": other}, with: {columns: \
+         [k], tables: [{name: \"1\", values: [1]}, {name: \"2\", values: [2]}]}}\n",
+    );
+    mill.run(&[]).exit(0);
+    let traced = |node: &str, row: &str| {
+        let told = mill.call(&["trace", node, "--row", row, "--json"]).exit(0).stdout;
+        let found: Value = serde_json::from_str(&told).expect("JSON");
+        let places = found["rows"][0]["places"].as_array().cloned().unwrap_or_default();
+        let text = |place: &Value, name: &str| place[name].as_str().unwrap_or_default().to_owned();
+        places.iter().map(|place| format!("{} {}", text(place, "node"), text(place, "id"))).collect::<Vec<_>>()
+    };
+    let origin = |node: &str, row: &str| traced(node, row).last().cloned().unwrap_or_default();
+    assert_eq!((origin("both", "q7~2"), origin("both", "q7~1")), ("other q7".to_owned(), "one q7".to_owned()));
+    assert_eq!(origin("last", "q7~size=1"), "one q7");
+    assert_eq!(origin("last", "q7~size=1~size=1"), "one q7~size=1");
+    let down = mill.call(&["trace", "one", "--row", "q7~size=1", "--down"]).exit(0).stdout;
+    let ids = |node: &str| {
+        let line = down.lines().find(|line| line.starts_with(node)).unwrap_or_else(|| panic!("{node}: {down}"));
+        line.rsplit("  ").next().unwrap_or_default().to_owned()
+    };
+    for node in ["few@all", "last"] {
+        assert_eq!(ids(node), "q7~size=1~size=1, q7~size=1~size=2", "{down}");
+    }
+    assert_eq!(ids("both"), "q7~size=1~1", "{down}");
+}

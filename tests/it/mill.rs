@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use searchmill_engine::store::{NodeRun, Store};
 use serde_json::Value;
@@ -92,6 +92,18 @@ impl Mill {
         let files = files_in(&self.store_path().join("tmp")).into_iter();
         files.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
     }
+}
+
+/// Starts a run and kills it (`SIGKILL`) once something has happened.
+pub(crate) fn killed_when(command: &mut Command, happened: impl Fn() -> bool) {
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a run");
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_mins(1), "the run does not get there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    run.kill().expect("killed");
+    run.wait().expect("dead");
 }
 
 /// Starts a command and kills it after a while. Returns whether it was still running.

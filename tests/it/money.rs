@@ -156,3 +156,20 @@ fn two_currencies_in_one_pipeline_are_refused() {
     bench.mill.write("pipeline.yaml", &format!("{}{second}{}", &text[..end], &text[end..]));
     assert!(bench.run(&[]).exit(2).stdout.contains("a run counts in one currency"));
 }
+
+#[test]
+fn a_limit_of_cost_without_prices_is_told_before_a_run() {
+    let mill = crate::mill::Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"x\"}\n");
+    let nodes = "nodes:\n  rows: {op: read, with: {path: rows.jsonl, as: document}}\n";
+    for budget in ["{cost: 5}", "{per_day: {cost: 10}}"] {
+        mill.write("pipeline.yaml", &format!("name: n\nbudget: {budget}\n{nodes}"));
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        assert!(
+            told.contains("a budget of cost needs prices") && told.contains("give the endpoint `prices:"),
+            "{told}"
+        );
+    }
+    mill.write("pipeline.yaml", &format!("name: n\nbudget: {{calls: 5}}\n{nodes}"));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::endpoint::{Bench, patient};
-use crate::mill::Mill;
+use crate::mill::{Mill, killed_when};
 use crate::schedule::{Daemon, events, far_away, get, put, wait};
 
 fn bench(questions: usize, head: &str) -> Bench {
@@ -32,14 +32,7 @@ fn a_budget_of_a_day_counts_all_runs_failed_and_killed_ones_too() {
     let names: Vec<String> = (0..12).map(|number| format!("q{number}")).collect();
     bench.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
     // A run that is killed while it asks.
-    let mut killed = bench.command(&[]).spawn().expect("a run");
-    let start = Instant::now();
-    while bench.server.count() < 6 {
-        assert!(start.elapsed() < Duration::from_mins(1), "the run does not ask");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    killed.kill().expect("killed");
-    killed.wait().expect("dead");
+    killed_when(&mut bench.command(&[]), || bench.server.count() >= 6);
     let told = bench.run(&[]).exit(4);
     let limit = told.summary()["budget"].as_str().unwrap_or_default().to_owned();
     assert_eq!(limit, "8 of 8 calls today", "{}", told.stdout);
@@ -76,10 +69,77 @@ fn a_run_finishes_with_what_the_budget_allows_and_the_next_one_goes_on() {
     straight.run(&[]).exit(0);
     assert_eq!(whole["answers.trajectories"], straight.mill.artifacts()["answers.trajectories"]);
     assert_eq!(whole["scores.scores"], straight.mill.artifacts()["scores.scores"]);
-    // A result that is whole is not replaced by less.
+    // A result that is whole is not replaced by less: neither by the forced run, nor by one that completes it.
     bench.replace("budget: {calls: 4}", "budget: {calls: 1}");
-    bench.run(&["--force", "answers"]).exit(4);
-    assert_eq!(bench.server.count(), 11);
+    let complete = recorded(&bench);
+    for paid in [11, 12] {
+        bench.run(if paid == 11 { &["--force", "answers"] } else { &[] }).exit(4);
+        assert_eq!((bench.server.count(), recorded(&bench)), (paid, complete.clone()));
+    }
+    let told = bench.run(&["--force", "answers"]).exit(4);
+    assert!(told.stdout.contains("resumes the interrupted forced run"), "{}", told.stdout);
+    assert_eq!((bench.server.count(), recorded(&bench)), (13, complete));
+    bench.replace("budget: {calls: 1}", "budget: {calls: 100}");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 20, "each row was paid for once more");
+    assert_eq!(bench.mill.artifacts(), whole);
+}
+
+/// Returns the rows of the rollouts recorded in the store, and how many were not asked.
+fn recorded(bench: &Bench) -> Vec<(u64, u64)> {
+    let store = bench.mill.store();
+    let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));
+    results.filter_map(|result| Some((result.outputs.get("trajectories")?.rows, result.unasked))).collect()
+}
+
+#[test]
+fn a_forced_run_of_other_rows_that_was_cut_off_makes_no_result_worse() {
+    let bench = bench(3, "on_budget: finish");
+    bench.ask(&["q0", "q1", "unknown"]);
+    bench.run(&[]).exit(3);
+    let whole = bench.mill.artifacts();
+    bench.ask(&["q0", "q2"]);
+    bench.run(&[]).exit(0);
+    bench.run(&["--force", "answers", "--budget", "calls=1"]).exit(4);
+    assert_eq!(bench.paid(&["q0"]), 2);
+    bench.ask(&["q0", "q1", "unknown"]);
+    let told = bench.run(&["--budget", "calls=0"]).exit(4);
+    assert!(told.stdout.contains("the earlier result stays"), "{}", told.stdout);
+    assert_eq!(bench.mill.artifacts(), whole);
+    // What the forced run paid for still counts.
+    bench.ask(&["q0", "q2"]);
+    let told = bench.run(&["--force", "answers"]).exit(0);
+    assert!(told.stdout.contains("resumes the interrupted forced run"), "{}", told.stdout);
+    assert_eq!((bench.paid(&["q0"]), bench.paid(&["q2"])), (2, 2));
+}
+
+#[test]
+fn a_forced_run_after_one_that_a_budget_cut_short_goes_on_there() {
+    let bench = bench(4, "on_budget: finish");
+    bench.ask(&["q0", "q1"]);
+    bench.run(&[]).exit(0);
+    bench.run(&["--force", "answers", "--budget", "calls=1"]).exit(4);
+    bench.ask(&["q0", "q1", "q2", "q3"]);
+    // Its rows stand on the floor of the forced run.
+    bench.run(&["--budget", "calls=2"]).exit(4);
+    assert_eq!((bench.paid(&["q0"]), bench.paid(&["q1"]), bench.paid(&["q2"])), (2, 2, 1));
+    let told = bench.run(&["--force", "answers"]).exit(0);
+    assert!(told.stdout.contains("resumes the interrupted forced run"), "{}", told.stdout);
+    assert_eq!(bench.server.count(), 2 + 4, "no row was forced twice");
+}
+
+#[test]
+fn a_result_whose_files_are_gone_does_not_stay() {
+    let bench = bench(5, "on_budget: finish");
+    bench.run(&[]).exit(0);
+    let folder = bench.mill.artifact_folder("answers", "trajectories");
+    std::fs::remove_dir_all(folder).expect("removed");
+    std::fs::remove_dir_all(bench.mill.store_path().join("memo")).expect("removed");
+    let told = bench.run(&["--budget", "calls=2"]).exit(4);
+    assert!(told.nodes("node_finished").contains("scores"), "{}", told.stdout);
+    assert_eq!(bench.server.count(), 7);
+    let shown = bench.call(&["show", "answers", "--json", "-n", "0"]).exit(0);
+    assert_eq!(shown.events().len(), 2, "{}", shown.stdout);
 }
 
 #[test]
@@ -91,6 +151,42 @@ fn a_result_whose_rows_were_all_asked_is_not_replaced_by_one_that_a_budget_cut_s
     let told = bench.run(&["--budget", "calls=0"]).exit(4);
     assert!(told.stdout.contains("the earlier result stays"), "{}", told.stdout);
     assert_eq!((bench.mill.artifacts(), bench.server.count()), (whole, paid));
+}
+
+/// Runs, and asserts that `answers` fails because of the machine before it asks anything.
+fn fails_on_this_machine(bench: &Bench, wanted: &str) {
+    let told = bench.run(&[]).exit(5);
+    let failed = told.events().into_iter().find(|event| event["event"] == "node_failed").expect("a failure");
+    let message = failed["message"].as_str().unwrap_or_default();
+    assert!(failed["node"] == "answers" && message.contains(wanted), "{message}");
+    assert!(told.summary()["budget"].is_null() && bench.server.count() == 0, "{}", told.stdout);
+}
+
+#[test]
+fn spending_that_cannot_be_recorded_is_no_budget_that_is_used_up() {
+    let bench = bench(3, "on_budget: finish");
+    bench.call(&["run", "pipeline.yaml", "--only", "questions"]).exit(0);
+    let spent = bench.mill.store_path().join("spent");
+    std::fs::write(&spent, "not a folder").expect("a file");
+    fails_on_this_machine(&bench, "spending cannot be recorded");
+    std::fs::remove_file(&spent).expect("removed");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 3);
+}
+
+#[test]
+fn spending_that_cannot_be_read_does_not_count_as_nothing() {
+    let bench = bench(3, "budget: {per_day: {calls: 8}}\non_budget: finish");
+    let spent = bench.mill.store_path().join("spent").join("endpoint");
+    bench.call(&["run", "pipeline.yaml", "--only", "questions"]).exit(0);
+    std::fs::create_dir_all(spent.join("a-folder")).expect("a folder");
+    fails_on_this_machine(&bench, "a-folder");
+    std::fs::remove_dir_all(spent.join("a-folder")).expect("removed");
+    std::fs::write(spent.join("earlier"), "no numbers at all\n").expect("a file");
+    fails_on_this_machine(&bench, "earlier:1: this line is damaged");
+    std::fs::remove_file(spent.join("earlier")).expect("removed");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 3);
 }
 
 #[test]
@@ -224,6 +320,7 @@ fn failures_held_outputs_and_recoveries_are_told_and_healthz_says_what_fails() {
     trigger(&mill, 3);
     let note = hook.wait(3)[2].1.clone();
     assert_eq!((&note["occasion"], &note["exit"]), (&json!("held"), &json!(3)), "{note}");
+    assert!(note["message"].as_str().is_some_and(|text| text.contains("rows: a check failed: unique: id")), "{note}");
     assert_eq!(get(&address, "/healthz").1["failing"][0]["runs"], 2);
 
     put(&mill, "rows.jsonl", "{\"id\": \"a\"}\n{\"id\": \"b\"}\n");

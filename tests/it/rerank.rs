@@ -5,7 +5,7 @@ use std::time::Duration;
 use searchmill_fixtures::openai_server::{OpenAiServer, Step, answer, call, search};
 use serde_json::Value;
 
-use crate::mill::{Mill, killed_after};
+use crate::mill::{Mill, killed_when};
 
 /// Reverses what was found, and counts its calls.
 const RERANK: &str = r#"import os
@@ -122,8 +122,8 @@ fn a_reranker_that_fails_is_an_error_and_never_an_empty_result() {
     // A file that is no Python fails the node before anything is paid for.
     mill.write("rerank.py", "def rerank(:\n");
     let paid = server.count();
-    let told = mill.run(&[]).exit(1);
-    assert!(told.stdout.contains("rerank.py:1: ") || told.stderr.contains("rerank.py:1: "), "{told:?}");
+    let told = mill.run(&[]).exit(2);
+    assert!(told.stdout.contains("rerank.py:1: "), "{told:?}");
     assert_eq!(server.count(), paid);
 }
 
@@ -138,17 +138,35 @@ fn kill_9_in_a_rollout_with_a_reranker_calls_nothing_twice() {
     assert_eq!(calls(&undisturbed), QUESTIONS);
     let again = calm.again();
     let mill = mill(&again, QUESTIONS);
-    let mut kills = 0;
-    for round in 0..4_u64 {
-        kills += usize::from(killed_after(
-            &mut mill.command(&["run", "pipeline.yaml", "--json"]),
-            Duration::from_millis(450 + 90 * round),
-        ));
+    const KILLS: usize = 2;
+    for _ in 0..KILLS {
+        let asked = again.count();
+        killed_when(&mut mill.command(&["run", "pipeline.yaml", "--json"]), || again.count() >= asked + 12);
     }
     mill.run(&[]).exit(0);
     assert_eq!(mill.artifacts(), undisturbed.artifacts());
-    assert!(kills > 0 && calls(&mill) <= QUESTIONS + 4 * kills, "{} calls, {kills} kills", calls(&mill));
-    assert!(again.count() <= calm.count() + 4 * kills);
+    assert!(calls(&mill) <= QUESTIONS + 4 * KILLS, "{} calls of the function", calls(&mill));
+    assert!(again.count() <= calm.count() + 4 * KILLS, "{} calls of the model", again.count());
+}
+
+#[test]
+fn a_function_whose_file_changes_is_not_called_again_for_nothing() {
+    let server = server(1, |_| vec![search(&["tower"]), answer("Rome")]);
+    let mill = mill(&server, 1);
+    let changing = r##"
+    if not os.path.exists(os.path.join(os.path.dirname(__file__), "changed.txt")):
+        open(os.path.join(os.path.dirname(__file__), "changed.txt"), "w").close()
+        with open(__file__, "a") as code:
+            code.write("# changed\n")
+    if "fail" in query:"##;
+    mill.write("rerank.py", &RERANK.replace("\n    if \"fail\" in query:", changing));
+    mill.write(
+        "pipeline.yaml",
+        &mill.read("pipeline.yaml").replace("resources:", "retry: {max_attempts: 5}\n    resources:"),
+    );
+    mill.run(&[]).exit(0);
+    assert_eq!(calls(&mill), 2, "the call during which the file changed, and the one of the next attempt of the node");
+    assert_eq!(shown(&rollouts(&mill)[0])[0].0, ["d2", "d3"]);
 }
 
 #[test]
@@ -210,4 +228,21 @@ def convert(value, unit, note=None, *, digits):
     assert_eq!(calls(&mill), 3, "an answer is remembered for all rollouts, a failure for its own");
     let told = mill.call(&["audit", "latest", "--rollouts", "--allow-programs"]).exit(0).stdout;
     assert!(told.contains("2 rows match the cached answers") && told.contains("observations of tools"), "{told}");
+}
+
+#[test]
+fn a_function_that_the_file_does_not_have_is_told_before_anything_is_paid() {
+    let server = server(1, |_| vec![answer("Rome")]);
+    let mill = mill(&server, 1);
+    let fine = mill.read("pipeline.yaml");
+    let written = "rerank: {python: \"rerank.py:rerank\", keep: 2}";
+    mill.write("pipeline.yaml", &fine.replace(written, "rerank: {python: \"rerank.py:rerankk\"}"));
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("pipeline.yaml:13:35") && told.contains("did you mean `rerank`?"), "{told}");
+    let tool = "tools: [{python: {name: look, description: Looks., parameters: {type: object}, function: \"rerank.py:look\"}}]";
+    mill.write("pipeline.yaml", &fine.replace(written, tool));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("pipeline.yaml:13:") && told.contains("has no function `look`"), "{told}");
+    assert!(told.contains("functions in it: `rerank`"), "{told}");
+    assert_eq!(server.count(), 0);
 }

@@ -231,3 +231,33 @@ fn a_server_that_ends_or_never_answers_fails_its_node() {
     assert!(told.contains("was not ready after"), "{told}");
     assert!(asked(&mill).is_empty());
 }
+
+#[test]
+fn a_test_of_a_pipeline_starts_no_service_and_makes_no_model_for_one() {
+    let mill = Mill::new();
+    mill.write("server.py", SERVER);
+    let tests = "tests:
+  played:
+    given: {questions: [{id: a, question: Where?}]}
+    model: [{when: Where?, answer: \"It is <answer>Rome</answer>\"}]
+    expect: {rollouts: [{question_id: a, prediction: Rome}]}
+";
+    let begun = "open('begun.txt', 'w').close()";
+    mill.write("server.py", &SERVER.replace("port, word", &format!("{begun}\nport, word")));
+    mill.write("pipeline.yaml", &(pipeline("Oslo", "") + tests));
+    let told = mill.call(&["test", "pipeline.yaml"]).exit(0).stdout;
+    assert!(!mill.path("begun.txt").exists(), "the server was started: {told}");
+    // The model would have to be made first, from a file that does not exist.
+    let served = format!(
+        r#"{HEAD}  texts: {{op: read, with: {{path: nosuch.jsonl, as: document}}}}
+  student: {{op: init-model, from: texts, with: {{layers: 1, hidden: 32, heads: 2, kv_heads: 1, intermediate: 64, vocab: 512}}}}
+  rollouts:
+    op: rollout
+    from: questions
+    services: {{student: {{model: student}}}}
+    with: {{policy: {{endpoint: {{base_url: "${{service.student}}/v1", model: student}}}}, max_turns: 1}}
+{tests}"#
+    );
+    mill.write("pipeline.yaml", &served);
+    mill.call(&["test", "pipeline.yaml"]).exit(0);
+}

@@ -129,3 +129,18 @@ fn a_teacher_without_any_evidence_says_so() {
         events.iter().filter(|event| event["line"].as_str().unwrap_or_default().contains("`evidence`")).collect();
     assert_eq!(said.iter().map(|event| event["node"].as_str()).collect::<Vec<_>>(), [Some("blind")]);
 }
+
+#[test]
+fn a_share_of_one_is_all_rows_and_a_count_of_one_is_one() {
+    let mill = Mill::new();
+    let line = |n: usize| format!("{{\"id\": \"q{n}\", \"text\": \"x\"}}\n");
+    mill.write("rows.jsonl", &(0..7).map(line).collect::<String>());
+    for (size, rows) in [("1.0", 7), ("1", 1), ("3e0", 3)] {
+        let text = "name: n\nnodes:\n  rows: {op: read, with: {path: rows.jsonl, as: document}}\n  parts: {op: split, \
+                    from: rows, with: {parts: {warm: SIZE}}}\n";
+        mill.write("pipeline.yaml", &text.replace("SIZE", size));
+        assert!(mill.run(&[]).exit(0).ran().contains("parts"), "{size} has a key of its own");
+        let shown = mill.call(&["show", "parts.warm", "--json", "-n", "0"]).exit(0);
+        assert_eq!(shown.events().len(), rows, "{size}: {}", shown.stdout);
+    }
+}

@@ -11,7 +11,7 @@ use super::deliver::Made;
 use super::loss::most_frequent;
 use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
-use crate::fingerprint::{NodeKey, Reason};
+use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
@@ -41,7 +41,7 @@ impl Books {
         plan: &Plan,
         store: &Store,
         nodes: usize,
-        limit: Option<u64>,
+        (limit, fits): (Option<u64>, Option<Digest>),
         reporter: Arc<dyn Reporter>,
         redactor: &Redactor,
     ) -> Result<Self, StoreError> {
@@ -58,6 +58,7 @@ impl Books {
             finished: None,
             exit: None,
             nodes,
+            fits,
             ledger: None,
         };
         let ledger = Arc::new(Mutex::new(store.start_run(&record)?));
@@ -224,17 +225,16 @@ impl Books {
         outcomes
     }
 
-    /// Records a node whose result is stored and failed a check.
+    /// Records a node whose result is stored and failed a check, or could not be checked.
     pub(super) fn check_failed(&mut self, node: &Node, error: &OperatorError, made: &Made) -> Result<(), StoreError> {
         self.summary.failed += 1;
+        self.summary.machine_failure |= error.blame == Blame::Machine;
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let (message, help) = (error.message.clone(), error.help.clone());
         self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        let (reasons, seconds) = match made {
-            Made::Known { .. } => (Vec::new(), 0.0),
-            Made::Now { result, reasons, .. } => (reasons.clone(), result.seconds),
-        };
-        let (key, outputs, error) = (made.key(), made.outputs().clone(), Some(error.message.clone()));
+        let (reasons, seconds) = made.ran();
+        let error = Some(self.redactor.strike(&error.message).into_owned());
+        let (key, outputs) = (made.key(), made.outputs().clone());
         self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
     }
 

@@ -7,13 +7,16 @@ use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
 use super::query::run_query;
-use crate::operator::{Context, InputArtifact, Inputs, OperatorError, OutputSink};
+use crate::operator::{Blame, Context, InputArtifact, Inputs, OperatorError, OutputSink};
 use crate::plan::{Node, Offenders, ROWS, unfit_column};
 use crate::spec::{Check, CheckSpec, Rule, percent};
-use crate::store::{CheckOutcome, Damage, OutputRecord, Store};
+use crate::store::{ArtifactId, CheckOutcome, Damage, OutputRecord, Store};
 
 /// Characters of a value in a message (at most).
 const VALUE: usize = 60;
+
+/// Version of the evaluation. Increase it when a check could find something else in the same table.
+const VERSION: u32 = 1;
 
 /// The result of a node to be checked.
 pub(super) struct Subject<'a> {
@@ -27,22 +30,37 @@ pub(super) struct Subject<'a> {
     pub(super) context: &'a Context,
 }
 
+/// Why the checks of a node were not evaluated.
+pub(super) enum Unchecked {
+    /// The table is damaged.
+    Damaged(Damage),
+    /// The run was stopped, or the machine failed.
+    Stopped(OperatorError),
+}
+
+impl From<OperatorError> for Unchecked {
+    fn from(error: OperatorError) -> Self {
+        Self::Stopped(error)
+    }
+}
+
 impl Subject<'_> {
     /// Evaluates all checks. An outcome of the last run counts if neither the check nor the table changed.
     ///
     /// # Errors
-    /// Fails with the damage if a table cannot be read.
-    pub(super) fn evaluate(&self) -> Result<Vec<CheckOutcome>, Damage> {
+    /// Fails if the table is damaged, the run is stopped, or the machine fails: that says nothing about the data.
+    pub(super) fn evaluate(&self) -> Result<Vec<CheckOutcome>, Unchecked> {
         self.node.spec.checks.iter().map(|spec| self.one(spec)).collect()
     }
 
-    fn one(&self, spec: &CheckSpec) -> Result<CheckOutcome, Damage> {
+    fn one(&self, spec: &CheckSpec) -> Result<CheckOutcome, Unchecked> {
         let check = &spec.check;
         let outcome = |passed, found: String| CheckOutcome {
             check: check.clone(),
             artifact: None,
             passed,
             found,
+            version: VERSION,
             fleeting: false,
         };
         let port = check.port.as_deref().or(self.node.default_output()).unwrap_or_default();
@@ -65,23 +83,20 @@ impl Subject<'_> {
         if let Some(known) = self.remembered(check, output) {
             return Ok(known.clone());
         }
-        if let Ok(Err(damage)) = self.store.intact_once(&output.id) {
-            return Err(damage);
-        }
-        let (passed, found) = match self.offenders(spec, &query, output) {
-            Ok(found) if found.rows == 0 => (true, String::new()),
-            Ok(found) => (false, found.words()),
+        self.store.intact_once(&output.id).map_err(OperatorError::from)?.map_err(Unchecked::Damaged)?;
+        let (passed, found, fleeting) = match self.offenders(spec, &query, output) {
+            Ok(found) if found.rows == 0 => (true, String::new(), false),
+            Ok(found) => (false, found.words(), false),
+            Err(error) if matches!(error.blame, Blame::Cancelled | Blame::Machine) => return Err(error.into()),
             // A check that cannot be evaluated never passes.
-            Err(error) => (false, format!("it cannot be evaluated: {}", error.told())),
+            Err(error) => (false, format!("it cannot be evaluated: {}", error.told()), true),
         };
-        let fleeting = query.is_fleeting() || found.starts_with("it cannot");
+        let fleeting = fleeting || query.is_fleeting();
         Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(passed, found) })
     }
 
     fn remembered(&self, check: &Check, output: &OutputRecord) -> Option<&CheckOutcome> {
-        let same =
-            |known: &&CheckOutcome| known.check == *check && known.artifact == Some(output.id) && !known.fleeting;
-        self.before.iter().find(same)
+        self.before.iter().find(|known| is_same(known, check, output.id))
     }
 
     fn offenders(&self, spec: &CheckSpec, query: &Offenders, output: &OutputRecord) -> Result<Found, OperatorError> {
@@ -98,6 +113,11 @@ impl Subject<'_> {
         self.context.block_on(run_query(query, &inputs, &mut found, self.context))?;
         Ok(found)
     }
+}
+
+/// Whether an outcome holds for a check of a table: the table, the check and the code that evaluates it are the same.
+fn is_same(known: &CheckOutcome, check: &Check, table: ArtifactId) -> bool {
+    known.version == VERSION && known.check == *check && known.artifact == Some(table) && !known.fleeting
 }
 
 /// Rows that break a rule: their number, and the first one.
@@ -148,4 +168,27 @@ impl OutputSink for Found {
     fn figure(&mut self, _name: &str, _value: f64) {}
 
     fn summary(&mut self, _text: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn an_outcome_of_other_code_is_evaluated_again() {
+        let table = ArtifactId::from(hash_bytes(b"table"));
+        let record = |version| json!({"unique": ["id"], "on_failure": "fail", "artifact": table, "passed": true, "version": version});
+        let known: CheckOutcome = serde_json::from_value(record(VERSION)).expect("an outcome");
+        assert!(is_same(&known, &known.check, table));
+        assert!(!is_same(&known, &known.check, ArtifactId::from(hash_bytes(b"other"))));
+        let other: CheckOutcome = serde_json::from_value(record(VERSION + 1)).expect("an outcome");
+        assert!(!is_same(&other, &known.check, table));
+        let mut earlier = record(VERSION);
+        earlier.as_object_mut().expect("a record").remove("version");
+        let earlier: CheckOutcome = serde_json::from_value(earlier).expect("an outcome");
+        assert!(!is_same(&earlier, &known.check, table), "records of earlier versions have none");
+    }
 }

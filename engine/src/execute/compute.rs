@@ -100,9 +100,7 @@ fn record(
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
     result.memo = result.memo.or_else(|| prepared.pieces.base());
-    let stays =
-        |known: &NodeResult| result.unasked > 0 && known.since() >= result.since() && !result.is_better_than(known);
-    if let Some(known) = store.result(&job.key).filter(stays) {
+    if let Some(known) = better(job, prepared, &result)? {
         let line = "the budget was used up before more was known than before: the earlier result stays";
         job.run.reporter.event(&Event::NodeLog { node: node.id().to_owned(), line: line.to_owned() });
         result = instead(known, &result);
@@ -112,7 +110,7 @@ fn record(
         // The usage is from this run, but the outputs of the first recorded result count.
         result.outputs = first.outputs;
     }
-    if prepared.asks_rows {
+    if prepared.asks_rows && ran.rows.unasked == 0 {
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }
@@ -122,6 +120,19 @@ fn record(
         Blocks::open(store, &base, true)?.keep(&blocks)?;
     }
     Ok((result, ran.rows))
+}
+
+/// Returns the known result if it stays: this one was cut short by a budget, and is no better. A result that stands on
+/// an earlier floor stays, too, unless its own key was forced since. One whose files are gone does not.
+fn better(job: &NodeJob, prepared: &Prepared, result: &NodeResult) -> Result<Option<NodeResult>, OperatorError> {
+    if result.unasked == 0 {
+        return Ok(None);
+    }
+    let store = &job.run.store;
+    let wanted = store.floor(&prepared.row_base)?.wanted(&job.key);
+    let is_whole = |known: &NodeResult| known.outputs.values().all(|output| store.check_output(output).is_ok());
+    let stays = |known: &NodeResult| known.since() >= wanted && !result.is_better_than(known) && is_whole(known);
+    Ok(store.result(&job.key).filter(stays))
 }
 
 /// Returns the known result with what this run paid.

@@ -26,6 +26,14 @@ impl Made {
         }
     }
 
+    /// Returns why the kernel ran in this run, and for how long.
+    pub(super) fn ran(&self) -> (Vec<Reason>, f64) {
+        match self {
+            Self::Known { .. } => (Vec::new(), 0.0),
+            Self::Now { result, reasons, .. } => (reasons.clone(), result.seconds),
+        }
+    }
+
     pub(super) fn outputs(&self) -> &IndexMap<String, OutputRecord> {
         match self {
             Self::Known { outputs, .. } => outputs,

@@ -13,6 +13,7 @@ use super::job::{KernelRun, NodeJob, Ran};
 use super::kernel::run_kernel;
 use super::progress::NodeProgress;
 use super::worker::run_in_worker;
+use crate::fingerprint::Reason;
 use crate::operator::{Alive, BoundOperator, Context, ContextParts, EndpointSession, Inputs, OperatorError};
 use crate::store::StoreSink;
 
@@ -94,10 +95,10 @@ fn run_here(task: Task) -> Result<Ran, OperatorError> {
         .with_redactor(job.session.redactor.clone());
     let session = EndpointSession { services: alive, ..job.session.clone() };
     let run = kernel_run(&job, session, parts, progress, &sink)?;
-    let rows = run_kernel((operator.as_ref().unwrap_or(&node.operator), &node.operator.declaration), &run, &mut sink)?;
-    if rows.stopped {
-        return Err(OperatorError::cancelled());
-    }
+    let operator = operator.as_ref().unwrap_or(&node.operator);
+    let rows = run_kernel((operator, &node.operator.declaration), &run, &mut sink);
+    let rows = rows.and_then(|rows| if rows.stopped { Err(OperatorError::cancelled()) } else { Ok(rows) });
+    let rows = rows.map_err(|error| job.session.budget.cause_of(error))?;
     Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
 }
 
@@ -125,8 +126,8 @@ fn kernel_run(
         block_base,
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
-        // A forced run replaces a result: not by less.
-        finishes: job.run.plan.finishes && job.recall,
+        // A forced run replaces a result, also one that completes it later: not by less.
+        finishes: job.run.plan.finishes && job.recall && !job.reasons.contains(&Reason::ForceUnfinished),
         stop: job.run.stop.clone(),
         progress,
         store: job.run.store.clone(),

@@ -7,11 +7,13 @@ use chrono::{Datelike, TimeZone, Utc};
 use chrono_tz::Tz;
 
 use super::clock::unix_time;
-use crate::operator::{PeriodLimits, SpendLedger, Usage};
+use crate::operator::{BudgetLimits, PeriodLimits, SpendLedger, Usage};
 use crate::store::{Spending, Store};
 
 /// Interval at which the spending of other runs is read again.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same interval, as a multiple of the time that reading takes (at least).
+const PAUSE: u32 = 20;
 
 /// The spending of a pipeline's runs, and its limits.
 #[derive(Debug)]
@@ -24,13 +26,14 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 struct State {
     spending: Spending,
-    looked: Option<Instant>,
+    /// When the spending of other runs is read again.
+    next: Option<Instant>,
 }
 
 impl Ledger {
     /// Opens the spending of a pipeline for one of its runs. Days begin at midnight in that time zone.
     pub(super) fn open(store: &Store, pipeline: &str, run: &str, limits: PeriodLimits, zone: &str) -> Self {
-        let state = State { spending: Spending::of(store, pipeline, run), looked: None };
+        let state = State { spending: Spending::of(store, pipeline, run), next: None };
         Self { limits, zone: zone.parse().unwrap_or(Tz::UTC), state: Mutex::new(state) }
     }
 }
@@ -41,22 +44,25 @@ impl SpendLedger for Ledger {
         state.spending.add(unix_time(), usage).map_err(|error| error.to_string())
     }
 
-    fn used_up(&self) -> Option<String> {
+    fn used_up(&self) -> Result<Option<String>, String> {
         let PeriodLimits { per_day, per_month } = self.limits;
         if per_day.is_none() && per_month.is_none() {
-            return None;
+            return Ok(None);
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            state.spending.look();
-            state.looked = Some(Instant::now());
-        }
         let now = unix_time();
-        let of = |limits: Option<crate::operator::BudgetLimits>, month: bool, words: &str| {
+        let begun = Instant::now();
+        if state.next.is_none_or(|next| begun >= next) {
+            let first = start(now, self.zone, per_month.is_some());
+            state.spending.look(first).map_err(|error| error.to_string())?;
+            state.next = Some(Instant::now() + LOOK.max(begun.elapsed() * PAUSE));
+        }
+        let of = |limits: Option<BudgetLimits>, month: bool, words: &str| {
+            let limits = limits?;
             let spent = state.spending.since(start(now, self.zone, month));
-            limits?.used_up(&spent).map(|limit| format!("{limit} {words}"))
+            limits.used_up(&spent).map(|limit| format!("{limit} {words}"))
         };
-        of(per_day, false, "today").or_else(|| of(per_month, true, "this month"))
+        Ok(of(per_day, false, "today").or_else(|| of(per_month, true, "this month")))
     }
 }
 

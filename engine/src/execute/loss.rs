@@ -126,15 +126,16 @@ impl Account<'_> {
         let node = &self.plan.nodes[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
         let result = self.keys.get(&place).and_then(|key| self.store.result(key));
-        // Rows that the budget left out wait for the next run: they are not lost.
-        let lost = result.map_or(rejects, |result| rejects.saturating_sub(result.unasked) + result.dropped);
+        // Rows that the budget left out wait for the next run: they are neither lost nor counted.
+        let (unasked, dropped) = result.map_or((0, 0), |result| (result.unasked, result.dropped));
+        let lost = rejects.saturating_sub(unasked) + dropped;
         if lost == 0 {
             return None;
         }
         let samples = node.operator.declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
         let is_whole = node.operator.declaration.goal().is_none();
         let of = match main_input(node).filter(|_| is_whole).and_then(|input| self.output(input.node, &input.output)) {
-            Some(input) => input.rows * samples,
+            Some(input) => input.rows.saturating_mul(samples).saturating_sub(unasked),
             None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
         };
         Some(Loss { place, lost, of: of.max(lost) })

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use super::request::{Request, Retry};
 use super::resources::Machine;
 use super::worker::Workers;
+use crate::fingerprint::Digest;
 use crate::operator::{BudgetLimits, SecretLookup};
 use crate::plan::Selection;
 use crate::store::OutputRecord;
@@ -83,6 +84,8 @@ pub struct Settings {
     pub machine: Machine,
     /// Looks secrets up.
     pub secrets: SecretLookup,
+    /// Digest of the plan, if its params fit all known columns.
+    pub fits: Option<Digest>,
     /// Rows given by a test; `None`: this is no test.
     pub trial: Option<Trial>,
 }

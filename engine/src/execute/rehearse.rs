@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::drawing::{Drawing, Pending};
 use super::observed::Observed;
@@ -26,17 +26,17 @@ pub(super) type Rehearsed = (RecordBatch, CallPlace, RowKey);
 /// called within one.
 ///
 /// # Errors
-/// Fails if the kernel cannot be opened.
+/// Fails if the kernel cannot be opened or a row cannot be read.
 pub(super) fn free_rows(
     node: &Node,
     inputs: &Inputs,
     directory: &Path,
     (calls, observed): (&Arc<CallCache>, &Observed),
     since: u64,
-    rows: Vec<Rehearsed>,
+    rows: impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send,
 ) -> Result<u64, OperatorError> {
     rehearsed(node, inputs, directory, observed, since, |kernel, context| {
-        Ok(context.block_on(count(kernel, context, (calls, observed), since, rows)))
+        context.block_on(count(kernel, context, (calls, observed), since, rows))
     })
 }
 
@@ -108,12 +108,14 @@ async fn count(
     context: &Context,
     (calls, observed): (&Arc<CallCache>, &Observed),
     since: u64,
-    rows: Vec<Rehearsed>,
-) -> u64 {
-    let free = rows
-        .into_iter()
-        .map(|row| async move { u64::from(free_row(kernel, context, (calls, observed), since, row).await.is_some()) });
-    stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
+    rows: impl Iterator<Item = Result<Rehearsed, OperatorError>>,
+) -> Result<u64, OperatorError> {
+    let free = rows.map(|row| async move {
+        let free = free_row(kernel, context, (calls, observed), since, row?).await;
+        Ok::<_, OperatorError>(u64::from(free.is_some()))
+    });
+    let free = stream::iter(free).buffer_unordered(context.concurrency());
+    free.try_fold(0, |sum, free| async move { Ok(sum + free) }).await
 }
 
 /// Returns the result of a sample that needs no new call.

@@ -22,7 +22,7 @@ pub(super) enum Remake {
 /// Nodes that run again.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    /// Nodes being recomputed, each with the nodes that wait for it.
+    /// Nodes being recomputed, each with the nodes that wait for it. Without any, its own check found it damaged.
     remaking: BTreeMap<usize, Vec<usize>>,
     /// Recomputations by node.
     remade: BTreeMap<usize, u32>,
@@ -38,14 +38,30 @@ impl Repeats {
 
     /// Records that `found_by` found the output of `from` damaged.
     pub(super) fn damaged(&mut self, from: usize, found_by: usize) -> Remake {
-        let times = self.remade.entry(from).or_default();
-        *times += 1;
-        if *times > REMAKES {
+        if let Some(waiting) = self.remaking.get_mut(&from) {
+            waiting.push(found_by);
+            return Remake::Wait;
+        }
+        if !self.may_remake(from) {
             return Remake::GiveUp;
         }
-        let waiting = self.remaking.entry(from).or_default();
-        waiting.push(found_by);
-        if waiting.len() > 1 { Remake::Wait } else { Remake::Launch }
+        self.remaking.insert(from, vec![found_by]);
+        Remake::Launch
+    }
+
+    /// Records that a node's own check found its output damaged; returns whether the node may run again.
+    pub(super) fn damaged_itself(&mut self, place: usize) -> bool {
+        let may = self.may_remake(place);
+        if may {
+            self.remaking.entry(place).or_default();
+        }
+        may
+    }
+
+    fn may_remake(&mut self, place: usize) -> bool {
+        let times = self.remade.entry(place).or_default();
+        *times += 1;
+        *times <= REMAKES
     }
 
     /// Records that a node's sources changed while they were read; returns whether it may run again.
@@ -73,8 +89,26 @@ mod tests {
         assert!(repeats.is_remade(0));
         assert_eq!(repeats.waiting(0), Some(vec![1, 2]));
         assert_eq!((repeats.waiting(0), repeats.is_remade(0)), (None, false));
-        assert_eq!(repeats.damaged(0, 1), Remake::Launch);
+        for _ in 1..REMAKES {
+            assert_eq!(repeats.damaged(0, 1), Remake::Launch);
+            for other in 2..9 {
+                assert_eq!(repeats.damaged(0, other), Remake::Wait, "one recomputation is for all that wait");
+            }
+            assert_eq!(repeats.waiting(0).map(|waiting| waiting.len()), Some(8));
+        }
         assert_eq!(repeats.damaged(0, 1), Remake::GiveUp);
+    }
+
+    #[test]
+    fn a_node_whose_check_finds_it_damaged_waits_for_nothing_and_runs_again() {
+        let mut repeats = Repeats::default();
+        assert!(repeats.damaged_itself(0) && repeats.is_remade(0));
+        assert!(repeats.damaged_itself(0), "damaged again before it ended");
+        assert_eq!(repeats.waiting(0), Some(Vec::new()));
+        // A node that is recomputed for another one, and is damaged again when it is checked.
+        assert_eq!(repeats.damaged(0, 7), Remake::Launch);
+        assert!(!repeats.damaged_itself(0), "too often");
+        assert_eq!(repeats.waiting(0), Some(vec![7]));
     }
 
     #[test]

@@ -121,12 +121,8 @@ impl Rows {
         let most = job.run.context.concurrency();
         loop {
             self.write(job, outputs)?;
+            self.ends_early(job);
             if self.exhausted || self.flying.len() >= most || self.waiting.len() >= most * AHEAD {
-                return Ok(());
-            }
-            if job.run.stop.is_draining() || self.state.failure.is_some() {
-                self.state.stopped = true;
-                self.exhausted = true;
                 return Ok(());
             }
             match self.pending.next()? {
@@ -139,6 +135,16 @@ impl Rows {
                 Pending::Wait => return Ok(()),
                 Pending::End => self.exhausted = true,
             }
+        }
+    }
+
+    /// Starts no more rows once the goal is reached, the node has failed, or the run is stopping. Finished rows may wait
+    /// then that are never written.
+    fn ends_early(&mut self, job: &RowsJob<'_>) {
+        self.exhausted |= self.pending.draw().is_some_and(|draw| draw.is_reached());
+        if !self.exhausted && (job.run.stop.is_draining() || self.state.failure.is_some()) {
+            self.state.stopped = true;
+            self.exhausted = true;
         }
     }
 
@@ -258,6 +264,7 @@ impl Rows {
         remembered?;
         counted?;
         job.kernel.fault().map_or(Ok(()), Err)?;
+        job.run.context.session().budget.check()?;
         job.run.observed.check()?;
         Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
     }
@@ -442,8 +449,7 @@ mod tests {
         fn summary(&mut self, _text: &str) {}
     }
 
-    /// Runs rows on a store with four in flight; returns the outcome and the number of rows that ended.
-    fn run(store: &Store, rows: u32, disk: &mut Disk) -> (Result<RowsRun, OperatorError>, usize) {
+    fn questions(rows: u32) -> RowsInput {
         let question = |i: u32| Question {
             id: format!("q{i}"),
             question: format!("What is {i}?"),
@@ -454,18 +460,29 @@ mod tests {
         };
         let questions: Vec<Question> = (0..rows).map(question).collect();
         let InputArtifact::Rows(input) = rows_input(&questions) else { panic!("a table") };
-        let ended = Arc::new(AtomicUsize::new(0));
+        input
+    }
+
+    /// Runs the rows of a kernel on a store, `concurrency` of them in flight.
+    fn drive(
+        store: &Store,
+        (rows, concurrency): (u32, usize),
+        kernel: Arc<dyn AsyncMapKernel>,
+        (on_error, goal): (OnError, Option<Goal>),
+        disk: &mut Disk,
+    ) -> Result<RowsRun, OperatorError> {
+        let input = questions(rows);
         let base = hash_bytes(b"base");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let bare = ContextParts::bare(store.root(), runtime.handle(), reqwest::Client::new());
         let run = KernelRun {
             inputs: Inputs::new(),
             main_port: None,
-            context: Context::new(ContextParts { concurrency: 4, ..bare }),
+            context: Context::new(ContextParts { concurrency, ..bare }),
             row_base: base,
             block_base: base,
             recall_blocks: false,
-            on_error: OnError::DeadLetter,
+            on_error,
             finishes: false,
             stop: Stop::default(),
             progress: Arc::new(NodeProgress::unseen()),
@@ -474,12 +491,105 @@ mod tests {
             observed: Observed::default(),
             sources: Arc::new(SeenSources::default()),
         };
-        let kernel = Arc::new(Slow(Arc::clone(&ended)));
         let keys = RowKeys::new(base, kernel.reads());
         let memo = Memo::open(store, &base).unwrap();
-        let job = RowsJob { run: &run, kernel, rows: &input, keys, goal: None, memo, since: 0 };
-        let outcome = runtime.block_on(run_rows(job, disk));
+        let job = RowsJob { run: &run, kernel, rows: &input, keys, goal, memo, since: 0 };
+        runtime.block_on(run_rows(job, disk))
+    }
+
+    /// Runs rows on a store with four in flight; returns the outcome and the number of rows that ended.
+    fn run(store: &Store, rows: u32, disk: &mut Disk) -> (Result<RowsRun, OperatorError>, usize) {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let kernel = Arc::new(Slow(Arc::clone(&ended)));
+        let outcome = drive(store, (rows, 4), kernel, (OnError::DeadLetter, None), disk);
         (outcome, ended.load(Ordering::SeqCst))
+    }
+
+    /// More than may wait with two in flight.
+    const ROWS: u32 = 512;
+
+    /// The first row waits until so many others have ended; then it fails, or counts.
+    struct Late {
+        others: usize,
+        fails: bool,
+        ended: AtomicUsize,
+    }
+
+    impl Late {
+        fn after(others: usize, fails: bool) -> Arc<Self> {
+            Arc::new(Self { others, fails, ended: AtomicUsize::new(0) })
+        }
+    }
+
+    impl AsyncMapKernel for Late {
+        fn reads(&self) -> Vec<String> {
+            vec!["question".to_owned()]
+        }
+
+        fn counts(&self, _output: &RowOutput) -> Result<u64, OperatorError> {
+            Ok(1)
+        }
+
+        fn run<'a>(
+            &'a self,
+            row: &'a RecordBatch,
+            _sample: u32,
+            _context: &'a Context,
+        ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+            async move {
+                if row_id(row, 0) == "q0" {
+                    while self.ended.load(Ordering::SeqCst) < self.others {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    // The rows that ended are waiting by then.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    if self.fails {
+                        return Err(RowFailure::new(FailureKind::ServerError, "no more attempts"));
+                    }
+                } else {
+                    self.ended.fetch_add(1, Ordering::SeqCst);
+                }
+                let batches = vec![("questions".to_owned(), row.clone())];
+                Ok(RowOutput { batches, usage: Usage::default() })
+            }
+            .boxed()
+        }
+    }
+
+    /// Fails if the work does not end: a loop that never waits cannot be timed out on its own runtime.
+    fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || drop(sender.send(work())));
+        receiver.recv_timeout(Duration::from_mins(1)).expect("the rows end")
+    }
+
+    #[test]
+    fn a_row_that_fails_after_many_later_ones_have_finished_ends_the_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let late = Late::after(2 * AHEAD, true);
+        let outcome = soon(move || drive(&store, (ROWS, 2), late, (OnError::Fail, None), &mut Disk { full: false }));
+        assert!(outcome.is_err_and(|error| error.message.contains("no more attempts")));
+    }
+
+    #[test]
+    fn a_sample_that_reaches_the_goal_before_many_remembered_ones_ends_the_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let all =
+            drive(&store, (ROWS, 2), Late::after(0, true), (OnError::DeadLetter, None), &mut Disk { full: false });
+        assert!(all.is_ok(), "all rows but the first are remembered");
+        let goal = Goal { rows: 1, per_row: None, at_most: None };
+        let outcome = soon(move || {
+            drive(
+                &store,
+                (ROWS, 2),
+                Late::after(0, false),
+                (OnError::DeadLetter, Some(goal)),
+                &mut Disk { full: false },
+            )
+        });
+        assert_eq!(outcome.unwrap().cached_rows, 0, "the first sample is enough");
     }
 
     #[test]

@@ -64,8 +64,8 @@ impl Work {
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
         let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
-        let (mut known, unknown) = count(&memo, Drawing::new(rows, shape.samples, None, keys.clone()), node.spec.seed)?;
-        let mut missing = unknown.len() as u64;
+        let all = || Drawing::new(rows, shape.samples, None, keys.clone());
+        let (mut known, mut missing) = count(&memo, all())?;
         let endpoint = node.operator.declaration.endpoint.as_ref();
         let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
         if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
@@ -74,12 +74,13 @@ impl Work {
             let observed = Observed::kept(store, &node.operator.declaration, base);
             let answers = (&calls, &observed);
             if shape.goal.is_some() {
-                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys);
+                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys.clone());
                 (known, missing) = match drawn_rows(node, inputs, directory, answers, (&memo, since), drawing) {
                     Err(_) if !observed.is_empty() => (known, missing),
                     drawn => drawn?,
                 };
             } else if calls.count()? > 0 {
+                let unknown = unknown(&memo, all(), node.spec.seed);
                 let free = match free_rows(node, inputs, directory, answers, since, unknown) {
                     // It cannot open before a service has told what its tools are.
                     Err(_) if !observed.is_empty() => 0,
@@ -92,9 +93,11 @@ impl Work {
         let history = memo.history().map(|found| (found, Basis::Node));
         let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
+        // The tokens of a tool have prices of their own: then the rows cost what they cost before.
+        let mixed = node.operator.declaration.observed.iter().any(|service| service.prices.is_some());
         let estimate = history.map(|((rows, usage), _)| {
             let usage = usage.scaled(missing as f64 / rows as f64);
-            prices.as_ref().map_or(usage, |prices| usage.at(prices))
+            prices.as_ref().filter(|_| !mixed).map_or(usage, |prices| usage.at(prices))
         });
         Ok(Self {
             rows: Some((known, missing)),
@@ -106,17 +109,35 @@ impl Work {
     }
 }
 
-/// Counts the remembered rows and samples, and returns the missing ones.
-fn count(memo: &Memo, mut all: Drawing, seed: u64) -> Result<(u64, Vec<Rehearsed>), OperatorError> {
-    let (mut known, mut unknown) = (0, Vec::new());
-    while let Pending::Sample(Sample { row, index, identity, key, .. }) = all.next()? {
-        if memo.contains(&key) {
-            known += 1;
-        } else {
-            unknown.push((row, CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 }, key));
-        }
+/// Counts the remembered and the missing rows and samples.
+fn count(memo: &Memo, mut all: Drawing) -> Result<(u64, u64), OperatorError> {
+    let (mut known, mut missing) = (0, 0);
+    while let Pending::Sample(Sample { key, .. }) = all.next()? {
+        let number = if memo.contains(&key) { &mut known } else { &mut missing };
+        *number += 1;
     }
-    Ok((known, unknown))
+    Ok((known, missing))
+}
+
+/// Returns the missing rows and samples, one at a time: a table may be large.
+fn unknown(
+    memo: &Memo,
+    mut all: Drawing,
+    seed: u64,
+) -> impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send + use<'_> {
+    std::iter::from_fn(move || {
+        loop {
+            return match all.next() {
+                Ok(Pending::Sample(sample)) if memo.contains(&sample.key) => continue,
+                Ok(Pending::Sample(Sample { row, index, identity, key, .. })) => {
+                    let place = CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 };
+                    Some(Ok((row, place, key)))
+                }
+                Ok(Pending::Wait | Pending::End) => None,
+                Err(error) => Some(Err(error)),
+            };
+        }
+    })
 }
 
 /// Returns number and cost of the rows of other nodes with the same operator and model.

@@ -212,14 +212,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the same row in an input of this table's node: by its id, by its id before it was repeated, or by its id
-    /// before it was gathered from that input.
+    /// Returns the same row in an input of this table's node: by its id, or by its id before it was repeated. In a node
+    /// that gathers: by its id before it was gathered from that input.
     fn before(&mut self, at: &At, kind: RecordKind, id: &str) -> Result<Option<(At, RowPlace)>, OperatorError> {
         let inputs = self.named_inputs(at);
-        let anywhere = [Some(id), repeated_id(id)].into_iter().flatten();
-        let mut looks: Vec<(&str, &At)> =
-            anywhere.flat_map(|id| inputs.iter().map(move |(_, input)| (id, input))).collect();
-        looks.extend(inputs.iter().filter_map(|(port, input)| Some((gathered_id(id, port)?, input))));
+        let looks: Vec<(&str, &At)> = if self.maker(at).is_some_and(|step| self.closure.renames(step, kind)) {
+            inputs.iter().filter_map(|(port, input)| Some((gathered_id(id, port)?, input))).collect()
+        } else {
+            let anywhere = [Some(id), repeated_id(id)].into_iter().flatten();
+            anywhere.flat_map(|id| inputs.iter().map(move |(_, input)| (id, input))).collect()
+        };
         for (id, input) in looks {
             let Some(table) = self.table(&input.artifact).filter(|table| table.kind == kind) else { continue };
             if let Some((_, found)) = in_table(input, &table, &BTreeSet::from([id.to_owned()]))?.pop_first() {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use searchmill_schemas::RecordKind;
+
 use super::catalog::{Catalog, Collected, Port};
 use crate::fingerprint::{NodeKey, Preimage};
 use crate::store::{ArtifactId, NodeResult};
@@ -43,6 +45,8 @@ pub struct StepInput {
 pub struct Closure {
     /// The results, sources first.
     pub steps: Vec<Step>,
+    /// Operators that give each row a new id, by the input that it comes from.
+    gatherers: BTreeSet<String>,
 }
 
 impl Closure {
@@ -66,6 +70,18 @@ impl Closure {
             }
         }
         closure
+    }
+
+    /// Sets the operators that give each row a new id, by the input that it comes from.
+    #[must_use]
+    pub fn with_gatherers(self, gatherers: BTreeSet<String>) -> Self {
+        Self { gatherers, ..self }
+    }
+
+    /// Whether a step gives each row of this kind a new id, by the input that it comes from. Then an equal id is another
+    /// row's.
+    pub(super) fn renames(&self, step: &Step, kind: RecordKind) -> bool {
+        kind.id_column().is_some() && self.gatherers.contains(&step.preimage.operator)
     }
 
     /// Returns the step of a key.

@@ -59,7 +59,12 @@ pub fn descent(
         for (port, output) in &step.result.outputs {
             let mut ids = known.clone();
             if let Some(table) = table(store, &output.id) {
-                let rows = made_from(&table, &known, &gathered)?;
+                let renamed = closure.renames(step, table.kind);
+                if renamed {
+                    // An equal id is another row's.
+                    ids.remove(&table.kind);
+                }
+                let rows = made_from(&table, &known, renamed.then_some(&gathered))?;
                 if rows.is_empty() {
                     continue;
                 }
@@ -97,21 +102,21 @@ fn gathered(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
     all
 }
 
-/// Returns the ids of rows that continue a known row (same id, repeats included, or one of `gathered`) or name one as
-/// their parent.
-fn made_from(table: &RowsInput, known: &Ids, gathered: &Ids) -> Result<Vec<String>, OperatorError> {
+/// Returns the ids of rows that continue a known row (same id, repeats included; in a node that gathers, one of
+/// `gathered`) or name one as their parent.
+fn made_from(table: &RowsInput, known: &Ids, gathered: Option<&Ids>) -> Result<Vec<String>, OperatorError> {
     let mut rows: BTreeMap<u64, String> = BTreeMap::new();
     let mut add = |places: Vec<RowPlace>| {
         for place in places {
             rows.entry(place.row).or_insert_with(|| place.id.unwrap_or(place.matched));
         }
     };
-    if let Some(same) = known.get(&table.kind) {
+    let same = gathered.unwrap_or(known).get(&table.kind);
+    if let Some(same) = same {
         add(rows_with(table, &["id"], same)?);
-        add(repeats(table, same)?);
     }
-    if let Some(gathered) = gathered.get(&table.kind) {
-        add(rows_with(table, &["id"], gathered)?);
+    if let Some(same) = same.filter(|_| gathered.is_none()) {
+        add(repeats(table, same)?);
     }
     for column in table.kind.parents() {
         let ids: BTreeSet<String> = match column.kind {

@@ -8,10 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::Catalog;
-use super::lookup::table;
+use super::lookup::whole_table;
 use super::row_changes::{TableChange, table_change};
 use crate::fingerprint::{Reason, diff, differing_leaves};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
+use crate::operator::{OperatorError, PortType, RowsInput};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, Store};
 
 /// A value that differs between the runs; `null` if a run does not have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +34,15 @@ pub struct MetricChange {
     pub from: Option<Metric>,
     /// Value in the second run.
     pub to: Option<Metric>,
+}
+
+/// A table that differs but cannot be read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotCompared {
+    /// Port of the table.
+    pub port: String,
+    /// Why it cannot be read.
+    pub reason: String,
 }
 
 /// A node that differs between the runs.
@@ -66,6 +76,9 @@ pub struct NodeChange {
     /// Tables whose numbers differ, by question or row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableChange>,
+    /// Tables that differ but cannot be compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_compared: Vec<NotCompared>,
 }
 
 /// The difference of two runs.
@@ -146,6 +159,10 @@ impl Comparison<'_> {
         let rows = |node: &NodeRun, port: &String| node.outputs.get(port).map(|output| output.rows).into();
         let differs =
             |port: &&&String| one.outputs.get(**port).map(|o| o.id) != other.outputs.get(**port).map(|o| o.id);
+        let mut content = Content::default();
+        for port in ports.iter().filter(differs) {
+            content.add(self, port, one, other);
+        }
         Some(NodeChange {
             outcome,
             reasons,
@@ -153,8 +170,9 @@ impl Comparison<'_> {
             rows: ports.iter().filter_map(|port| changed(port, rows(one, port), rows(other, port))).collect(),
             outputs: ports.iter().filter(differs).map(|port| (*port).clone()).collect(),
             figures: figures(&results),
-            metrics: self.metrics(one, other),
-            tables: self.tables(one, other),
+            metrics: content.metrics(),
+            tables: content.tables,
+            not_compared: content.not_compared,
             ..empty()
         })
     }
@@ -163,9 +181,47 @@ impl Comparison<'_> {
         self.catalog.result(node.key.as_ref()?)
     }
 
+    /// Opens the table of a port; `None`: the run has none.
+    fn table(&self, node: &NodeRun, port: &str) -> Result<Option<RowsInput>, OperatorError> {
+        let is_tree = |output: &&OutputRecord| matches!(output.artifact_type.port_type(), Some(PortType::Tree(_)));
+        let output = node.outputs.get(port).filter(|output| !is_tree(output));
+        output.map_or(Ok(None), |output| whole_table(self.store, &output.id))
+    }
+}
+
+/// What differs in the tables of a node.
+#[derive(Default)]
+struct Content {
+    /// The metrics of both runs by id.
+    metrics: [BTreeMap<String, Metric>; 2],
+    tables: Vec<TableChange>,
+    not_compared: Vec<NotCompared>,
+}
+
+impl Content {
+    /// Compares the tables of a port whose content differs.
+    fn add(&mut self, comparison: &Comparison<'_>, port: &str, one: &NodeRun, other: &NodeRun) {
+        let found = comparison.table(one, port).and_then(|from| {
+            let to = comparison.table(other, port)?;
+            let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];
+            let change = match (&from, &to) {
+                (Some(from), Some(to)) => table_change(port, from, to)?,
+                _ => None,
+            };
+            Ok((metrics, change))
+        });
+        match found {
+            Ok((metrics, change)) => {
+                self.metrics.iter_mut().zip(metrics).for_each(|(all, found)| all.extend(found));
+                self.tables.extend(change);
+            }
+            Err(error) => self.not_compared.push(NotCompared { port: port.to_owned(), reason: error.message }),
+        }
+    }
+
     /// Returns the metrics that differ, over all metric tables of the node.
-    fn metrics(&self, one: &NodeRun, other: &NodeRun) -> Vec<MetricChange> {
-        let (from, to) = (self.metric_rows(one), self.metric_rows(other));
+    fn metrics(&self) -> Vec<MetricChange> {
+        let [from, to] = &self.metrics;
         let ids: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
         let change = |id: &&String| {
             let (from, to) = (from.get(*id).cloned(), to.get(*id).cloned());
@@ -173,26 +229,11 @@ impl Comparison<'_> {
         };
         ids.iter().filter_map(change).collect()
     }
+}
 
-    /// Returns the changed numbers of the tables whose content differs.
-    fn tables(&self, one: &NodeRun, other: &NodeRun) -> Vec<TableChange> {
-        let changed = one.outputs.iter().filter_map(|(port, from)| {
-            let to = other.outputs.get(port).filter(|to| to.id != from.id)?;
-            table_change(port, &table(self.store, &from.id)?, &table(self.store, &to.id)?).ok()?
-        });
-        changed.collect()
-    }
-
-    fn metric_rows(&self, node: &NodeRun) -> BTreeMap<String, Metric> {
-        let mut found = BTreeMap::new();
-        for output in node.outputs.values() {
-            let table = table(self.store, &output.id).filter(|table| table.kind == RecordKind::Metric);
-            if let Some(Ok(metrics)) = table.map(|table| table.read_all::<Metric>()) {
-                found.extend(metrics.into_iter().map(|metric| (metric.id.clone(), metric)));
-            }
-        }
-        found
-    }
+fn metric_rows(table: Option<&RowsInput>) -> Result<BTreeMap<String, Metric>, OperatorError> {
+    let Some(table) = table.filter(|table| table.kind == RecordKind::Metric) else { return Ok(BTreeMap::new()) };
+    Ok(table.read_all::<Metric>()?.into_iter().map(|metric| (metric.id.clone(), metric)).collect())
 }
 
 fn reasons(one: &NodeRun, other: &NodeRun, results: &[Option<&NodeResult>; 2]) -> Vec<Reason> {

@@ -29,9 +29,17 @@ pub(crate) struct RowPlace {
 
 /// Opens the table of an artifact; `None` for folders and missing artifacts.
 pub(super) fn table(store: &Store, id: &ArtifactId) -> Option<RowsInput> {
-    match store.open_input(id) {
-        Ok(InputArtifact::Rows(rows)) => Some(rows),
-        _ => None,
+    whole_table(store, id).ok().flatten()
+}
+
+/// Opens the table of an artifact; `None` for folders.
+///
+/// # Errors
+/// Fails if the artifact is missing or damaged.
+pub(super) fn whole_table(store: &Store, id: &ArtifactId) -> Result<Option<RowsInput>, OperatorError> {
+    match store.open_input(id)? {
+        InputArtifact::Rows(rows) => Ok(Some(rows)),
+        InputArtifact::Tree(_) => Ok(None),
     }
 }
 

@@ -74,7 +74,7 @@ pub use closure::{Closure, Step, StepInput};
 pub use compare::{Difference, first_difference};
 pub(crate) use compare::{difference, file_difference, row_difference};
 pub use descent::{Descendants, descent};
-pub use diff::{Changed, MetricChange, NodeChange, RunDiff, diff_runs};
+pub use diff::{Changed, MetricChange, NodeChange, NotCompared, RunDiff, diff_runs};
 pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked};
 pub use instant::rfc3339;
 pub use ledger::{note_checks, note_unfinished, verify_ledger};

@@ -153,10 +153,8 @@ fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers
         from.rows.iter().filter_map(|(id, sums)| Some((id, sums, to.rows.get(id)?))).collect();
     let mean = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
     let of_column = |(place, name): (usize, &String)| {
-        let value = |(id, from, to): &(&String, &Sums, &Sums)| {
-            Some(ValueChange { id: (*id).clone(), from: mean(from[place])?, to: mean(to[place])? })
-        };
-        column_change(name, both.iter().filter_map(value).collect())
+        let values = both.iter().filter_map(|(id, from, to)| Some((id.as_str(), mean(from[place])?, mean(to[place])?)));
+        column_change(name, values.collect())
     };
     let changed: Vec<ColumnChange> = columns.iter().enumerate().filter_map(of_column).collect();
     let shared = both.len() as u64;
@@ -165,21 +163,23 @@ fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers
     differs.then(|| TableChange { port: port.to_owned(), by: by.to_owned(), both: shared, only_in, columns: changed })
 }
 
-fn column_change(name: &str, mut values: Vec<ValueChange>) -> Option<ColumnChange> {
+/// Compares the values of a column: id, value in the first table, value in the second.
+fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<ColumnChange> {
     let count = values.len().max(1) as f64;
-    let means = [values.iter().map(|value| value.from).sum::<f64>(), values.iter().map(|value| value.to).sum()];
-    values.retain(|value| value.from.to_bits() != value.to.to_bits());
-    let step = |value: &ValueChange| value.to - value.from;
+    let means = [values.iter().map(|value| value.1).sum::<f64>(), values.iter().map(|value| value.2).sum()];
+    values.retain(|(_, from, to)| from.to_bits() != to.to_bits());
+    let step = |(_, from, to): &(&str, f64, f64)| to - from;
     let (up, down) = (count_if(&values, |value| step(value) > 0.0), count_if(&values, |value| step(value) < 0.0));
     if up + down == 0 {
         return None;
     }
-    values.sort_by(|a, b| step(b).abs().total_cmp(&step(a).abs()).then_with(|| a.id.cmp(&b.id)));
+    values.sort_by(|a, b| step(b).abs().total_cmp(&step(a).abs()).then_with(|| a.0.cmp(b.0)));
     values.truncate(LISTED);
-    values.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| a.id.cmp(&b.id)));
-    Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), up, down, largest: values })
+    values.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| a.0.cmp(b.0)));
+    let largest = values.into_iter().map(|(id, from, to)| ValueChange { id: id.to_owned(), from, to }).collect();
+    Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), up, down, largest })
 }
 
-fn count_if(values: &[ValueChange], holds: impl Fn(&ValueChange) -> bool) -> u64 {
+fn count_if<T>(values: &[T], holds: impl Fn(&T) -> bool) -> u64 {
     values.iter().filter(|value| holds(value)).count() as u64
 }

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::context::Context;
 use super::endpoint_session::{Begun, EndpointSession, KeptCall};
 use super::failure::{FailureKind, RowFailure};
-use super::money::{Prices, Usage};
+use super::money::{Prices, Refusal, Usage};
 
 /// Interval between checks whether the run is stopping.
 const STEP: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub trait Call: Send + Sync {
 /// Why one attempt at a call failed.
 #[derive(Clone, Debug)]
 pub struct CallFailure {
-    /// Kind of failure. All kinds except [`FailureKind::Refused`] are retried.
+    /// Kind of failure. [`FailureKind::Refused`] and failures that postpone the row are not retried.
     pub kind: FailureKind,
     /// Error message.
     pub message: String,
@@ -138,7 +138,7 @@ impl Context {
         }
     }
 
-    /// Sends the call until it is answered, is refused, or attempts run out.
+    /// Sends the call until it is answered, is refused or postponed, or attempts run out.
     async fn ask<C: Call>(&self, call: &C) -> Result<KeptCall, RowFailure> {
         let retry = self.retry();
         let mut number = 1;
@@ -147,7 +147,8 @@ impl Context {
                 Ok(kept) => return Ok(kept),
                 Err(failure) => failure,
             };
-            if failure.kind == FailureKind::Refused || number >= retry.max_attempts {
+            let is_final = failure.kind == FailureKind::Refused || failure.kind.is_postponed();
+            if is_final || number >= retry.max_attempts {
                 self.give_up(&failure);
                 return Err(failure.of_row(number));
             }
@@ -274,6 +275,9 @@ fn interrupted() -> RowFailure {
     RowFailure::new(FailureKind::Cancelled, "interrupted")
 }
 
-fn refused(limit: String) -> RowFailure {
-    RowFailure::new(FailureKind::Budget, format!("the budget is used up: {limit}"))
+fn refused(refusal: Refusal) -> RowFailure {
+    match refusal {
+        Refusal::Limit(limit) => RowFailure::new(FailureKind::Budget, format!("the budget is used up: {limit}")),
+        Refusal::Fault(fault) => RowFailure::new(FailureKind::Cancelled, fault),
+    }
 }

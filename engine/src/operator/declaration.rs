@@ -22,6 +22,7 @@ use super::tables::{TableRules, Tables};
 
 type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
 type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;
+type FileCheck = Box<dyn Fn(&Path) -> Vec<ParamIssue> + Send + Sync>;
 type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
@@ -65,6 +66,7 @@ pub struct Declaration {
     pub variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
     check_variants: Option<(&'static str, VariantCheck)>,
+    check_files: Option<FileCheck>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
     recheck: Option<OpenRecheck>,
@@ -113,11 +115,26 @@ impl Declaration {
         Self { check_inputs: Some(Box::new(check)), ..self }
     }
 
+    /// Adds a check of the params against the files that they name. Relative paths start at the directory passed to
+    /// `check`; a file that does not exist is reported by the engine. Reported like [`Declaration::issues`].
+    #[must_use]
+    pub fn checks_files(self, check: impl Fn(&Path) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
+        Self { check_files: Some(Box::new(check)), ..self }
+    }
+
     /// Says which columns the outputs have, given those of the inputs that are known. Leave out what is not certain:
     /// nodes behind this one are checked against it.
     #[must_use]
     pub fn gives(mut self, rule: impl Fn(&Tables) -> Tables + Send + Sync + 'static) -> Self {
         self.tables.gives = Some(Box::new(rule));
+        self
+    }
+
+    /// Says which columns an output has at most, where [`Self::gives`] cannot know them all: nodes behind this one are checked
+    /// against them, and a node that names none of them is a mistake.
+    #[must_use]
+    pub fn gives_at_most(mut self, rule: impl Fn(&Tables) -> Tables + Send + Sync + 'static) -> Self {
+        self.tables.gives_at_most = Some(Box::new(rule));
         self
     }
 
@@ -137,7 +154,7 @@ impl Declaration {
     }
 
     /// Adds a check of the params against the known columns of the inputs. Reported like [`Declaration::issues`], by
-    /// `validate`, and by a run before it pays for anything.
+    /// `validate`, and by a run before it starts anything.
     #[must_use]
     pub fn checks_columns(mut self, check: impl Fn(&Tables) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         self.tables.check = Some(Box::new(check));
@@ -308,6 +325,11 @@ impl Declaration {
     /// Returns the problems of the params, given the names of the bound inputs.
     pub fn input_issues(&self, inputs: &[&str]) -> Vec<ParamIssue> {
         self.check_inputs.as_ref().map(|check| check(inputs)).unwrap_or_default()
+    }
+
+    /// Returns the problems of the params, given the files that they name.
+    pub fn file_issues(&self, directory: &Path) -> Vec<ParamIssue> {
+        self.check_files.as_ref().map(|check| check(directory)).unwrap_or_default()
     }
 
     /// Returns the problems of the params, given the variants of what is bound to each port.

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::{Blame, OperatorError};
+
 /// Nanos per unit of currency. Costs are integers, so that sums do not depend on the order.
 const NANOS: f64 = 1e9;
 const PER_MILLION: f64 = 1e6;
@@ -193,8 +195,17 @@ pub(crate) trait SpendLedger: Send + Sync + std::fmt::Debug {
     /// Records usage of this run.
     fn add(&self, usage: &Usage) -> Result<(), String>;
 
-    /// Describes the limit of a period that is used up, if any.
-    fn used_up(&self) -> Option<String>;
+    /// Describes the limit of a period that is used up, if any. Fails if what was spent cannot be read.
+    fn used_up(&self) -> Result<Option<String>, String>;
+}
+
+/// Why a call is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// This limit is used up.
+    Limit(String),
+    /// The machine cannot record what the call would cost, or read what was spent.
+    Fault(String),
 }
 
 /// The budget and spending of a run, shared by all its nodes.
@@ -205,6 +216,8 @@ pub(crate) struct Budget {
     spent: Mutex<Usage>,
     /// Why the first refused call was refused.
     closed: OnceLock<String>,
+    /// Why spending cannot be recorded or read. No call is made after that.
+    fault: OnceLock<String>,
 }
 
 impl Budget {
@@ -228,26 +241,46 @@ impl Budget {
         self.closed.get().cloned()
     }
 
+    /// Reports whether spending can be recorded and read.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn check(&self) -> Result<(), OperatorError> {
+        let Some(fault) = self.fault.get() else { return Ok(()) };
+        let help = "received answers are stored; the next run asks for the remaining rows";
+        Err(OperatorError::machine(fault).with_help(help))
+    }
+
+    /// Returns why a node was stopped: not by the user, if spending cannot be recorded.
+    pub(crate) fn cause_of(&self, error: OperatorError) -> OperatorError {
+        if error.blame == Blame::Cancelled { self.check().err().unwrap_or(error) } else { error }
+    }
+
     /// Takes one call from the budget. A refused call closes the budget.
-    pub(super) fn take_call(&self) -> Result<(), String> {
+    pub(super) fn take_call(&self) -> Result<(), Refusal> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = self.used_up(&spent) {
-            return Err(self.closed.get_or_init(|| limit).clone());
+        if let Some(fault) = self.fault.get() {
+            return Err(Refusal::Fault(fault.clone()));
         }
-        self.record(&Usage { calls: 1, ..Usage::default() })?;
+        if let Some(limit) = self.used_up(&spent).map_err(Refusal::Fault)? {
+            return Err(Refusal::Limit(self.closed.get_or_init(|| limit).clone()));
+        }
+        self.record(&Usage { calls: 1, ..Usage::default() }).map_err(Refusal::Fault)?;
         spent.calls = spent.calls.saturating_add(1);
         Ok(())
     }
 
-    fn used_up(&self, spent: &Usage) -> Option<String> {
-        let of_period = || self.ledger.as_ref()?.used_up();
-        self.limits.used_up(spent).or_else(of_period)
+    fn used_up(&self, spent: &Usage) -> Result<Option<String>, String> {
+        let limit = self.limits.used_up(spent);
+        let (None, Some(ledger)) = (&limit, &self.ledger) else { return Ok(limit) };
+        let limit = ledger.used_up();
+        limit.map_err(|error| self.fault.get_or_init(|| format!("spending cannot be read: {error}")).clone())
     }
 
     /// Records usage durably. What cannot be recorded is not spent.
     fn record(&self, usage: &Usage) -> Result<(), String> {
         let recorded = self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.add(usage));
-        recorded.map_err(|error| self.closed.get_or_init(|| format!("spending cannot be recorded: {error}")).clone())
+        recorded.map_err(|error| self.fault.get_or_init(|| format!("spending cannot be recorded: {error}")).clone())
     }
 
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
@@ -261,7 +294,7 @@ impl Budget {
 
     /// Whether a call would be refused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.closed.get().is_some() || self.used_up(&self.spent()).is_some()
+        self.closed.get().is_some() || self.fault.get().is_some() || self.used_up(&self.spent()) != Ok(None)
     }
 }
 
@@ -312,12 +345,44 @@ mod tests {
         let budget = Budget::new(BudgetLimits { calls: Some(2), ..BudgetLimits::default() });
         assert!(budget.take_call().is_ok() && budget.take_call().is_ok());
         assert!(budget.refused().is_none(), "a budget that suffices exactly refuses nothing");
-        assert_eq!(budget.take_call(), Err("2 of 2 calls".to_owned()));
+        assert_eq!(budget.take_call(), Err(Refusal::Limit("2 of 2 calls".to_owned())));
         assert_eq!((budget.spent().calls, budget.refused()), (2, Some("2 of 2 calls".to_owned())));
         let budget = Budget::new(BudgetLimits { cost: Some(1.0), ..BudgetLimits::default() });
         assert!(budget.take_call().is_ok());
         budget.pay(&Usage { calls: 1, cost_nanos: 1_000_000_000, ..Usage::default() });
         assert!(budget.take_call().is_err());
         assert_eq!(budget.spent().calls, 1);
+    }
+
+    /// A disk that is full after some writes.
+    #[derive(Debug)]
+    struct Disk(Mutex<usize>);
+
+    impl SpendLedger for Disk {
+        fn add(&self, _usage: &Usage) -> Result<(), String> {
+            let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *left = left.checked_sub(1).ok_or("no space left")?;
+            Ok(())
+        }
+
+        fn used_up(&self) -> Result<Option<String>, String> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn spending_that_cannot_be_recorded_is_a_fault_of_the_machine_and_no_limit() {
+        let budget = Budget::recorded(BudgetLimits::default(), Arc::new(Disk(Mutex::new(1))));
+        assert!(budget.take_call().is_ok() && budget.check().is_ok());
+        assert_eq!(budget.cause_of(OperatorError::cancelled()).blame, Blame::Cancelled);
+        // The call is paid, and its cost is not recorded: no other call is made.
+        budget.pay(&Usage { calls: 1, cost_nanos: 1, ..Usage::default() });
+        let fault = "spending cannot be recorded: no space left".to_owned();
+        assert_eq!(budget.take_call(), Err(Refusal::Fault(fault.clone())));
+        assert!(budget.refused().is_none() && budget.is_empty());
+        let error = budget.check().unwrap_err();
+        assert_eq!((error.blame, error.message), (Blame::Machine, fault));
+        assert_eq!(budget.cause_of(OperatorError::cancelled()).blame, Blame::Machine);
+        assert_eq!(budget.cause_of(OperatorError::data("a row")).blame, Blame::Data);
     }
 }

@@ -30,11 +30,18 @@ type Check = Box<dyn Fn(&Tables) -> Vec<ParamIssue> + Send + Sync>;
 #[derive(Default)]
 pub struct TableRules {
     pub(super) gives: Option<Rule>,
+    /// Columns of outputs that `gives` leaves out, and perhaps some that they lack.
+    pub(super) gives_at_most: Option<Rule>,
     pub(super) check: Option<Check>,
     pub(super) query: Option<Arc<dyn QueryKernel>>,
 }
 
 impl TableRules {
+    /// Returns the columns of the outputs that [`Self::apply`] does not know exactly: none is missing.
+    pub(crate) fn at_most(&self, inputs: &Tables) -> Tables {
+        self.gives_at_most.as_ref().map(|rule| rule(inputs)).unwrap_or_default()
+    }
+
     /// Returns the known columns of the outputs, and what does not fit those of the inputs; `complete`: the columns of all
     /// inputs are known.
     pub(crate) fn apply(&self, inputs: &Tables, complete: bool) -> (Tables, Vec<ParamIssue>) {

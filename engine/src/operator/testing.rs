@@ -16,7 +16,7 @@ use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, Pr
 use super::error::OperatorError;
 use super::failure::RowFailure;
 use super::functions::storable;
-use super::goal::{Draw, Goal, Next};
+use super::goal::{COUNTED, DRAWN, Draw, Goal, Next};
 use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
 use super::listing::files_of;
 use super::money::Usage;
@@ -242,7 +242,7 @@ impl Harness {
             let batch = batch?;
             all.extend((0..batch.num_rows()).map(|row| batch.slice(row, 1)));
         }
-        let mut sums = BTreeMap::<_, f64>::new();
+        let mut sums = Sums::default();
         if let Some(goal) = goal {
             return self.draw_rows(kernel, all, goal, context, sink).await;
         }
@@ -251,17 +251,11 @@ impl Harness {
             .map(|(row, sample)| async move { (kernel.run(&row, sample, context).await, row) })
             .buffered(self.concurrency);
         while let Some((result, row)) = done.next().await {
-            if let Ok(output) = &result {
-                for (name, value) in kernel.figures(output) {
-                    *sums.entry(name).or_default() += value;
-                }
-            }
+            sums.add(kernel, &result);
             write_row(&row, result, sink)?;
         }
-        for (name, value) in &sums {
-            sink.figure(name, *value);
-        }
-        sink.summary(&kernel.summary(&sums));
+        let text = sums.tell(kernel, sink);
+        sink.summary(&text);
         Ok(())
     }
 
@@ -274,7 +268,7 @@ impl Harness {
         context: &Context,
         sink: &mut MemorySink,
     ) -> Result<(), OperatorError> {
-        let mut draw = Draw::new(goal);
+        let (mut draw, mut sums) = (Draw::new(goal), Sums::default());
         let samples = (0..kernel.samples()).flat_map(|sample| rows.iter().enumerate().map(move |row| (sample, row)));
         for (sample, (place, row)) in samples {
             if draw.is_reached() || !draw.may_admit() {
@@ -285,11 +279,37 @@ impl Harness {
                 let result = kernel.run(row, sample, context).await;
                 let counts = draw.known(place, result.as_ref().map_or(Ok(0), |output| kernel.counts(output))?);
                 draw.count(counts);
+                sums.add(kernel, &result);
                 write_row(row, result, sink)?;
             }
         }
-        sink.summary(&draw.told(false));
+        let text = sums.tell(kernel, sink);
+        let (samples, rows) = draw.totals();
+        sink.figure(DRAWN, samples as f64);
+        sink.figure(COUNTED, rows as f64);
+        let earlier = if text.is_empty() { text } else { format!("{text}\n") };
+        sink.summary(&format!("{earlier}{}", draw.told(false)));
         Ok(())
+    }
+}
+
+/// Sums of the rows' figures.
+#[derive(Default)]
+struct Sums(BTreeMap<&'static str, f64>);
+
+impl Sums {
+    fn add(&mut self, kernel: &dyn AsyncMapKernel, result: &Result<RowOutput, RowFailure>) {
+        for (name, value) in result.iter().flat_map(|output| kernel.figures(output)) {
+            *self.0.entry(name).or_default() += value;
+        }
+    }
+
+    /// Records the figures, and returns the text about them.
+    fn tell(&self, kernel: &dyn AsyncMapKernel, sink: &mut MemorySink) -> String {
+        for (name, value) in &self.0 {
+            sink.figure(name, *value);
+        }
+        kernel.summary(&self.0)
     }
 }
 
@@ -434,4 +454,70 @@ pub fn listened(
     let progress = Arc::clone(&listener) as Arc<dyn ProgressSink>;
     let context = Context::new(ContextParts { seed, cancelled, scratch: folder.join("listened"), progress, ..bare });
     (context, listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use searchmill_schemas::Question;
+
+    use super::*;
+
+    /// Each row counts, and is worth two.
+    struct Two;
+
+    impl AsyncMapKernel for Two {
+        fn reads(&self) -> Vec<String> {
+            vec!["question".to_owned()]
+        }
+
+        fn figures(&self, _output: &RowOutput) -> Vec<(&'static str, f64)> {
+            vec![("worth", 2.0)]
+        }
+
+        fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
+            format!("worth {}", sums.get("worth").copied().unwrap_or_default())
+        }
+
+        fn counts(&self, _output: &RowOutput) -> Result<u64, OperatorError> {
+            Ok(1)
+        }
+
+        fn run<'a>(
+            &'a self,
+            row: &'a RecordBatch,
+            _sample: u32,
+            _context: &'a Context,
+        ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+            let batches = vec![("questions".to_owned(), row.clone())];
+            async move { Ok(RowOutput { batches, usage: Usage::default() }) }.boxed()
+        }
+    }
+
+    #[test]
+    fn figures_and_summary_are_those_of_a_run_with_and_without_a_goal() {
+        let harness = Harness::new();
+        let question = |id: &str| Question {
+            id: id.to_owned(),
+            question: id.to_owned(),
+            golden_answers: Vec::new(),
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        };
+        let InputArtifact::Rows(rows) = rows_input(&["a", "b", "c"].map(question)) else { panic!("a table") };
+        let told = |goal: Option<Goal>| {
+            let mut sink = MemorySink { folder: harness.unique_folder(), outcome: Outcome::default() };
+            let context = harness.context();
+            let ran = harness.run_rows((&Two, goal), &rows, &context, &mut sink);
+            harness.runtime.block_on(ran).unwrap();
+            (sink.outcome.figures, sink.outcome.summary)
+        };
+        let figures = |known: &[(&str, f64)]| known.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        assert_eq!(told(None), (figures(&[("worth", 6.0)]), "worth 6".to_owned()));
+        let goal = Goal { rows: 2, per_row: None, at_most: None };
+        let known = [("worth", 4.0), (DRAWN, 2.0), (COUNTED, 2.0)];
+        assert_eq!(told(Some(goal)), (figures(&known), "worth 4\n`until`: 2 rows pass after 2 samples".to_owned()));
+    }
 }

@@ -9,7 +9,7 @@ use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
-use super::checking::port_issues;
+use super::checking::check_issues;
 use super::gather::gather;
 use super::graph::{Input, Node, Plan};
 use super::honoured::check_settings;
@@ -136,6 +136,7 @@ fn bind_operator(
     operator.declaration = with_files_of_services(declaration, &services, commands);
     let sources = operator.declaration.sources(directory);
     check_sources(node, &sources, directory, errors);
+    errors.extend(operator.declaration.file_issues(directory).into_iter().map(|issue| bad_param(issue, node)));
     let identity_params = identity_params(schema, &operator.params);
     let row_params = row_params(schema, &operator.params);
     Some(Bound { entry: *entry, operator, identity_params, row_params, services, sources })
@@ -300,7 +301,7 @@ fn wire(
         if let Some(bound) = &all[place] {
             let node = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
             wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
-            errors.extend(wired[place].iter().flat_map(|wired| port_issues(&nodes[place], &wired.outputs)));
+            errors.extend(wired[place].iter().flat_map(|wired| check_issues(&nodes[place], &wired.outputs)));
         }
     }
     wired

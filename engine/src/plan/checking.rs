@@ -9,12 +9,14 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility, lit};
 use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
+use datafusion::sql::parser::DFParserBuilder;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
+use super::explain::{explain, parse_fault};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::{OperatorError, PortType, QueryInputs, QueryKernel, QueryOutput, Tables, planned};
+use crate::operator::{OperatorError, ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, Tables, planned};
 use crate::spec::{CheckSpec, NodeSpec, Rule, suggest};
 
 /// The name of the checked table in SQL.
@@ -44,10 +46,7 @@ impl Offenders {
     }
 
     async fn frame(&self, session: &SessionContext) -> Result<DataFrame, OperatorError> {
-        let explained = |error: datafusion::error::DataFusionError| {
-            let message = error.strip_backtrace();
-            OperatorError::pipeline(message.lines().next().unwrap_or_default().to_owned())
-        };
+        let explained = |error| explain("sql", error, &[ROWS.to_owned()]);
         let sql = match &self.rule {
             Rule::Sql(sql) if Rule::is_query(sql) => {
                 let options =
@@ -63,7 +62,7 @@ impl Offenders {
             let predicate = rows.parse_sql_expr(sql).map_err(explained)?;
             let kind = predicate.get_type(rows.schema()).map_err(explained)?;
             if !matches!(kind, DataType::Boolean | DataType::Null) {
-                let error = OperatorError::pipeline(format!("the predicate gives {kind}, not true or false"));
+                let error = OperatorError::pipeline(format!("`sql`: the predicate gives {kind}, not true or false"));
                 return Err(error.with_help("a query that must return no row begins with SELECT"));
             }
             let columns = predicate.column_refs().into_iter().map(|column| column.name.clone()).collect();
@@ -145,9 +144,32 @@ fn is_fleeting(plan: &LogicalPlan) -> DataFusionResult<bool> {
     Ok(found)
 }
 
-/// Returns the checks of a node that name an output that it lacks, or ask for rows of a folder.
-pub(super) fn port_issues(node: &NodeSpec, outputs: &IndexMap<String, PortType>) -> Vec<Diagnostic> {
-    node.checks.iter().filter_map(|check| port_issue(node, check, outputs)).collect()
+/// Returns the checks of a node that name an output that it lacks, ask for rows of a folder, or are no SQL.
+pub(super) fn check_issues(node: &NodeSpec, outputs: &IndexMap<String, PortType>) -> Vec<Diagnostic> {
+    let issue = |check: &CheckSpec| port_issue(node, check, outputs).or_else(|| syntax_issue(check));
+    node.checks.iter().filter_map(issue).collect()
+}
+
+fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
+    let Rule::Sql(text) = &spec.check.rule else { return None };
+    let parsed = DFParserBuilder::new(text.as_str()).build().and_then(|mut parser| {
+        if Rule::is_query(text) {
+            parser.parse_statements().map(|all| all.len())
+        } else {
+            parser.parse_into_expr().map(|_| 1)
+        }
+    });
+    let (message, word) = match parsed {
+        Ok(1) => return None,
+        Ok(count) => (format!("`sql`: expected one query, found {count} statements"), None),
+        Err(error) => {
+            let (reason, word) = parse_fault(text, &error);
+            (format!("`sql`: not SQL: {reason}"), word)
+        }
+    };
+    let error = Diagnostic::error("bad-check", message).at(spec.span, "");
+    let error = error.help("write a predicate that is true for every row (`f1 >= 0`), or a query that finds no row");
+    Some(Diagnostic { word: word.map(Box::new), ..error })
 }
 
 fn port_issue(node: &NodeSpec, spec: &CheckSpec, outputs: &IndexMap<String, PortType>) -> Option<Diagnostic> {
@@ -192,11 +214,9 @@ fn unfit(spec: &CheckSpec, schema: &SchemaRef) -> Option<Diagnostic> {
     let query = Offenders::of(&spec.check.rule)?;
     let tables: Tables = BTreeMap::from([(ROWS.to_owned(), Arc::clone(schema))]);
     let error = planned(&query, &tables).err()?;
-    let error_at = bad(format!("`{}`: {}", spec.check.rule, error.message), spec.span);
-    Some(match error.help {
-        Some(help) => error_at.help(help),
-        None => error_at,
-    })
+    let message = error.message.clone();
+    let issue = ParamIssue::from(error);
+    Some(Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..bad(message, spec.span) })
 }
 
 /// Returns why a rule cannot be applied to a column, and the remedy.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use serde_json::json;
 
 use super::bind::bad_param;
 use super::checking;
 use super::graph::{Input, Node, Plan};
 use crate::diagnostic::Diagnostic;
+use crate::fingerprint::{Digest, encode, hash_bytes};
 use crate::operator::{PortType, Tables};
 
 impl Plan {
@@ -18,13 +20,31 @@ impl Plan {
         self.known_columns().1
     }
 
+    /// Identifies all that [`Plan::column_issues`] depends on.
+    pub fn columns_digest(&self) -> Digest {
+        let input = |input: &Input| json!([input.port, input.node, input.output, input.port_type.to_string()]);
+        let node = |node: &Node| {
+            let outputs: Vec<_> = node.outputs.iter().map(|(port, kind)| json!([port, kind.to_string()])).collect();
+            let inputs: Vec<_> = node.inputs.iter().map(input).collect();
+            let checks: Vec<_> = node.spec.checks.iter().map(|spec| json!(spec.check)).collect();
+            let (entry, params) = (node.entry, &node.operator.params);
+            json!([node.id(), entry.name, entry.version, params, inputs, outputs, checks])
+        };
+        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+        hash_bytes(&encode(&json!([env!("CARGO_PKG_VERSION"), nodes])))
+    }
+
     /// Returns the known columns of the outputs of each node, and what does not fit them.
     pub fn known_columns(&self) -> (Vec<Tables>, Vec<(usize, Diagnostic)>) {
         let mut known: Vec<Tables> = Vec::with_capacity(self.nodes.len());
         let mut found = Vec::new();
         for (place, node) in self.nodes.iter().enumerate() {
             let (tables, complete) = tables_of(node, &known);
-            let (outputs, issues) = node.operator.declaration.tables.apply(&tables, complete);
+            let rules = &node.operator.declaration.tables;
+            let (mut outputs, issues) = rules.apply(&tables, complete);
+            for (port, columns) in rules.at_most(&tables) {
+                outputs.entry(port).or_insert(columns);
+            }
             found.extend(issues.into_iter().map(|issue| (place, bad_param(issue, &node.spec))));
             let unfit = checking::column_issues(&node.spec, node.default_output(), &outputs);
             found.extend(unfit.into_iter().map(|issue| (place, issue)));

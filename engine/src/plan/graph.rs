@@ -55,7 +55,7 @@ impl Node {
 
     /// Whether it was put between a node with a matrix and an input that takes one table.
     pub fn is_put_between(&self) -> bool {
-        self.entry.gathers && self.id().contains('@')
+        self.entry.gathers && self.spec.matrix.is_empty() && self.id().contains('@')
     }
 
     /// Returns the names of the secrets its params refer to.

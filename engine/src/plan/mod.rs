@@ -11,6 +11,8 @@
 //!
 //! `checking` has the queries behind the `checks:` of a node, and checks these against its outputs.
 //!
+//! `explain` words the errors of SQL that users wrote.
+//!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
 //! `gather` puts a node between a node with a matrix and an input that takes one table and is given all variants.
@@ -25,6 +27,7 @@ mod bind;
 mod check;
 mod checking;
 mod columns;
+mod explain;
 mod gather;
 mod graph;
 mod honoured;
@@ -36,6 +39,7 @@ mod trial;
 
 pub use bind::bind;
 pub use checking::{Offenders, ROWS, unfit_column};
+pub use explain::{check_types, explain, missing_input, parse_fault};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;

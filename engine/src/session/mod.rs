@@ -47,4 +47,4 @@ pub use run::PreparedRun;
 pub use settings::Settings;
 pub use show::{Located, Shown};
 pub use trace::{Direction, Trace};
-pub use trial::{Mismatch, Verdict};
+pub use trial::{Mismatch, PipelineTest, Verdict};

@@ -4,12 +4,21 @@ use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use super::open::Session;
+use super::pipeline::Pipeline;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows};
 use crate::operator::{BudgetLimits, Source};
 use crate::plan::{Node, Plan, Selection, select};
 use crate::spec::meant_node;
 
 impl Session {
+    /// Rejects a limit of cost in a pipeline whose endpoints have no prices. [`Session::run`] makes the same check.
+    ///
+    /// # Errors
+    /// Fails if there is such a limit.
+    pub fn check_budget(&self, pipeline: &Pipeline) -> Result<(), Failure> {
+        budget(&pipeline.plan, &RunOptions::default()).map(drop)
+    }
+
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
         let selected = if options.retry_rejects {
             select(plan, &self.with_failed_rows(plan, options.limit)?)

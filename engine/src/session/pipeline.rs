@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use super::open::Session;
-use crate::diagnostic::{Diagnostic, SourceMap};
+use crate::diagnostic::{Diagnostic, SourceMap, Span};
 use crate::plan::{Plan, bind, check_store};
-use crate::spec::{Overrides, Reading, Spec, read};
+use crate::spec::{Overrides, Reading, SET, Spec, TestCase, read};
 
 /// A checked pipeline.
 #[derive(Debug)]
@@ -28,29 +28,68 @@ impl Pipeline {
     }
 }
 
+/// Returns where a test sets the param that a span of a `--set` is about; other spans stay.
+fn written_at(span: Span, test: &TestCase, read: &SourceMap, sources: &SourceMap) -> Span {
+    let Some((_, text)) = sources.get(span.file).filter(|(name, _)| *name == Path::new(SET)) else { return span };
+    let Some(param) = test.params.iter().find(|param| param.set == text) else { return span };
+    let at = if span.start <= text.find('=').unwrap_or_default() { param.key } else { param.value };
+    let Some((path, _)) = read.get(at.file) else { return span };
+    sources.find(path).map_or(span, |file| Span { file, ..at })
+}
+
 impl Session {
     /// Reads, binds and checks a pipeline. Needs no store.
     ///
     /// # Errors
     /// Fails with all errors of the pipeline.
     pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
-        self.check_with(file.as_ref(), overrides, false)
+        self.check_with(file.as_ref(), overrides, |spec| spec)
     }
 
-    /// Like [`Session::check`], for [`Session::try_out`]: files that the pipeline reads may not exist, as a test may give
+    /// Like [`Session::check`], to list the tests of a pipeline: files that it reads may not exist, as a test may give
     /// their rows.
     ///
     /// # Errors
     /// Fails with all errors of the pipeline.
     pub fn check_for_tests(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
-        self.check_with(file.as_ref(), overrides, true)
+        self.check_with(file.as_ref(), overrides, |spec| Spec { for_tests: true, ..spec })
     }
 
-    fn check_with(&self, file: &Path, overrides: &Overrides, for_tests: bool) -> Result<Pipeline, Failure> {
+    /// Like [`Session::check_for_tests`], with the params of one test; `read` is where the test was read from. Errors in them
+    /// are at their places in the file. The nodes that other tests name may not exist.
+    pub(super) fn check_for_test(
+        &self,
+        file: &Path,
+        overrides: &Overrides,
+        test: &TestCase,
+        read: &SourceMap,
+    ) -> Result<Pipeline, Failure> {
+        let set = overrides.set.iter().chain(test.params.iter().map(|param| &param.set)).cloned().collect();
+        let overrides = Overrides { set, params_files: overrides.params_files.clone() };
+        let alone = |mut spec: Spec| {
+            spec.tests.retain(|found| found.name == test.name);
+            spec.tests.iter_mut().for_each(|test| test.params.clear());
+            Spec { for_tests: true, ..spec }
+        };
+        self.check_with(file, &overrides, alone).map_err(|failure| match failure {
+            Failure::Pipeline(mut findings, sources) => {
+                let labels = findings.iter_mut().flat_map(|finding| &mut finding.labels);
+                labels.for_each(|label| label.span = written_at(label.span, test, read, &sources));
+                Failure::Pipeline(findings, sources)
+            }
+            other => other,
+        })
+    }
+
+    fn check_with(
+        &self,
+        file: &Path,
+        overrides: &Overrides,
+        change: impl FnOnce(Spec) -> Spec,
+    ) -> Result<Pipeline, Failure> {
         let mut sources = SourceMap::new();
         let Reading { spec, mut problems } = read(file, overrides, &mut sources);
-        let spec = spec.map(|spec| Spec { for_tests, ..spec });
-        match spec.map(|spec| bind(spec, file, self.directory(), self.registry())) {
+        match spec.map(change).map(|spec| bind(spec, file, self.directory(), self.registry())) {
             Some(Ok(plan)) if problems.is_empty() => return Ok(Pipeline { plan: Arc::new(plan), sources }),
             Some(Err(found)) => problems.extend(found),
             _ => {}
@@ -64,7 +103,7 @@ impl Session {
     }
 
     /// Rejects params that do not fit the columns that are known before anything runs (queries, predicates, prompts).
-    /// [`Session::run`] makes the same check before it pays for anything.
+    /// [`Session::run`] makes the same check before it starts anything.
     ///
     /// # Errors
     /// Fails with every such param.

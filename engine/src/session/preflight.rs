@@ -9,6 +9,7 @@ use super::open::Session;
 use super::pipeline::Pipeline;
 use crate::diagnostic::Diagnostic;
 use crate::execute::{Chosen, NO_GPU, Request, Workers, devices, not_known};
+use crate::fingerprint::Digest;
 use crate::plan::{Node, Plan};
 use crate::store::Store;
 
@@ -62,7 +63,8 @@ impl Session {
         (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })
     }
 
-    /// Rejects nodes that would run but cannot run on this machine, or lack a secret.
+    /// Rejects nodes that would run but do not fit the known columns, cannot run on this machine, or lack a secret.
+    /// Returns the digest of the plan if all of it fits the columns.
     pub(super) fn preflight(
         &self,
         pipeline: &Pipeline,
@@ -70,21 +72,34 @@ impl Session {
         store: &Store,
         chosen: &Chosen,
         request: Request<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Digest>, Failure> {
         let plan = &pipeline.plan;
         let findings = |finding: &dyn Fn(&Node) -> Option<Diagnostic>| -> Result<Vec<Diagnostic>, Failure> {
             let of = |place: &usize| finding(&plan.nodes[*place]);
             let lacking = chosen.selected.iter().copied().filter(|place| of(place).is_some()).collect();
             Ok(not_known(plan, store, request, lacking)?.iter().filter_map(of).collect())
         };
-        if chosen.selected.iter().any(|place| plan.nodes[*place].operator.declaration.pays()) {
+        // Planning queries takes longer than a run that finds everything cached: a plan is checked once.
+        let digest = plan.columns_digest();
+        let mut fits = fitted_before(plan, store, digest);
+        if !fits {
             let issues: BTreeMap<usize, Diagnostic> = plan.column_issues().into_iter().rev().collect();
             let of = |node: &Node| issues.get(&plan.node(node.id())?.0).cloned();
             pipeline.refuse(findings(&of)?)?;
+            fits = issues.is_empty();
         }
         pipeline.refuse(findings(&|node| gpu_finding(node, workers))?)?;
-        pipeline.refuse(findings(&|node| Some(secret_finding(node, &self.unset_secrets(node)?)))?)
+        pipeline.refuse(findings(&|node| Some(secret_finding(node, &self.unset_secrets(node)?)))?)?;
+        Ok(fits.then_some(digest))
     }
+}
+
+/// Whether the last run of the pipeline found that the same plan fits its columns. Looks at the newest runs alone.
+fn fitted_before(plan: &Plan, store: &Store, digest: Digest) -> bool {
+    const RUNS: usize = 5;
+    let newest = store.newest_runs().into_iter().take(RUNS).filter_map(|id| store.run(&id));
+    let mut runs = newest.filter(|run| run.pipeline == plan.name);
+    runs.next().is_some_and(|run| run.fits == Some(digest))
 }
 
 fn secret_finding(node: &Node, unset: &UnsetSecrets) -> Diagnostic {

@@ -72,7 +72,8 @@ impl Session {
         let chosen = self.chosen(plan, &options)?;
         let store = self.store()?.clone();
         let workers = with_devices(&options.workers, plan)?;
-        self.preflight(pipeline, &workers, &store, &chosen, chosen.request(self.directory(), &options))?;
+        let request = chosen.request(self.directory(), &options);
+        let fits = self.preflight(pipeline, &workers, &store, &chosen, request)?;
         let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
         let settings = Settings {
             asked: RunOptions { budget, workers, ..options },
@@ -80,6 +81,7 @@ impl Session {
             directory: self.directory().to_owned(),
             machine,
             secrets: Arc::clone(&self.secrets),
+            fits,
             trial: None,
         };
         Ok(PreparedRun { plan: Arc::clone(plan), store, settings })

@@ -52,6 +52,8 @@ impl Session {
             Direction::Up => upstream(&catalog, &roots),
             Direction::Down => downstream(&catalog, &roots),
         };
+        let gatherers = self.registry().iter().filter(|entry| entry.gathers).map(|entry| entry.name.to_owned());
+        let closure = closure.with_gatherers(gatherers.collect());
         Ok(Trace { graph: graph(&closure, &roots.artifacts), direction, store, closure, roots, _in_use: in_use })
     }
 }

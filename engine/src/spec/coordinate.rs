@@ -1,6 +1,7 @@
 //! Coordinates of a node in its matrix.
 
-use super::value::Spanned;
+use super::value::{Spanned, Value};
+use crate::diagnostic::Span;
 
 /// The value of one key of a matrix in one of its nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +14,20 @@ pub struct Coordinate {
     pub value: Spanned,
     /// Whether the name was written: the key is a map of named values.
     pub is_named: bool,
+}
+
+impl Coordinate {
+    /// Replaces the values of a key after an error (an empty key: those of the whole matrix), so that nothing more is
+    /// reported about them.
+    pub(super) fn broken(key: &str, span: Span) -> Self {
+        let value = Spanned::new(Value::Broken, span);
+        Self { key: key.to_owned(), name: String::new(), value, is_named: false }
+    }
+
+    /// Whether the value could not be read.
+    pub(super) fn is_broken(&self) -> bool {
+        self.value.value == Value::Broken
+    }
 }
 
 /// Returns an id like `train@lr=1e-4,rank=64`.

@@ -121,11 +121,13 @@ fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
         if matrix.value != Value::Broken {
             problems.push(bad(matrix.span, format!("`matrix` must be a map of lists, not {}", matrix.kind())));
         }
-        return Vec::new();
+        return vec![vec![Coordinate::broken("", matrix.span)]];
     };
-    entries.iter().filter_map(|(key, value)| axis(key, value, problems)).collect()
+    let broken = |(key, value): &(Key, Spanned)| vec![Coordinate::broken(&key.text, value.span)];
+    entries.iter().map(|entry| axis(&entry.0, &entry.1, problems).unwrap_or_else(|| broken(entry))).collect()
 }
 
+/// Returns the values of a key; `None` after an error.
 fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
     match &value.value {
         Value::Broken => None,

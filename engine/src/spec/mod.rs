@@ -54,10 +54,11 @@ pub use notify::{Notify, Occasion, Receiver};
 pub use pipeline::{Binding, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
+pub(crate) use set::SET;
 pub use settings::settings;
 pub(crate) use suggest::advice;
 pub use suggest::{closest, meant_node, suggest};
-pub use test_case::{Expected, Rows, Scripted, TestCase};
+pub use test_case::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
-use super::coordinate::{names, node_id};
+use super::coordinate::{Coordinate, names, node_id};
 use super::field::{self, Problems};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
 use super::value::{Spanned, Value};
@@ -87,13 +87,15 @@ struct Member {
 struct Family {
     members: Vec<Member>,
     keys: BTreeSet<String>,
+    /// Whether values of the matrix could not be read.
+    broken: bool,
     by_values: BTreeMap<Vec<String>, BTreeMap<Vec<String>, Vec<usize>>>,
 }
 
 impl Family {
-    fn new(members: Vec<Member>) -> Self {
+    fn new((members, broken): (Vec<Member>, bool)) -> Self {
         let keys = members.iter().flat_map(|member| member.coordinates.iter().map(|(key, _)| key.clone())).collect();
-        Self { members, keys, by_values: BTreeMap::new() }
+        Self { members, keys, broken, by_values: BTreeMap::new() }
     }
 
     /// Returns the members that have those values at the keys they share.
@@ -127,10 +129,12 @@ struct Targets {
 
 impl Targets {
     fn new(nodes: &[NodeSpec]) -> Self {
-        let mut families: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+        let mut families: BTreeMap<String, (Vec<Member>, bool)> = BTreeMap::new();
         for node in nodes.iter().filter(|node| !node.matrix.is_empty()) {
             let member = Member { id: node.id.clone(), coordinates: names(&node.matrix) };
-            families.entry(base(&node.id).to_owned()).or_default().push(member);
+            let (members, broken) = families.entry(base(&node.id).to_owned()).or_default();
+            members.push(member);
+            *broken |= node.matrix.iter().any(Coordinate::is_broken);
         }
         let families = families.into_iter().map(|(id, members)| (id, Family::new(members))).collect();
         Self { families, budget: Budget::default() }
@@ -161,7 +165,7 @@ impl Targets {
         let gathers = gathers(base(text), &coordinates, family, stated);
         let found: Vec<_> = if known { family.agreeing(&coordinates) } else { Vec::new() };
         let found: Vec<_> = found.iter().map(|member| to(&member.id, gathers.clone())).collect();
-        if found.is_empty() {
+        if found.is_empty() && !family.broken {
             problems.push(no_match(reference, node, &family.members));
         }
         let had_spent = self.budget.spent();

@@ -270,6 +270,9 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     if let Some(coordinate) = matrix.iter().find(|coordinate| coordinate.key == *key) {
         return field_of(coordinate, path, span, shared).cloned();
     }
+    if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
+        return None;
+    }
     let keys: Vec<_> = matrix.iter().map(|coordinate| coordinate.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());

@@ -9,6 +9,9 @@ use super::syntax;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
+/// The name of the sources of `--set`.
+pub(crate) const SET: &str = "--set";
+
 /// Applies overrides to the declared params: files in order, then `--set`.
 pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Shared<'_>) {
     for path in &overrides.params_files {
@@ -90,7 +93,7 @@ fn declare(around: &Spanned, path: &[String], keys: &[&str], shared: &Shared<'_>
 }
 
 fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
-    let file = shared.sources.add("--set", text);
+    let file = shared.sources.add(SET, text);
     let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
         let fault = Diagnostic::error("bad-set", format!("`--set {text}` is not `--set NAME=VALUE`"));
         shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));

@@ -1,5 +1,7 @@
 //! "Did you mean": finds the nearest valid word.
 
+use std::collections::BTreeSet;
+
 /// Limit of compared candidates.
 pub(super) const MAX_CANDIDATES: usize = 1000;
 
@@ -45,13 +47,29 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 /// Suggests a node for an unknown name. The name of a node with a matrix refers to no single node.
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
-    let variants: Vec<&str> = nodes.iter().copied().filter(|id| base(id)).collect();
+    let is_variant = |id: &&str| base(id) && !id.ends_with("@all");
+    let variants: Vec<&str> = nodes.iter().copied().filter(is_variant).collect();
     if let [first, rest @ ..] = variants.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
         return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
     }
-    let written = nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
-    match closest(wrong, written) {
+    let written = || nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
+    if let Some((name, variant)) = wrong.split_once('@') {
+        // Another value is no slip: `size=20` does not mean `size=40`.
+        let variants =
+            |base: &str| nodes.iter().copied().filter(|id| id.split('@').next() == Some(base)).collect::<Vec<_>>();
+        let Some(base) = written().find(|id| *id == name).or_else(|| closest(name, written())) else {
+            return suggest(name, &written().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), "nodes");
+        };
+        let is_all = closest(variant, ["all"]).is_some();
+        let meant = format!("{base}@{}", if is_all { "all" } else { variant });
+        return match variants(base).as_slice() {
+            all if all.contains(&meant.as_str()) => format!("did you mean `{meant}`?"),
+            [one] if !one.contains('@') => format!("`{base}` has no matrix"),
+            all => listed(all, &format!("nodes of the matrix of `{base}`")),
+        };
+    }
+    match closest(wrong, written()) {
         Some(name) => format!("did you mean `{name}`?"),
         None => suggest(wrong, nodes, "nodes"),
     }
@@ -82,5 +100,24 @@ mod tests {
         assert_eq!(closest("mdoel", words), Some("model"));
         assert_eq!(closest("turns", words), Some("max_turns"));
         assert_eq!(closest("temperature", words), None);
+    }
+
+    #[test]
+    fn other_values_of_a_matrix_are_no_slips() {
+        let nodes = ["rows", "hits@size=40", "hits@size=60", "hits@all", "long"];
+        let told = |wrong| meant_node(wrong, &nodes);
+        let variants = "nodes of the matrix of `hits`: `hits@size=40`, `hits@size=60`, `hits@all`";
+        assert_eq!(told("hits@size=20"), variants);
+        assert_eq!(told("hits@al"), "did you mean `hits@all`?");
+        assert_eq!(told("long@al"), "`long` has no matrix");
+        assert_eq!(told("hit@size=40"), "did you mean `hits@size=40`?");
+        assert_eq!(told("hit@size=20"), variants);
+        assert_eq!(told("rows@size=20"), "`rows` has no matrix");
+        assert_eq!(told("q@al"), "nodes: `hits`, `long`, `rows`");
+        assert_eq!(
+            told("hits"),
+            "`hits` has a matrix: name one of its nodes, for example `hits@size=40` (there are 2)"
+        );
+        assert_eq!(told("hit"), "did you mean `hits`?");
     }
 }

@@ -17,14 +17,25 @@ pub struct TestCase {
     pub name: String,
     /// Its location.
     pub span: Span,
-    /// Values of params, as `--set` takes them.
-    pub params: Vec<String>,
+    /// Values of params.
+    pub params: Vec<TestParam>,
     /// Rows of outputs: the nodes do not run.
     pub given: Vec<Rows>,
     /// Answers of the model.
     pub model: Vec<Scripted>,
     /// Rows that the nodes must have.
     pub expect: Vec<Expected>,
+}
+
+/// A param that a test sets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TestParam {
+    /// As `--set` takes it: `a.b=value`.
+    pub set: String,
+    /// Location of the key.
+    pub key: Span,
+    /// Location of the value.
+    pub value: Span,
 }
 
 /// Rows of an output.
@@ -89,6 +100,7 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
         }));
         return None;
     }
+    let known = problems.len();
     let mut fields = field::fields(body, "a test", KEYS, problems);
     let written = take(&mut fields, "name").and_then(|name| field::text(&name, "`name`", problems));
     let name = written.or(key.map(|key| key.text)).unwrap_or_else(|| format!("test {}", place + 1));
@@ -96,7 +108,8 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
     let given = take(&mut fields, "given").map(|given| outputs(given, "given", problems)).unwrap_or_default();
     let model = take(&mut fields, "model").map(|model| script(&model, problems)).unwrap_or_default();
     let expect = take(&mut fields, "expect").map(|expect| expected(expect, problems)).unwrap_or_default();
-    if expect.is_empty() && problems.is_empty() {
+    // A mistake in the test may be why nothing is left of what it expects.
+    if expect.is_empty() && problems.len() == known {
         let fault = Diagnostic::error("missing-key", format!("the test `{name}` expects nothing")).at(span, "");
         problems.push(fault.help("write `expect: {NODE: [{column: value}]}`"));
     }
@@ -105,17 +118,18 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
 }
 
 /// Flattens a map of params to `a.b=value`.
-fn settings(params: &Spanned) -> Vec<String> {
+fn settings(params: &Spanned) -> Vec<TestParam> {
     let mut found = Vec::new();
-    let mut pending: Vec<(String, &Spanned)> =
-        params.entries().iter().rev().map(|(key, value)| (key.text.clone(), value)).collect();
-    while let Some((path, value)) = pending.pop() {
+    let entries = params.entries().iter().rev();
+    let mut pending: Vec<(String, Span, &Spanned)> =
+        entries.map(|(key, value)| (key.text.clone(), key.span, value)).collect();
+    while let Some((path, key, value)) = pending.pop() {
         match &value.value {
             Value::Map(entries) if !entries.is_empty() => {
-                let below = entries.iter().rev().map(|(key, value)| (format!("{path}.{}", key.text), value));
-                pending.extend(below);
+                let below = entries.iter().rev();
+                pending.extend(below.map(|(key, value)| (format!("{path}.{}", key.text), key.span, value)));
             }
-            _ => found.push(format!("{path}={}", value.to_json())),
+            _ => found.push(TestParam { set: format!("{path}={}", value.to_json()), key, value: value.span }),
         }
     }
     found
@@ -191,6 +205,11 @@ fn scripted(item: &Spanned, problems: &mut Problems) -> Option<Scripted> {
         (None, Some(several)) => several.items().iter().map(Spanned::to_json).collect(),
         _ => Vec::new(),
     };
+    if let (Some(one), Some(_)) = (&one, &several) {
+        let fault = Diagnostic::error("bad-value", "an answer of `model` has both `answer` and `answers`");
+        problems.push(fault.at(one.span, "").help("write one of them; `answers` are the turns of one conversation"));
+        return None;
+    }
     if answers.is_empty() {
         let fault = Diagnostic::error("missing-key", "an answer of `model` has no text").at(item.span, "");
         problems.push(fault.help("write `answer: TEXT`, or `answers: [FIRST, SECOND]` for a conversation"));

@@ -21,6 +21,9 @@ pub struct CheckOutcome {
     /// What was found: a number of rows, the first row that breaks the rule, or why nothing could be found out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
+    /// Version of the code that evaluated it; 0 in records of earlier versions.
+    #[serde(default)]
+    pub version: u32,
     /// Whether the same table may give another outcome later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fleeting: bool,

@@ -109,7 +109,7 @@ impl Store {
             None => self.floor_here(base)?,
         };
         // If a forced run was killed between recording its result and closing the floor, it has still finished.
-        let finished = || self.result(key).is_some_and(|result| result.since() >= floor.since);
+        let finished = || self.result(key).is_some_and(|result| result.since() >= floor.since && result.unasked == 0);
         let goes_on = floor.open && !finished();
         if !goes_on {
             // Later than every known stamp, even if the clock was set back.

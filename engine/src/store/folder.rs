@@ -16,6 +16,21 @@ pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
+/// Returns the entries of a folder like [`names_in`]; of a missing folder, none.
+///
+/// # Errors
+/// Fails if the folder cannot be read.
+pub(super) fn all_names_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, StoreError> {
+    let Some(entries) = if_there(fs::read_dir(folder)).map_err(StoreError::io("read", folder))? else {
+        return Ok(Vec::new());
+    };
+    let name = |entry: fs::DirEntry| (entry.file_name().to_string_lossy().into_owned(), entry.path());
+    let found = entries.map(|entry| entry.map(name)).collect::<Result<Vec<_>, _>>();
+    let mut found = found.map_err(StoreError::io("read", folder))?;
+    found.sort();
+    Ok(found)
+}
+
 /// Returns the entries of all subfolders (`ab/…`), sorted by name.
 pub(super) fn names_below(folder: &Path) -> Vec<(String, PathBuf)> {
     names_in(folder).iter().flat_map(|(_, path)| names_in(path)).collect()

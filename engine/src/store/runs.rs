@@ -65,6 +65,9 @@ pub struct RunRecord {
     pub exit: Option<i32>,
     /// Number of nodes in the plan.
     pub nodes: usize,
+    /// Digest of the plan whose params fitted all known columns; missing in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fits: Option<Digest>,
     /// Checksum of the nodes' records when the run ended; missing in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerSeal>,
@@ -94,7 +97,7 @@ pub enum NodeOutcome {
     Finished,
     /// Its result is known, but was not delivered: too many rows were lost upstream.
     HeldBack,
-    /// Its result is known, but a check of it failed: nothing after it ran.
+    /// Its result is known, but a check of it failed or could not be evaluated: nothing after it ran.
     CheckFailed,
     /// It failed.
     Failed,

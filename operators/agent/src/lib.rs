@@ -15,7 +15,7 @@
 //! A `Protocol` is the format in which a model calls tools, receives results and marks its answer. `protocol/mod.rs`
 //! lists the protocols. A `Policy` answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a
 //! teacher that knows the gold evidence). A `Tool` runs searches on blocking threads; [`outside`] has the tools beside the
-//! search tool.
+//! search tool. [`prompt`] has the templates and answers of prompts that users write, for `map`, tools and rerankers.
 //!
 //! A rollout is exact everywhere with the policy `evidence`, and exact on one kind of processor with `model` in f32.
 //! With an endpoint it is not repeatable.
@@ -26,6 +26,7 @@ pub mod grounding;
 pub mod observation_limit;
 pub mod outside;
 pub mod policy;
+pub mod prompt;
 pub mod protocol;
 pub mod recheck;
 mod retry_after;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::future::join_all;
 use searchmill_engine::operator::{Context, FailureKind, RowFailure, Usage};
 use searchmill_schemas::{CutObservation, Question, RecordedTokens, Trajectory};
 use serde_json::Value;
@@ -98,7 +98,7 @@ impl Agent {
                     spent.usage += reply.usage();
                     spent.model = spent.model.take().or(reply.model);
                     if let Some(tokens) = reply.tokens {
-                        spent.tokens.add(tokens, episode.messages().len());
+                        spent.tokens.add(tokens, episode.messages());
                     }
                     Event::Said(reply.message)
                 }
@@ -111,7 +111,8 @@ impl Agent {
         }
     }
 
-    /// Runs the calls of one message together; the results have the order of the calls.
+    /// Runs the calls of one message together; the results have the order of the calls. All are awaited, even if one
+    /// fails: the others are being paid for.
     async fn call(
         &self,
         calls: Vec<Value>,
@@ -121,12 +122,12 @@ impl Agent {
         let Some(tool) = &self.tool else {
             return Ok(calls.iter().map(|_| nothing_to_search()).collect());
         };
-        let called = try_join_all(calls.into_iter().map(|arguments| tool.call(arguments, moment))).await?;
-        for call in &called {
+        let called = join_all(calls.into_iter().map(|arguments| tool.call(arguments, moment))).await;
+        for call in called.iter().flatten() {
             spent.tools += call.usage;
             spent.tool_errors += u32::from(call.failed);
         }
-        Ok(called.into_iter().map(|call| call.result).collect())
+        called.into_iter().map(|call| call.map(|call| call.result)).collect()
     }
 }
 

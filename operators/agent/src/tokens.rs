@@ -1,7 +1,9 @@
 //! Recording of tokens: who wrote each, in the order in which the model read and wrote them.
+//!
+//! The conversation is a branch; where it is rewritten, it goes on in a new one. Each aside is a branch of its own.
 
 use schemars::JsonSchema;
-use searchmill_schemas::TokenSpan;
+use searchmill_schemas::{Message, TokenSpan};
 use serde::{Deserialize, Serialize};
 
 /// What to do if earlier turns reach the model in other tokens than those it read or wrote.
@@ -34,7 +36,8 @@ impl RewrittenHistory {
 /// The tokens of one turn of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnTokens {
-    /// Tokens that the model read since its last turn, by the position of the message that they begin with.
+    /// Tokens that the model read since its last turn, by the position of the message that they begin with; messages of
+    /// asides may stand before it.
     pub read: Vec<(usize, Vec<u32>)>,
     /// Whether `read` is the whole conversation in other tokens than before, so that a new branch starts.
     pub restarts: bool,
@@ -82,24 +85,26 @@ impl Reported {
 #[derive(Debug, Default)]
 pub struct TokenLog {
     spans: Vec<TokenSpan>,
-    branch: i32,
+    branches: Branches,
 }
 
 impl TokenLog {
-    /// Adds a turn; the model's message is at this position.
-    pub fn add(&mut self, turn: TurnTokens, place: usize) {
-        self.branch += i32::from(turn.restarts);
+    /// Adds a turn that follows these messages.
+    pub fn add(&mut self, turn: TurnTokens, messages: &[Message]) {
+        let is_aside = messages.last().is_some_and(Message::is_aside);
+        let branch = self.branches.of(is_aside, turn.restarts);
         for (message, ids) in turn.read.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-            self.push(message, ids, None);
+            let first = if is_aside { messages.len() - 1 } else { beside_asides(messages, message) };
+            self.push((first, branch), ids, None);
         }
-        self.push(place, turn.sampled, Some(turn.logprobs));
+        self.push((messages.len(), branch), turn.sampled, Some(turn.logprobs));
     }
 
-    fn push(&mut self, message: usize, ids: Vec<u32>, logprobs: Option<Vec<f32>>) {
+    fn push(&mut self, (message, branch): (usize, i32), ids: Vec<u32>, logprobs: Option<Vec<f32>>) {
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let message = i32::try_from(message).unwrap_or(i32::MAX);
         let (sampled, ids) = (logprobs.is_some(), ids.into_iter().map(whole).collect());
-        self.spans.push(TokenSpan { message, branch: self.branch, sampled, ids, logprobs });
+        self.spans.push(TokenSpan { message, branch, sampled, ids, logprobs });
     }
 
     /// Returns the spans in order.
@@ -108,47 +113,116 @@ impl TokenLog {
     }
 }
 
-/// Returns the first contradiction between recorded tokens and the messages of their rollout: what, as recorded, as
-/// derived.
-pub(crate) fn contradiction(
-    spans: &[TokenSpan],
-    messages: &[searchmill_schemas::Message],
-) -> Option<(String, String, String)> {
-    let of = |what: &str, recorded: String, derived: String| Some((what.to_owned(), recorded, derived));
-    let (mut branch, mut read) = (0, 0_i64);
+/// Returns the position of the first message from `place` on that belongs to no aside.
+fn beside_asides(messages: &[Message], place: usize) -> usize {
+    place + messages.iter().skip(place).take_while(|message| message.is_aside()).count()
+}
+
+/// Numbers of branches, in the order in which they begin.
+#[derive(Debug, Default)]
+struct Branches {
+    /// That of the conversation.
+    conversation: i32,
+    last: i32,
+}
+
+impl Branches {
+    /// Returns the branch of the next turn.
+    fn of(&mut self, is_aside: bool, restarts: bool) -> i32 {
+        self.last += i32::from(is_aside || restarts);
+        if is_aside {
+            return self.last;
+        }
+        if restarts {
+            self.conversation = self.last;
+        }
+        self.conversation
+    }
+}
+
+/// A difference between a record and what is derived from it: what, as recorded, as derived.
+type Contradiction = (String, String, String);
+
+/// Returns the first contradiction between recorded tokens and the messages of their rollout.
+pub(crate) fn contradiction(spans: &[TokenSpan], messages: &[Message]) -> Option<Contradiction> {
+    let mut reading = Reading::default();
     let mut turns = messages.iter().enumerate().filter(|(_, message)| message.is_model());
     for (number, span) in spans.iter().enumerate() {
-        let name = |what: &str| format!("tokens {number}, {what}");
-        let count = span.ids.len();
-        if span.branch != branch {
-            if span.branch != branch + 1 || span.sampled {
-                return of(&name("branch"), span.branch.to_string(), branch.to_string());
-            }
-            (branch, read) = (span.branch, 0);
+        let of = |what: &str, recorded: String, derived: String| {
+            Some((format!("tokens {number}, {what}"), recorded, derived))
+        };
+        let (place, count) = (usize::try_from(span.message).ok(), span.ids.len());
+        let is_aside = place.and_then(|place| messages.get(place)).is_some_and(Message::is_aside);
+        let branch = reading.branch(span, is_aside);
+        if branch != span.branch {
+            return of("branch", span.branch.to_string(), branch.to_string());
         }
         if span.sampled != span.logprobs.is_some() || span.logprobs.as_ref().is_some_and(|all| all.len() != count) {
             let logprobs = span.logprobs.as_ref().map_or(0, Vec::len);
-            return of(&name("log-probabilities"), logprobs.to_string(), count.to_string());
+            return of("log-probabilities", logprobs.to_string(), count.to_string());
         }
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
         if span.sampled {
-            let Some((place, message)) = turns.next() else {
-                return of(&name("author"), "the model".to_owned(), "no message of the model is left".to_owned());
+            let Some((derived, message)) = turns.next() else {
+                return of("author", "the model".to_owned(), "no message of the model is left".to_owned());
             };
-            if usize::try_from(span.message).ok() != Some(place) {
-                return of(&name("message"), span.message.to_string(), place.to_string());
+            if place != Some(derived) {
+                return of("message", span.message.to_string(), derived.to_string());
             }
-            let counts = (read, i64::try_from(count).unwrap_or(i64::MAX));
+            let counts = (reading.read(is_aside), count);
             // Not all servers count.
             let told = (message.prompt_tokens.unwrap_or(counts.0), message.completion_tokens.unwrap_or(counts.1));
             if told != counts {
                 let shown = |(read, sampled): (i64, i64)| format!("{read} read, {sampled} sampled");
-                return of(&name("counts"), shown(counts), shown(told));
+                return of("counts", shown(counts), shown(told));
             }
         }
-        read += i64::try_from(count).unwrap_or(i64::MAX);
+        reading.add(is_aside, span.sampled, count);
     }
     let left = turns.count();
     (left > 0).then(|| ("tokens".to_owned(), "none".to_owned(), format!("those of {left} turns of the model")))
+}
+
+/// How far a record has been read.
+#[derive(Debug, Default)]
+struct Reading {
+    branches: Branches,
+    /// Branch of the turn whose tokens are being read.
+    turn: Option<i32>,
+    /// Number of tokens of the conversation's branch, and of the aside.
+    conversation: i64,
+    aside: i64,
+}
+
+impl Reading {
+    /// Returns the branch in which a span must stand.
+    fn branch(&mut self, span: &TokenSpan, is_aside: bool) -> i32 {
+        if let Some(turn) = self.turn {
+            return turn;
+        }
+        // A branch begins with what the model reads.
+        let begins = !span.sampled && (is_aside || span.branch != self.branches.conversation);
+        let branch = self.branches.of(begins && is_aside, begins && !is_aside);
+        if begins && is_aside {
+            self.aside = 0;
+        } else if begins {
+            self.conversation = 0;
+        }
+        *self.turn.insert(branch)
+    }
+
+    /// Number of tokens that the model has read.
+    fn read(&self, is_aside: bool) -> i64 {
+        if is_aside { self.aside } else { self.conversation }
+    }
+
+    fn add(&mut self, is_aside: bool, sampled: bool, count: i64) {
+        let read = if is_aside { &mut self.aside } else { &mut self.conversation };
+        *read = read.saturating_add(count);
+        if sampled {
+            self.turn = None;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -171,14 +245,14 @@ mod tests {
     #[test]
     fn a_log_agrees_with_its_messages_and_contradictions_are_named() {
         let mut log = TokenLog::default();
-        log.add(turn(&[1, 2], false, &[3, 4]), 1);
-        log.add(turn(&[1, 2, 3, 5], true, &[6]), 3);
+        let messages = [Message::text(Role::User, "Q"), said(2, 2), Message::text(Role::Tool, "D"), said(4, 1)];
+        log.add(turn(&[1, 2], false, &[3, 4]), &messages[..1]);
+        log.add(turn(&[1, 2, 3, 5], true, &[6]), &messages[..3]);
         let spans = log.spans();
         assert_eq!(
             spans.iter().map(|span| (span.branch, span.sampled)).collect::<Vec<_>>(),
             [(0, false), (0, true), (1, false), (1, true)]
         );
-        let messages = [Message::text(Role::User, "Q"), said(2, 2), Message::text(Role::Tool, "D"), said(4, 1)];
         assert_eq!(contradiction(&spans, &messages), None);
         let forged = |change: fn(&mut Vec<TokenSpan>)| {
             let mut spans = spans.clone();
@@ -191,6 +265,43 @@ mod tests {
         assert_eq!(forged(|spans| spans[3].message = 2), "tokens 3, message");
         assert_eq!(forged(|spans| spans[3].branch = 2), "tokens 3, branch");
         assert_eq!(forged(|spans| spans.push(spans[3].clone())), "tokens 4, author");
+    }
+
+    #[test]
+    fn an_aside_is_a_branch_of_its_own_and_the_conversation_goes_on_in_its_own() {
+        let aside = |mut message: Message| {
+            message.tool_call_id = Some("search_0".to_owned());
+            message
+        };
+        let text = Message::text;
+        let search = [aside(text(Role::User, "Which?")), aside(said(2, 1)), text(Role::Tool, "D")];
+        let first = [text(Role::User, "Q"), said(2, 1)];
+        let messages = [&first[..], &search, &[said(5, 1)], &search, &[said(3, 1)]].concat();
+        let mut log = TokenLog::default();
+        let of = |place: usize, read: &[u32], restarts, sampled| TurnTokens {
+            read: vec![(place, read.to_vec())],
+            ..turn(&[], restarts, sampled)
+        };
+        log.add(of(0, &[1, 2], false, &[3]), &messages[..1]);
+        log.add(of(0, &[7, 8], false, &[9]), &messages[..3]);
+        log.add(of(2, &[4, 5], false, &[6]), &messages[..5]);
+        log.add(of(0, &[7, 8], false, &[9]), &messages[..7]);
+        log.add(of(0, &[1, 2, 3], true, &[4]), &messages[..9]);
+        let spans = log.spans();
+        let branches: Vec<_> = spans.iter().map(|span| (span.message, span.branch)).collect();
+        assert_eq!(branches, [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0), (5, 0), (6, 2), (7, 2), (0, 3), (9, 3)]);
+        assert_eq!(contradiction(&spans, &messages), None);
+        let forged = |change: fn(&mut Vec<TokenSpan>)| {
+            let mut spans = spans.clone();
+            change(&mut spans);
+            contradiction(&spans, &messages).expect("a contradiction").0
+        };
+        assert_eq!(forged(|spans| spans[2].branch = 0), "tokens 2, branch");
+        assert_eq!(forged(|spans| spans[3].branch = 0), "tokens 3, branch");
+        assert_eq!(forged(|spans| spans[4].branch = 1), "tokens 4, branch");
+        assert_eq!(forged(|spans| drop(spans.remove(2))), "tokens 2, branch");
+        assert_eq!(forged(|spans| spans[2].ids.push(1)), "tokens 3, counts");
+        assert_eq!(forged(|spans| spans[4].ids.push(1)), "tokens 5, counts");
     }
 
     #[test]

@@ -21,14 +21,14 @@ pub(super) fn cut<'a>(
     (title, text, metadata): (Option<&'a str>, &str, Option<&'a str>),
     tally: &mut Tally<'_>,
 ) -> Vec<Cut<'a>> {
-    let facts = metadata.and_then(|metadata| serde_json::from_str::<Map<String, Value>>(metadata).ok());
+    let facts = metadata.and_then(|metadata| serde_json::from_str(metadata).ok()).map(Facts::of);
     let mut cuts = Vec::new();
     for section in sections(text) {
         let start = section.range.start;
         for piece in rule.cut(&text[section.range.clone()], tally) {
             let piece = Piece { start: start + piece.start, end: start + piece.end, ..piece };
             let metadata = match &facts {
-                Some(facts) => Some(Cow::Owned(of_piece(facts, &section.path, piece))),
+                Some(facts) => Some(Cow::Owned(facts.of_piece(&section.path, piece))),
                 None => metadata.map(Cow::Borrowed),
             };
             cuts.push(Cut { piece, title: path(title, &section.path), metadata });
@@ -51,22 +51,45 @@ fn path<'a>(title: Option<&'a str>, headings: &[String]) -> Option<Cow<'a, str>>
     Some(Cow::Owned(parts.join(SEPARATOR)))
 }
 
-/// Returns the metadata of a document with, in place of its lists of sections and pages, those of the piece.
-fn of_piece(facts: &Map<String, Value>, headings: &[String], piece: Piece) -> String {
-    let mut own = facts.clone();
-    own.remove("sections");
-    if !headings.is_empty() {
-        own.insert("headings".to_owned(), headings.into());
+/// The metadata of a document. Its list of sections is left out: pieces have headings instead.
+struct Facts {
+    all: Map<String, Value>,
+    /// Where its pages begin; the first begins at 0. A page does not begin before the one above it.
+    pages: Option<Vec<u64>>,
+}
+
+fn in_order(offsets: &[Value]) -> Vec<u64> {
+    let later = |last: &mut u64, offset: u64| {
+        *last = offset.max(*last);
+        Some(*last)
+    };
+    offsets.iter().map_while(Value::as_u64).scan(0, later).collect()
+}
+
+impl Facts {
+    fn of(mut all: Map<String, Value>) -> Self {
+        all.remove("sections");
+        let pages = all.remove("page_offsets").and_then(|offsets| match offsets {
+            Value::Array(offsets) => Some(in_order(&offsets)),
+            _ => None,
+        });
+        Self { all, pages }
     }
-    if let Some(Value::Array(offsets)) = own.remove("page_offsets") {
-        // A page begins at its offset; the first begins at 0.
-        let page =
-            |at: usize| offsets.iter().take_while(|offset| offset.as_u64().is_some_and(|o| o <= at as u64)).count();
-        let (first, last) = (page(piece.start), page(piece.end.saturating_sub(1)));
-        own.insert("page".to_owned(), first.into());
-        if last > first {
-            own.insert("last_page".to_owned(), last.into());
+
+    /// Returns the metadata with the headings and pages of a piece.
+    fn of_piece(&self, headings: &[String], piece: Piece) -> String {
+        let mut own = self.all.clone();
+        if !headings.is_empty() {
+            own.insert("headings".to_owned(), headings.into());
         }
+        if let Some(offsets) = &self.pages {
+            let page = |at: usize| offsets.partition_point(|offset| *offset <= at as u64);
+            let (first, last) = (page(piece.start), page(piece.end.saturating_sub(1)));
+            own.insert("page".to_owned(), first.into());
+            if last > first {
+                own.insert("last_page".to_owned(), last.into());
+            }
+        }
+        Value::Object(own).to_string()
     }
-    Value::Object(own).to_string()
 }

@@ -32,6 +32,14 @@ impl Matching {
         }
     }
 
+    /// Number of shared questions whose texts differ.
+    pub(super) fn other_texts(&self, base: &Side, side: &Side) -> usize {
+        let differ = |(one, other): &&(usize, usize)| {
+            base.questions[*one].text.zip(side.questions[*other].text).is_some_and(|(one, other)| one != other)
+        };
+        self.both.iter().filter(differ).count()
+    }
+
     pub(super) fn unmatched(&self) -> usize {
         self.base_only.len() + self.side_only.len()
     }

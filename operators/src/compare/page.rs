@@ -1,7 +1,5 @@
 //! The report: figures, what regressed first, and what improved, with both rows of a question side by side.
 
-use std::path::Path;
-
 use searchmill_engine::operator::{OperatorError, Outputs};
 use serde_json::{Value, json};
 
@@ -11,7 +9,7 @@ use super::params::{By, CompareParams, REPORT};
 use super::shown::{Row, Shown};
 use super::side::Side;
 use crate::report::plot::escape;
-use crate::report::table::{NOTHING, Table, percent};
+use crate::report::table::{self, NOTHING, Table, percent};
 use crate::report::{self, Card, conversation, list};
 use crate::statistics::Bootstrap;
 
@@ -34,10 +32,10 @@ impl Page<'_> {
     /// Writes the report, the summary and the figures of the node.
     pub(super) fn publish(&self, bootstrap: &Bootstrap, outputs: &mut Outputs) -> Result<(), OperatorError> {
         let folder = outputs.tree(REPORT)?;
-        write(&folder.join("report.html"), &self.html(bootstrap))?;
+        report::write(&folder.join("report.html"), &self.html(bootstrap))?;
         let json = serde_json::to_string_pretty(&self.json(bootstrap));
         let json = json.map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-        write(&folder.join("report.json"), &(json + "\n"))?;
+        report::write(&folder.join("report.json"), &(json + "\n"))?;
         let notes = self.notes().iter().map(|note| format!("{note}\n")).collect::<String>();
         let tables = self.tables().iter().map(|table| table.render() + "\n").collect::<String>();
         outputs.summary(&format!("{}\n\n{notes}\n{tables}", self.params.title));
@@ -101,6 +99,14 @@ impl Page<'_> {
                 let on = &self.params.on;
                 notes.push(format!(
                     "warning: nothing is compared: no value of `on: {on}` is in both (`on: question` matches texts)."
+                ));
+            }
+            let (others, on) = (matching.other_texts(self.base, side), &self.params.on);
+            if others > 0 {
+                notes.push(format!(
+                    "warning: {others} of them have another text in {} than in {base}: is `on: {on}` the same question in \
+                     both? (`on: question` matches texts.)",
+                    side.name
                 ));
             }
             for (count, of) in [(matching.base_only.len(), base), (matching.side_only.len(), &side.name)] {
@@ -284,14 +290,11 @@ fn row_html(row: &Row, good: bool) -> String {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), OperatorError> {
-    std::fs::write(path, text)
-        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
-}
+/// Differences that only rounding leaves between equal sums.
+const ROUNDING: f64 = 1e-12;
 
-/// Formats a number with three decimals, or four digits if it is large.
 fn number(value: f64) -> String {
-    if value.abs() < 100.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+    table::number(if value.abs() < ROUNDING { 0.0 } else { value })
 }
 
 fn signed(figure: &Figure) -> String {
@@ -312,5 +315,18 @@ fn p_value(p: Option<f64>) -> String {
         None => NOTHING.to_owned(),
         Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
         Some(p) => format!("{p:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_are_shown_and_rounding_is_not() {
+        assert_eq!(
+            [2.5e-5, -0.25, 0.1 + 0.2 - 0.3, -0.0, 1.0 / 3.0].map(number),
+            ["2.500e-5", "-0.25", "0", "0", "0.3333"]
+        );
     }
 }

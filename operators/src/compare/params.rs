@@ -8,7 +8,7 @@ use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
 use crate::answered::with_metric_fields;
-use crate::relation::{check_key, directed, unknown_keys};
+use crate::relation::{check_key, directed, unknown_key, unknown_keys};
 
 pub(super) const QUESTIONS: &str = "questions";
 pub(super) const METRICS: &str = "metrics";
@@ -127,14 +127,10 @@ impl CompareParams {
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
         let check = |(name, schema): (&String, &SchemaRef)| {
             let schema = with_metric_fields(schema);
-            let one = |path: &str, key: &str| {
-                let found = unknown_keys(&schema, path, &[key]).into_iter();
-                found.map(|issue| ParamIssue { path: path.to_owned(), ..issue }).collect::<Vec<_>>()
-            };
             let groups = if self.system.is_some() || *name == self.base { &self.group_by[..] } else { &[] };
             let mut issues = unknown_keys(&schema, "by", &self.keys());
-            issues.extend(one("on", &self.on));
-            issues.extend(self.system.iter().flat_map(|system| one("system", system)));
+            issues.extend(unknown_key(&schema, "on", &self.on));
+            issues.extend(self.system.iter().filter_map(|system| unknown_key(&schema, "system", system)));
             issues.extend(unknown_keys(&schema, "group_by", groups));
             let named =
                 |issue: ParamIssue| ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue };

@@ -1,14 +1,20 @@
 //! The answers of one system, averaged by question.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use indexmap::IndexMap;
-use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, RowsInput};
+use searchmill_engine::operator::{
+    Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput, Tables,
+};
+use searchmill_schemas::text_column;
 
 use super::params::CompareParams;
 use crate::answered::{with_metric_fields, with_metrics};
 use crate::columns::{id_at, id_column};
+use crate::numbers::{finite, numbers};
 use crate::relation::{Keys, Label, labels};
 use crate::unfit::Unfit;
 
@@ -37,6 +43,8 @@ pub(super) struct Side {
 /// The samples of a question.
 pub(super) struct Question {
     pub(super) samples: u32,
+    /// Hash of its text, if the rows have one.
+    pub(super) text: Option<u64>,
     /// Sum and number of the values of each metric.
     sums: Vec<(f64, u32)>,
     /// Rows with the lowest and the highest value of the first metric, or the first row.
@@ -56,8 +64,7 @@ impl Question {
     fn add(&mut self, values: &[Float64Array], row: usize, place: Place, missing: &mut [u64]) {
         self.samples += 1;
         for (metric, column) in values.iter().enumerate() {
-            let value = Some(column.value(row)).filter(|value| column.is_valid(row) && value.is_finite());
-            let Some(value) = value else {
+            let Some(value) = finite(column, row) else {
                 missing[metric] += 1;
                 continue;
             };
@@ -78,6 +85,13 @@ impl Question {
         }
         self.range = Some([low.min(value), high.max(value)]);
     }
+}
+
+/// Hash of a text without its white space, in lower case.
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.split_whitespace().for_each(|word| word.to_lowercase().hash(&mut hasher));
+    hasher.finish()
 }
 
 /// Columns and expressions of the params, bound to the rows of one input.
@@ -104,11 +118,8 @@ impl Bound {
 
     fn numbers(&self, batch: &RecordBatch, params: &CompareParams) -> Result<Vec<Float64Array>, OperatorError> {
         let number = |(column, key): (ArrayRef, String)| {
-            let kind = column.data_type();
-            if !kind.is_numeric() && !matches!(kind, DataType::Boolean | DataType::Null) {
-                return Err(OperatorError::pipeline(format!("`by`: `{key}` is {kind}, not a number")));
-            }
-            Ok(cast(&column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+            let wrong = || OperatorError::pipeline(format!("`by`: `{key}` is {}, not a number", column.data_type()));
+            numbers(&column)?.ok_or_else(wrong)
         };
         self.by.values(batch)?.into_iter().zip(params.keys()).map(number).collect()
     }
@@ -127,6 +138,15 @@ impl Bound {
         let Some(keys) = keys else { return Ok(Vec::new()) };
         keys.values(batch)?.iter().map(labels).collect()
     }
+}
+
+/// Returns an issue for each input whose values of `by` are no numbers, or whose `on` is no text or number.
+pub(super) fn issues(params: &CompareParams, tables: &Tables) -> Vec<ParamIssue> {
+    let issue = |(name, schema): (&String, &SchemaRef)| {
+        let issue = ParamIssue::from(Bound::new(params, &with_metric_fields(schema), false).err()?);
+        Some(ParamIssue { message: format!("input `{name}`: {}", issue.message), ..issue })
+    };
+    tables.iter().filter_map(issue).collect()
 }
 
 /// Reads the systems, sorted by name. Rows without a question are rejects.
@@ -198,6 +218,7 @@ impl Reader<'_> {
         let (questions, ids, values) = (bound.ids(batch)?, id_column(batch), bound.numbers(batch, self.params)?);
         let systems = Bound::labels(bound.system.as_ref(), batch)?.pop();
         let groups = Bound::labels(bound.groups.as_ref(), batch)?;
+        let texts = text_column(batch, "question").ok();
         let (input, metrics) = (self.input, self.params.by.len());
         let mut rejects = Vec::new();
         for row in 0..batch.num_rows() {
@@ -212,6 +233,7 @@ impl Reader<'_> {
             side.rows += 1;
             let new = || Question {
                 samples: 0,
+                text: texts.filter(|texts| texts.is_valid(row)).map(|texts| hash(texts.value(row))),
                 sums: vec![(0.0, 0); metrics],
                 ends: [place; 2],
                 range: None,

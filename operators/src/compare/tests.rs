@@ -156,8 +156,8 @@ fn regressions_come_first_with_both_conversations() {
     let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is not in {page}"));
     assert!(place("What regressed: new beside base, by f1") < place("What improved: new beside base, by f1"));
     // b lost 1/3, a lost 1/6 of its mean.
-    assert!(page.contains("f1 1.000 → 0.667 <code>b</code>") && !page.contains("<code>a</code>"), "one example");
-    assert!(page.contains("f1 0.000 → 1.000 <code>c</code>"));
+    assert!(page.contains("f1 1 → 0.6667 <code>b</code>") && !page.contains("<code>a</code>"), "one example");
+    assert!(page.contains("f1 0 → 1 <code>c</code>"));
     assert!(place("<code>b@0</code>") < place("<code>c@0</code>"));
     assert!(page.contains("A &lt;title&gt;") && !page.contains("<title>A <"));
     let outcome = run(json!({"examples": 3}), &bound).expect("runs");
@@ -178,6 +178,21 @@ fn rows_without_values_or_questions_are_told() {
     let rejects = outcome.rejects();
     assert_eq!(rejects.iter().map(|reject| reject.id.as_str()).collect::<Vec<_>>(), ["base:1", "new:1"]);
     assert!(outcome.summary.contains("2 rows of base have no finite `f1`; they do not count."), "{}", outcome.summary);
+}
+
+#[test]
+fn equal_ids_of_other_questions_are_told() {
+    let base = rollouts(&[("0", "x y"), ("1", "x y"), ("2", "x y")]);
+    let mut new = rollouts(&[("0", "z"), ("1", "z"), ("2", "z")]);
+    let told = |new: &[Trajectory]| {
+        let bound = inputs([("base", rows_input(&base)), ("new", rows_input(new))]);
+        run(json!({}), &bound).expect("runs").summary
+    };
+    new[0].question = format!(" {} ", new[0].question.to_uppercase());
+    assert!(!told(&new).contains("another text"), "{}", told(&new));
+    new[1].question = "Who?".to_owned();
+    let summary = told(&new);
+    assert!(summary.contains("warning: 1 of them have another text in new than in base"), "{summary}");
 }
 
 #[test]

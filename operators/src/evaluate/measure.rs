@@ -78,9 +78,18 @@ fn names(further: Further<'_>) -> Vec<String> {
     own.chain(others).chain(own::names(further.own)).collect()
 }
 
-/// Whether a figure of every evaluation has this name.
+/// Figures of the node that are no measures.
+pub(crate) const COUNTS: [&str; 3] = ["trajectories", "failed_rollouts", "tool_errors"];
+
+/// Returns the name of the figure with a baseline's F1.
+pub(crate) fn baseline_figure(baseline: &str) -> String {
+    format!("baseline_{baseline}_f1")
+}
+
+/// Whether a figure of an evaluation may have this name.
 pub(crate) fn is_taken(name: &str) -> bool {
-    AnswerScores::NAMES.contains(&name) || FURTHER.contains(&name)
+    let known = AnswerScores::NAMES.iter().chain(&FURTHER).chain(&COUNTS).any(|known| *known == name);
+    known || BASELINES.iter().any(|baseline| baseline_figure(baseline) == name)
 }
 
 fn values(row: &Scored, further: Further<'_>, baselines: &Baselines) -> Vec<Option<f64>> {

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 use searchmill_schemas::{RecordKind, Score, to_batch};
@@ -14,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::scored::Scored;
 use crate::columns::{with_columns, with_fields};
-use crate::relation::{Keys, Label, check_key, labels, unknown_keys};
+use crate::numbers::{finite, numbers};
+use crate::relation::{Keys, Label, check_key, labels, unknown_key, unknown_keys};
 use crate::report::plot::Estimate;
 use crate::statistics::{Bootstrap, Measure, intervals, quantile};
 
@@ -75,10 +75,9 @@ pub(crate) fn issues(measures: &OwnMeasures, is_taken: fn(&str) -> bool) -> Vec<
     let mut issues = Vec::new();
     for (name, measure) in measures {
         let path = format!("measures.{name}");
-        let is_column = RecordKind::Score.schema().field_with_name(name).is_ok();
-        if is_column || is_taken(name) || name.is_empty() || name.contains(['/', '@']) {
-            let help = "a name without `/` and `@` that `evaluate` does not use itself";
-            issues.push(ParamIssue::new(&path, "another figure has this name").with_help(format!("choose {help}")));
+        if let Some(message) = name_fault(name, is_taken) {
+            let help = "choose a name without `/` and `@` that `evaluate` does not use itself";
+            issues.push(ParamIssue::new(&path, message).with_help(help));
         }
         issues.extend(check_key(&measure.path(name), measure.key()));
         if let OwnMeasure::Quantile(QuantileOf { at, .. }) = measure
@@ -90,15 +89,39 @@ pub(crate) fn issues(measures: &OwnMeasures, is_taken: fn(&str) -> bool) -> Vec<
     issues
 }
 
+/// Returns why no measure can have this name.
+fn name_fault(name: &str, is_taken: fn(&str) -> bool) -> Option<String> {
+    let of_evaluate = ['/', '@'].into_iter().find(|letter| name.contains(*letter));
+    match of_evaluate {
+        _ if name.is_empty() => Some("a measure without a name".to_owned()),
+        Some(letter) => Some(format!("names with `{letter}` are those of `evaluate` itself")),
+        None if is_taken(name) => Some(format!("`evaluate` has a figure `{name}`")),
+        None if RecordKind::Score.schema().field_with_name(name).is_ok() => {
+            Some(format!("`scores` has a column `{name}`"))
+        }
+        None => None,
+    }
+}
+
 /// Returns what does not fit the columns of the trajectories.
 pub(crate) fn column_issues(schema: &SchemaRef, group_by: &[String], measures: &OwnMeasures) -> Vec<ParamIssue> {
     let schema = scored_schema(schema);
     let mut issues = unknown_keys(&schema, "group_by", group_by);
-    for (name, measure) in measures {
-        let found = unknown_keys(&schema, "", &[measure.key()]).into_iter();
-        issues.extend(found.map(|issue| ParamIssue { path: measure.path(name), ..issue }));
+    issues
+        .extend(measures.iter().filter_map(|(name, measure)| unknown_key(&schema, &measure.path(name), measure.key())));
+    if issues.is_empty() {
+        issues.extend(unfit(&schema, measures));
     }
     issues
+}
+
+/// Returns an issue for each measure of values that are no numbers or booleans.
+fn unfit(schema: &SchemaRef, measures: &OwnMeasures) -> Vec<ParamIssue> {
+    let one = |(name, measure): (&String, &OwnMeasure)| {
+        let alone = OwnMeasures::from([(name.clone(), measure.clone())]);
+        Own::new(schema, &[], &alone).err().map(ParamIssue::from)
+    };
+    measures.iter().filter_map(one).collect()
 }
 
 /// The scores that expressions may name beside the columns of the trajectories, whose columns come first.
@@ -188,23 +211,18 @@ impl<'a> Own<'a> {
             let columns = keys.values(batch)?;
             let column = columns.first().ok_or_else(|| OperatorError::engine("a measure without a column"))?;
             let kind = column.data_type();
-            let is_flag = matches!(kind, DataType::Boolean | DataType::Null);
-            let wanted = match measure {
-                OwnMeasure::Share(_) => (!is_flag).then_some("true or false"),
-                _ => (!is_flag && !kind.is_numeric()).then_some("a number"),
+            let (wanted, fits) = match measure {
+                OwnMeasure::Share(_) => ("true or false", matches!(kind, DataType::Boolean | DataType::Null)),
+                _ => ("a number", true),
             };
-            if let Some(wanted) = wanted {
+            let values = if fits { numbers(column)? } else { None };
+            values.ok_or_else(|| {
                 let message = format!("`{}`: `{}` is {kind}, not {wanted}", measure.path(name), measure.key());
-                return Err(OperatorError::pipeline(message));
-            }
-            Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+                OperatorError::pipeline(message)
+            })
         };
         self.measures.iter().map(values).collect()
     }
-}
-
-fn finite(values: &Float64Array, row: usize) -> Option<f64> {
-    Some(values.value(row)).filter(|value| values.is_valid(row) && value.is_finite())
 }
 
 /// Names of the means and shares.

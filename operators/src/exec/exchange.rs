@@ -208,9 +208,9 @@ fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> 
             .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
     };
     let (schema, batches) = batches(&mut file).map_err(&wrong)?;
-    outputs.write(name, &checked(kind, &RecordBatch::new_empty(schema))?)?;
+    outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema))?)?;
     for batch in batches {
-        outputs.write(name, &checked(kind, &batch.map_err(&wrong)?)?)?;
+        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?)?)?;
     }
     Ok(())
 }
@@ -314,7 +314,9 @@ mod tests {
             |script: &str, kind: &str| run(script, &words, json!({"outputs": {"first": kind}})).unwrap_err().message;
         assert_eq!(message("true", "table"), "output `first`: the program did not write it");
         assert!(message("echo hello > $3", "table").contains("it begins with \"hello\\n\""));
-        assert!(message("cp $1 $3", "chunk").contains("`as: chunk`"));
+        let unfit = run("cp $1 $3", &words, json!({"outputs": {"first": "chunk"}})).unwrap_err();
+        assert!(unfit.message.starts_with("output `first`: its rows are no chunk rows: "), "{unfit}");
+        assert!(unfit.help.unwrap().ends_with("`outputs: {first: …}`"), "`as` is refused beside `outputs`");
         assert!(message("head -c 300 $1 > $3", "table").starts_with("output `first`: "));
         assert!(message("echo bad >&2; exit 3", "table").contains("exit code 3"));
     }

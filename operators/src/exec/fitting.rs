@@ -6,13 +6,19 @@ use searchmill_schemas::RecordKind;
 
 use crate::columns::conformed;
 
-/// Returns the rows with the kind's columns first.
+/// Returns the rows with the kind's columns first. `output`: the table of `outputs`; `None` for rows on stdout.
 ///
 /// # Errors
 /// If columns are missing or have other types.
-pub(super) fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    conformed(kind, batch).map_err(|error| {
-        OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
-            .with_help("fix the program's schema, or set `as:` to the kind that it writes")
+pub(super) fn checked(
+    output: Option<&str>,
+    kind: RecordKind,
+    batch: &RecordBatch,
+) -> Result<RecordBatch, OperatorError> {
+    conformed(kind, batch).map_err(|error| match output {
+        None => OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
+            .with_help("fix the program's schema, or set `as:` to the kind that it writes"),
+        Some(name) => OperatorError::pipeline(format!("output `{name}`: its rows are no {kind} rows: {error}"))
+            .with_help(format!("fix the program's schema, or write the kind of its rows: `outputs: {{{name}: …}}`")),
     })
 }

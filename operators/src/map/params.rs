@@ -2,11 +2,11 @@
 
 use schemars::JsonSchema;
 use searchmill_agent::policy::PolicyParams;
+use searchmill_agent::prompt::Prompt;
 use searchmill_data::row_kind::RowKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::prompt::Prompt;
 use crate::until::Until;
 
 /// The port of the rows.

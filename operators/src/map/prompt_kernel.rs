@@ -3,16 +3,14 @@
 use arrow::array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_agent::episode::Offer;
 use searchmill_agent::policy::Policy;
+use searchmill_agent::prompt::{Asked, Output, Prompts, Unfit, ask};
 use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput, Usage};
-use searchmill_schemas::{Message, Question, Role, text_column};
+use searchmill_schemas::{Message, Question, text_column};
 use serde_json::{Map, Value};
 
 use super::cells;
-use super::output::Output;
 use super::params::ROWS;
-use super::prompt::Prompts;
 use super::rows::MadeRows;
 use crate::until::Passing;
 
@@ -32,41 +30,23 @@ impl PromptKernel {
     /// Returns the answer of one sample as rows, with the usage of all calls.
     async fn answer(
         &self,
-        mut messages: Vec<Message>,
+        messages: Vec<Message>,
         sample: u32,
         context: &Context,
     ) -> Result<(Vec<Map<String, Value>>, Usage), RowFailure> {
         // A model in this process seeds its sampling by the id: equal prompts are equal questions.
         let id: String = messages.iter().map(|message| message.content.as_str()).collect();
         let question = Question { question: id.clone(), id, ..Question::default() };
-        let mut actor = self.policy.begin(&question, sample, context);
-        let mut usage = Usage::default();
-        for attempt in 0..=self.repairs {
-            let reply = actor.act(&messages, Offer::Nothing).await.map_err(|mut failure| {
-                failure.usage += usage;
-                failure
-            })?;
-            usage += reply.usage().at(&self.policy.prices());
-            let wrong = match self.output.read(&reply.message.content) {
-                Ok(rows) => return Ok((rows, usage)),
-                Err(wrong) => wrong,
-            };
-            if attempt == self.repairs {
-                let message = match self.repairs {
-                    0 => wrong,
-                    count => format!("{wrong} (asked again {count} times)"),
-                };
-                let mut failure = RowFailure::new(FailureKind::BadResponse, message);
-                failure.detail = Some(reply.message.content);
-                failure.usage = usage;
-                return Err(failure);
-            }
-            let again =
-                format!("Your reply cannot be used: {wrong}. {}", self.output.described().unwrap_or("Reply again."));
-            messages.push(reply.message.plain(Role::Assistant));
-            messages.push(Message::text(Role::User, again));
-        }
-        Err(RowFailure::new(FailureKind::BadResponse, "the model was not asked"))
+        let (mut actor, prices) = (self.policy.begin(&question, sample, context), self.policy.prices());
+        let form = (self.output.described(), self.repairs);
+        let Asked { answer, usage } =
+            ask((actor.as_mut(), &prices), messages, form, |answer| self.output.read(answer)).await?;
+        let unfit = |Unfit { message, detail }| RowFailure {
+            detail: Some(detail),
+            usage,
+            ..RowFailure::new(FailureKind::BadResponse, message)
+        };
+        answer.map(|rows| (rows, usage)).map_err(unfit)
     }
 }
 
@@ -76,7 +56,7 @@ impl AsyncMapKernel for PromptKernel {
     }
 
     fn reads(&self) -> Vec<String> {
-        self.prompts.columns()
+        self.prompts.names()
     }
 
     fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
@@ -114,7 +94,7 @@ impl AsyncMapKernel for PromptKernel {
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         async move {
             let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
-            let cells = cells::objects(row, &self.prompts.columns()).map_err(|error| unusable(error.message))?;
+            let cells = cells::objects(row, &self.prompts.names()).map_err(|error| unusable(error.message))?;
             let cells = cells.into_iter().next().unwrap_or_default();
             let messages = self.prompts.render(&cells, self.output.described()).map_err(unusable)?;
             let (answers, usage) = self.answer(messages, sample, context).await?;

@@ -8,13 +8,13 @@ mod tests;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use searchmill_agent::prompt::Output;
 use searchmill_data::python::{Pool, PythonFunction};
 use searchmill_engine::operator::{
     Context, Declaration, Inputs, Kernel, OperatorError, ParamIssue, Ports, Repeatability, RowShape, Source,
 };
 use searchmill_schemas::RecordKind;
 
-use super::output::Output;
 use super::params::{MapParams, ROWS, Remember};
 use crate::until::Until;
 use kernel::{Calls, EachRow, Parts};
@@ -67,10 +67,12 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
         Ok(function) => function,
         Err(issue) => return declaration.issues([issue]),
     };
-    let (read, fetched) = (function.clone(), function.clone());
+    let (read, fetched, checked) = (function.clone(), function.clone(), function.clone());
+    let written = params.python.clone().unwrap_or_default();
     declaration
         .issues(function.issues())
         .unseen(Some(function.unseen()))
+        .checks_files(move |directory| checked.file_issue("python", &written, directory).into_iter().collect())
         .reads(move |directory| -> Vec<Source> { read.sources(directory) })
         .fetches(move |context| fetched.fetch(context))
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use arrow::array::RecordBatch;
+use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{Inputs, OperatorError, Recheck, Rechecked, RowDifference};
 use serde_json::Value;
 
 use super::cells;
-use super::output::Output;
 use super::params::{MapParams, ROWS};
 
 /// Looks for an input row with the same copied columns. The answers are compared with the remembered ones.

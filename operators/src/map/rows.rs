@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, new_empty_array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, text_column};
 use serde_json::{Map, Value};
 
 use super::cells;
-use super::output::Output;
 use super::params::MapParams;
-use crate::columns::{conformed, with_columns};
+use crate::columns::{conformed, with_columns, with_fields};
 
 /// Column with the number of the answer.
 const SAMPLE: &str = "sample";
@@ -63,6 +63,20 @@ impl MadeRows {
             return Err(error.with_help("add them to `output`, or choose another kind in `as`"));
         }
         Ok(Self { kind, answer, samples: params.samples, explodes, origin, derives_ids })
+    }
+
+    /// Returns the columns of rows of this kind that are known if those of the input are. Which id the rows keep depends on
+    /// the input's kind, so they have a column for each. `None` if such rows cannot be made.
+    pub(super) fn known(params: &MapParams, kind: RecordKind, output: &Output, input: &SchemaRef) -> Option<SchemaRef> {
+        let answer = Arc::clone(output.columns());
+        let derives_ids = kind.id_column().is_some() && answer.column_with_name(ID).is_none();
+        let explodes = params.explode.is_some();
+        let made = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
+        let columns = made.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
+        let kinds = [RecordKind::Document, RecordKind::Chunk, RecordKind::Question, RecordKind::Trajectory];
+        let origins = kinds.into_iter().filter_map(origin).filter(|name| columns.column_with_name(name).is_none());
+        let origins: Vec<Field> = origins.map(|name| Field::new(name, DataType::Utf8, true)).collect();
+        Some(with_fields(&columns, &origins))
     }
 
     /// Whether each row has an id.

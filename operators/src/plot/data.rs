@@ -1,14 +1,15 @@
 //! The rows as points on axes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use indexmap::IndexSet;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 
 use super::params::{Kind, PlotParams};
+use crate::numbers::{finite, numbers};
 use crate::relation::{Keys, Label, labels};
 
 /// Most rows of a plot.
@@ -83,16 +84,9 @@ impl Column {
     }
 }
 
-fn finite(numbers: &Float64Array, row: usize) -> Option<f64> {
-    Some(numbers.value(row)).filter(|value| numbers.is_valid(row) && value.is_finite())
-}
-
-fn numbers(name: &str, key: &str, column: &ArrayRef) -> Result<Float64Array, OperatorError> {
-    let kind = column.data_type();
-    if !kind.is_numeric() && !matches!(kind, DataType::Boolean | DataType::Null) {
-        return Err(OperatorError::pipeline(format!("`{name}`: `{key}` is {kind}, not a number")));
-    }
-    Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+fn numbers_of(name: &str, key: &str, column: &ArrayRef) -> Result<Float64Array, OperatorError> {
+    let wrong = || OperatorError::pipeline(format!("`{name}`: `{key}` is {}, not a number", column.data_type()));
+    numbers(column)?.ok_or_else(wrong)
 }
 
 /// Columns of a batch, by the params that name them.
@@ -113,11 +107,11 @@ impl Columns {
             let place = named.iter().position(|(name, _)| *name == wanted)?;
             Some((named[place].1, &arrays[place]))
         };
-        let number = |name: &str| find(name).map(|(key, array)| numbers(name, key, array)).transpose();
+        let number = |name: &str| find(name).map(|(key, array)| numbers_of(name, key, array)).transpose();
         let text = |name: &str| find(name).map(|(_, array)| labels(array)).transpose();
         let axis = |name: &str, numeric: bool| {
             let (key, array) = find(name).ok_or_else(|| OperatorError::engine(format!("`{name}` is not bound")))?;
-            if numeric { numbers(name, key, array).map(Column::Numbers) } else { labels(array).map(Column::Labels) }
+            if numeric { numbers_of(name, key, array).map(Column::Numbers) } else { labels(array).map(Column::Labels) }
         };
         let x_is_number = find("x").is_some_and(|(_, array)| array.data_type().is_numeric());
         let is_map = params.kind == Kind::Heatmap;
@@ -151,19 +145,32 @@ impl Raw {
     }
 }
 
+/// Binds the params to the columns, and checks their types, also without rows.
+fn bound(params: &PlotParams, schema: &SchemaRef) -> Result<(Keys, Columns), OperatorError> {
+    let keys = params.keys();
+    let bound = keys.iter().map(|(name, key)| Keys::new(schema, name, &[key]).map(drop));
+    bound.collect::<Result<(), _>>()?;
+    let names: Vec<&str> = keys.iter().map(|(_, key)| *key).collect();
+    let keys = Keys::new(schema, "x", &names)?;
+    let empty = Columns::of(params, &keys, &RecordBatch::new_empty(Arc::clone(schema)))?;
+    Ok((keys, empty))
+}
+
+/// Checks that the params fit the columns.
+///
+/// # Errors
+/// Fails if a column is missing, or is no number where one is drawn.
+pub(super) fn check(params: &PlotParams, schema: &SchemaRef) -> Result<(), OperatorError> {
+    bound(params, schema).map(drop)
+}
+
 impl Data {
     /// Reads the rows.
     ///
     /// # Errors
     /// Fails if a column is not a number, if there are too many rows, colours or panels, or if two rows are one mark.
     pub(super) fn read(params: &PlotParams, rows: &RowsInput, context: &Context) -> Result<Self, OperatorError> {
-        let keys = params.keys();
-        let bound = keys.iter().map(|(name, key)| Keys::new(&rows.schema, name, &[key]).map(drop));
-        bound.collect::<Result<(), _>>()?;
-        let names: Vec<&str> = keys.iter().map(|(_, key)| *key).collect();
-        let keys = Keys::new(&rows.schema, "x", &names)?;
-        // The types are checked without rows, too.
-        let empty = Columns::of(params, &keys, &RecordBatch::new_empty(rows.schema.clone()))?;
+        let (keys, empty) = bound(params, &rows.schema)?;
         let (mut raw, mut undrawn) = (Vec::new(), 0);
         for batch in rows.batches() {
             context.check_cancelled()?;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_key, unknown_keys};
+use crate::relation::{ROWS, check_key, unknown_key};
 
 /// How to draw the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,11 +96,7 @@ impl PlotParams {
 
     pub(super) fn column_issues(&self, tables: &Tables) -> Vec<ParamIssue> {
         let Some(schema) = tables.get(ROWS) else { return Vec::new() };
-        let of = |(name, key): (&str, &str)| {
-            let found = unknown_keys(schema, name, &[key]).into_iter();
-            found.map(|issue| ParamIssue { path: name.to_owned(), ..issue }).collect::<Vec<_>>()
-        };
-        self.keys().into_iter().flat_map(of).collect()
+        self.keys().into_iter().filter_map(|(name, key)| unknown_key(schema, name, key)).collect()
     }
 
     pub(super) fn x_title(&self) -> &str {

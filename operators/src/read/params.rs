@@ -41,11 +41,13 @@ pub struct ReadParams {
     /// field. A template that is JSON (it starts with `[` or `{{`) inserts values as JSON. Beside a `layout`, these are
     /// text columns in addition to those of the kind, for example `{stored: gpt4o_output}` for verdicts. Trajectories need
     /// a question and a prediction, an answer or messages: columns that no record has are derived from these, with `0`
-    /// for tokens and `external` for policy and protocol.
+    /// for tokens and `external` for policy and protocol. Before the rows, the files are read until all fields that are
+    /// named or needed were found: a field that no record has costs a second reading of all files.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
     /// Prefix for the id of every row, so that one table can hold rows of several sources (`hotpot-` turns `dev_0`
-    /// into `hotpot-dev_0`). References to other rows (`document_id`, evidence of questions) are unchanged.
+    /// into `hotpot-dev_0`). It also stands before a `question_id` that no record has, which is the row's number.
+    /// References to other rows (`document_id`, evidence of questions) are unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_prefix: Option<String>,
     /// Maximum number of rows to read.

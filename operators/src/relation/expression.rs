@@ -14,8 +14,7 @@ use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Statement as SqlStatement, TableFactor, Visit, Visitor};
 use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
-
-use super::explain::{explain, missing_input};
+use searchmill_engine::plan::{explain, missing_input, parse_fault};
 
 /// Returns an issue if `text` is not a valid SQL expression.
 pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
@@ -26,8 +25,8 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     match parsed {
         Ok(parsed) => refused(path, &parsed.expr),
         Err(error) => {
-            let reason = reason(&error.strip_backtrace());
-            Some(ParamIssue::new(path, format!("not an SQL expression: {reason}")).about(word_at(text, &reason)))
+            let (reason, word) = parse_fault(text, &error);
+            Some(ParamIssue::new(path, format!("not an SQL expression: {reason}")).about(word))
         }
     }
 }
@@ -48,8 +47,8 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     let statements = match parsed {
         Ok(statements) => statements,
         Err(error) => {
-            let reason = reason(&error.strip_backtrace());
-            return Some(ParamIssue::new(path, format!("not SQL: {reason}")).about(word_at(text, &reason)));
+            let (reason, word) = parse_fault(text, &error);
+            return Some(ParamIssue::new(path, format!("not SQL: {reason}")).about(word));
         }
     };
     if statements.len() != 1 {
@@ -128,22 +127,6 @@ pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<Pa
 fn is_called(text: &str, name: &str) -> bool {
     let name = name.to_lowercase();
     text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
-}
-
-fn reason(error: &str) -> String {
-    let text = error.trim_start_matches("SQL error: ");
-    let text = text.strip_prefix("ParserError(\"").and_then(|rest| rest.strip_suffix("\")")).unwrap_or(text);
-    text.replace("\\\"", "\"")
-}
-
-/// Returns the word at the place that a parser's message names (`… at Line: 1, Column: 8`).
-fn word_at(text: &str, reason: &str) -> Option<Word> {
-    let (line, column) = reason.rsplit_once("Line: ")?.1.split_once(", Column: ")?;
-    let number = |text: &str| text.trim().parse::<usize>().ok()?.checked_sub(1);
-    let (line, column) = (number(line)?, number(column)?);
-    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
-    let (offset, _) = text.get(start..)?.char_indices().nth(column)?;
-    Word::at(text, start + offset)
 }
 
 /// Binds a key: the column with exactly this name, otherwise an SQL expression.

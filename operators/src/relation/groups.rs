@@ -10,8 +10,8 @@ use datafusion::common::DFSchema;
 use datafusion::physical_plan::PhysicalExpr;
 use indexmap::IndexMap;
 use searchmill_engine::operator::{OperatorError, ParamIssue, query_session};
+use searchmill_engine::plan::explain;
 
-use super::explain::explain;
 use super::expression::key;
 use super::functions::register;
 
@@ -44,6 +44,12 @@ pub(crate) fn unknown_keys(schema: &SchemaRef, path: &str, keys: &[impl AsRef<st
         Keys::new(schema, &path, std::slice::from_ref(key)).err().map(ParamIssue::from)
     };
     keys.iter().enumerate().filter_map(issue).collect()
+}
+
+/// Returns the same for the only key of a param.
+pub(crate) fn unknown_key(schema: &SchemaRef, path: &str, key: &str) -> Option<ParamIssue> {
+    let issue = Keys::new(schema, path, &[key]).err().map(ParamIssue::from)?;
+    Some(ParamIssue { path: path.to_owned(), ..issue })
 }
 
 /// Group keys, bound to the schema of the batches.

@@ -1,7 +1,6 @@
 //! Shared parts of the relational operators: SQL expressions over rows, row order, kinds of results, messages.
 
 mod direction;
-mod explain;
 mod checked;
 mod expression;
 mod functions;
@@ -16,16 +15,16 @@ pub(crate) mod testing;
 
 pub(crate) use checked::columns_checked;
 pub(crate) use direction::directed;
-pub(crate) use explain::{check_types, explain};
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
 pub(crate) use functions::register as register_functions;
-pub(crate) use groups::{Grouping, Keys, unknown_keys};
+pub(crate) use groups::{Grouping, Keys, unknown_key, unknown_keys};
 pub(crate) use kind::require_columns;
 pub(crate) use labels::{GROUPS, Label, UNKNOWN, labels, require_few_groups};
 pub(crate) use order::{KEPT, ROW, keep, numbered};
 pub(crate) use random::{below, row_random};
+pub(crate) use searchmill_engine::plan::{check_types, explain};
 pub(crate) use share::allot;
 
 /// Port and table name of the rows of `filter`, `dedup`, `sample` and `rebalance`.

@@ -4,7 +4,19 @@ pub(crate) mod conversation;
 pub(crate) mod plot;
 pub(crate) mod table;
 
+use std::path::Path;
+
 use plot::escape;
+use searchmill_engine::operator::OperatorError;
+
+/// Writes a file of a report.
+///
+/// # Errors
+/// Fails, with its path, if it cannot be written.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), OperatorError> {
+    std::fs::write(path, text)
+        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
+}
 
 /// A key figure: title, value and description.
 pub(crate) struct Card(pub(crate) String, pub(crate) String, pub(crate) String);

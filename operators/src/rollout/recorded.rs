@@ -1,11 +1,11 @@
 //! Recorded tokens of rollouts: columns, figures and the rules of their params.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use searchmill_agent::policy::PolicyParams;
 use searchmill_engine::operator::{ParamIssue, RowOutput};
-use searchmill_schemas::RecordedTokens;
+use searchmill_schemas::{Message, RecordedTokens, TokenSpan, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
 /// Additional columns of a rollout.
@@ -15,7 +15,8 @@ pub enum Record {
     /// `tokens` and `sampling`. `tokens` is a list in the order in which the model read and wrote: `message` (position in
     /// `messages`), `branch`, `sampled` (whether the model wrote them), `ids`, and for sampled tokens `logprobs` (natural
     /// logarithms, one per id; otherwise null). End-of-turn tokens are included. The concatenated `ids` of a branch are
-    /// what the model saw; every sampled token stands in one branch as sampled. `sampling`: `temperature`, `top_p`,
+    /// what the model saw; every sampled token stands in one branch as sampled. A choice of passages (`searchlm`) is a
+    /// branch of its own. `sampling`: `temperature`, `top_p`,
     /// `top_k`, `other` (JSON), `revision` (of the model, null if unknown), and `logprobs`: `processed` (of the
     /// distribution that was sampled from, after temperature, `top_k` and `top_p`) or `raw` (the model's own). Policy
     /// `model` records `processed`. Policy `endpoint` asks the server (`return_token_ids`, `logprobs`: vLLM,
@@ -31,20 +32,31 @@ const FORKED: &str = "forked_rollouts";
 
 /// Returns the figures of a rollout with recorded tokens.
 pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
-    let batches = output.batches.iter().filter(|(_, batch)| batch.column_by_name("tokens").is_some());
-    let recorded = batches.filter_map(|(_, batch)| RecordedTokens::from_batch(batch).ok().flatten());
     let mut figures = Vec::new();
-    for rollout in recorded.flatten() {
-        let sampled: usize = rollout.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len()).sum();
-        let branches = rollout.tokens.last().map_or(0, |span| span.branch);
-        figures.extend([
-            (RECORDED, 1.0),
-            (SAMPLED, sampled as f64),
-            (BRANCHES, f64::from(branches)),
-            (FORKED, f64::from(u8::from(branches > 0))),
-        ]);
+    for (_, batch) in &output.batches {
+        let Ok(Some(recorded)) = RecordedTokens::from_batch(batch) else { continue };
+        let rollouts = from_batch::<Trajectory>(batch).unwrap_or_default();
+        for (rollout, recorded) in rollouts.iter().zip(recorded) {
+            let sampled = recorded.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len());
+            let branches = additional(&recorded.tokens, &rollout.messages);
+            figures.extend([
+                (RECORDED, 1.0),
+                (SAMPLED, sampled.sum::<usize>() as f64),
+                (BRANCHES, branches as f64),
+                (FORKED, f64::from(u8::from(branches > 0))),
+            ]);
+        }
     }
     figures
+}
+
+/// Number of branches in which the conversation was begun again; those of asides do not count.
+fn additional(spans: &[TokenSpan], messages: &[Message]) -> usize {
+    let is_aside = |span: &TokenSpan| {
+        usize::try_from(span.message).ok().and_then(|place| messages.get(place)).is_some_and(Message::is_aside)
+    };
+    let conversation: BTreeSet<i32> = spans.iter().filter(|span| !is_aside(span)).map(|span| span.branch).collect();
+    conversation.len().saturating_sub(1)
 }
 
 /// Returns the text about the sums of these figures, if tokens were recorded.

@@ -199,6 +199,8 @@ fn the_columns_that_decide_a_rollout_depend_on_the_policy() {
     };
     assert_eq!(reads(json!({"endpoint": {"base_url": "http://h/v1", "model": "m"}})), ["question"]);
     assert_eq!(reads(json!("model")), ["id", "question"]);
+    let planned = reads(json!({"evidence": {"plan": "plan"}}));
+    assert_eq!(planned, ["id", "question", "golden_answers", "question_type", "evidence", "metadata"]);
     let bound = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("params");
     let harness = Harness::new();
     let kernel = bound.open(&inputs([("questions", rows_input::<Question>(&[]))]), &harness.context());

@@ -1,6 +1,7 @@
 //! The tools of `rollout` beside its search tool: inputs, issues, opening, the count of failures.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Int32Array, RecordBatch};
@@ -34,8 +35,8 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
     }
     if tools.iter().any(|tool| !is_open(tool)) {
         let recorded = Accept::Rows(vec![RecordKind::Trajectory]);
-        let about = "Tools `http`, `mcp` and `python` only: rollouts whose tool calls answer those of the services; none is \
-            called. A call that is not recorded is told as an error.";
+        let about = "Tools `http`, `mcp`, `python` and `prompt` only: rollouts whose tool calls answer those of the \
+            services; none is called. A call that is not recorded is told as an error.";
         ports = ports.input_of(RECORDED, recorded, Arity::Optional, about);
     }
     ports
@@ -60,20 +61,22 @@ pub(super) fn declared(
         same.into_iter().chain(nothing).collect()
     });
     let services = tools.iter().filter_map(ToolParams::service);
-    let services: Vec<_> = services.chain(rerank.map(RerankParams::service)).collect();
+    let services: Vec<_> = services.chain(rerank.and_then(RerankParams::service)).collect();
     if services.is_empty() {
         return declaration;
     }
     let identities: Vec<String> = services.iter().map(|service| service.identity.to_string()).collect();
     let functions: Vec<PythonFunction> =
-        tools.iter().filter_map(ToolParams::function).chain(rerank.map(RerankParams::function)).collect();
+        tools.iter().filter_map(ToolParams::function).chain(rerank.and_then(RerankParams::function)).collect();
     let unseen: Vec<String> = functions.iter().map(PythonFunction::unseen).collect();
     let asks = !functions.is_empty();
     let declaration = functions.into_iter().fold(declaration, |declaration, function| {
         let (read, fetched) = (function.clone(), function);
         declaration.reads(move |directory| read.sources(directory)).fetches(move |context| fetched.fetch(context))
     });
+    let (checked, ranks) = (tools.to_vec(), rerank.cloned());
     declaration
+        .checks_files(move |directory| file_issues(&checked, ranks.as_ref(), directory))
         .unseen((!unseen.is_empty()).then(|| unseen.join("; ")))
         .repeatability(Repeatability::Not)
         .runs_programs(asks || tools.iter().any(ToolParams::is_program))
@@ -81,6 +84,17 @@ pub(super) fn declared(
         .answered_by(RECORDED, "tools")
         .observes(services)
         .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
+}
+
+/// Returns why files of Python functions cannot be called.
+fn file_issues(tools: &[ToolParams], rerank: Option<&RerankParams>, directory: &Path) -> Vec<ParamIssue> {
+    let of_tools = tools.iter().enumerate().filter_map(|(place, tool)| {
+        let issue = tool.file_issue(directory)?;
+        Some(ParamIssue { path: format!("tools.{place}.{}", issue.path), ..issue })
+    });
+    let of_rerank =
+        rerank.and_then(|rerank| rerank.function()?.file_issue("rerank.python", rerank.python.as_ref()?, directory));
+    of_tools.chain(of_rerank).collect()
 }
 
 fn is_open(tool: &ToolParams) -> bool {
@@ -91,6 +105,7 @@ fn twice(place: usize, tool: &ToolParams) -> ParamIssue {
     let kind = match tool {
         ToolParams::Open(_) => "open",
         ToolParams::Python(_) => "python",
+        ToolParams::Prompt(_) => "prompt",
         ToolParams::Http(_) | ToolParams::Mcp(_) => "http",
     };
     let message = format!("two tools have the name `{}`", tool.name().unwrap_or_default());
@@ -118,7 +133,10 @@ pub(super) fn issues(tools: &[ToolParams], one_text: bool) -> Vec<ParamIssue> {
 /// Returns issues of the reranker; `cuts`: with a limit for what the model sees of a search.
 pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<ParamIssue> {
     let Some(rerank) = rerank else { return Vec::new() };
-    let below = |issue: ParamIssue| ParamIssue { path: format!("rerank.{}", issue.path), ..issue };
+    let below = |issue: ParamIssue| {
+        let path = format!("rerank.{}", issue.path).trim_end_matches('.').to_owned();
+        ParamIssue { path, ..issue }
+    };
     let mut issues: Vec<ParamIssue> = rerank.check().into_iter().map(below).collect();
     if cuts {
         // An audit takes the order of the passages from the record, which lacks those that were cut off.

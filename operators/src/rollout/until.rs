@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch};
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use searchmill_agent::grounding::grounded;
 use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
 use searchmill_schemas::{CutObservations, RecordKind, RecordedTokens, Trajectory, from_batch};
-use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
+use searchmill_text::answer_metrics::AnswerScores;
 
+use crate::answered::{with_metric_fields, with_metrics};
 use crate::columns::{TOOL_ERRORS, with_columns, with_fields};
 use crate::until::{Passing, Until};
 
@@ -48,9 +49,8 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
     if more.tools {
         fields.push(Field::new(TOOL_ERRORS, DataType::Int32, false));
     }
-    fields.extend(AnswerScores::NAMES.map(|name| Field::new(name, DataType::Float64, false)));
     fields.push(Field::new(GROUNDED, DataType::Boolean, false));
-    Ok(with_fields(&RecordKind::Trajectory.schema(), &fields))
+    Ok(with_metric_fields(&with_fields(&RecordKind::Trajectory.schema(), &fields)))
 }
 
 /// Counts the rollouts of a result that match the predicate.
@@ -58,25 +58,18 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
 /// # Errors
 /// Fails if the predicate cannot be computed.
 pub(super) fn count(passing: &Passing, output: &RowOutput) -> Result<u64, OperatorError> {
-    output.batches.iter().map(|(_, rollouts)| passing.count(&with_metrics(rollouts)?)).sum()
+    output.batches.iter().map(|(_, rollouts)| passing.count(&scored(rollouts)?)).sum()
 }
 
-/// Returns rollouts with their answer metrics.
-fn with_metrics(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    let rollouts = from_batch::<Trajectory>(batch)?;
-    let scores: Vec<_> =
-        rollouts.iter().map(|rollout| answer_scores(&rollout.prediction, &rollout.golden_answers).values()).collect();
-    let metric = |place: usize| Float64Array::from_iter_values(scores.iter().map(|scores| scores[place]));
-    let metrics = AnswerScores::NAMES.into_iter().enumerate();
-    let mut new: Vec<(Field, ArrayRef)> = metrics
-        .map(|(place, name)| {
-            let values: ArrayRef = Arc::new(metric(place));
-            (Field::new(name, DataType::Float64, false), values)
-        })
-        .collect();
-    let is_grounded: BooleanArray = rollouts.iter().map(|rollout| Some(grounded(rollout))).collect();
-    new.push((Field::new(GROUNDED, DataType::Boolean, false), Arc::new(is_grounded)));
-    with_columns(batch, new)
+/// Returns rollouts with the columns of the predicate. A column of the questions that is named like a metric is none.
+fn scored(rollouts: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let schema = rollouts.schema();
+    let is_own = |place: &usize| !AnswerScores::NAMES.contains(&schema.field(*place).name().as_str());
+    let places: Vec<usize> = (0..schema.fields().len()).filter(is_own).collect();
+    let read = from_batch::<Trajectory>(rollouts)?;
+    let is_grounded: BooleanArray = read.iter().map(|rollout| Some(grounded(rollout))).collect();
+    let field = Field::new(GROUNDED, DataType::Boolean, false);
+    with_columns(&with_metrics(&rollouts.project(&places)?)?, vec![(field, Arc::new(is_grounded))])
 }
 
 #[cfg(test)]
@@ -111,6 +104,14 @@ mod tests {
         let output = RowOutput { batches, usage: Usage::default() };
         let counted =
             |predicate: &str| count(&open(&until(predicate), none).expect("a predicate"), &output).expect("a count");
+        let mut unanswered = trajectory("r", 0, "Rome", "Rome");
+        unanswered.golden_answers.clear();
+        let batches = vec![("trajectories".to_owned(), to_batch(&[unanswered]).expect("rows"))];
+        let unknown = RowOutput { batches, usage: Usage::default() };
+        for (predicate, matching) in [("f1 < 0.5", 0), ("f1 >= 0", 0), ("f1 IS NULL", 1)] {
+            let passing = open(&until(predicate), none).expect("a predicate");
+            assert_eq!(count(&passing, &unknown).expect("a count"), matching, "{predicate}");
+        }
         assert_eq!((counted("f1 >= 0.8"), counted("em < 1 AND sample_index = 1"), counted("acc >= 0")), (1, 1, 2));
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct SplitParams {
-    /// Parts by name, each an output port: a share (`0.9`), a number of rows (`200`), or `rest`. Row counts are
-    /// filled first; shares refer to the remaining rows and must sum to 1 unless a part is `rest`. If all sizes are
+    /// Parts by name, each an output port: a share, written with a decimal point (`0.9`; `1.0` is all rows), a number of
+    /// rows (`200`), or `rest`. Row counts are filled first; shares refer to the remaining rows and must sum to 1 unless a part is `rest`. If all sizes are
     /// row counts, the remaining rows are in no part.
     pub parts: BTreeMap<String, PartSize>,
     /// Rows that must stay together.

@@ -1,15 +1,15 @@
 //! Handles the checks of a node: evaluates them, and acts on those that failed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Driver, Report};
-use crate::execute::checks::Subject;
+use crate::execute::checks::{Subject, Unchecked};
 use crate::execute::context::bare_context;
 use crate::execute::deliver::Made;
+use crate::execute::identity::Known;
 use crate::execute::loss::Account;
-use crate::execute::repeats::Remake;
 use crate::execute::scheduler::Event as Step;
-use crate::operator::OperatorError;
+use crate::operator::{Blame, OperatorError};
 use crate::plan::with_all_before;
 use crate::spec::OnFailure;
 use crate::store::{CheckOutcome, Damage, StoreError};
@@ -17,9 +17,10 @@ use crate::store::{CheckOutcome, Damage, StoreError};
 impl Driver {
     /// Starts the checks of a node whose result is known.
     pub(super) fn check(&self, place: usize, made: Made) {
-        let mut known = self.known.clone();
-        known.insert(place, made.outputs().clone());
-        let keys = self.keys.clone();
+        let inputs = self.run.node(place).inputs.iter();
+        let inputs = inputs.filter_map(|input| Some((input.node, self.known.get(&input.node)?.clone())));
+        let known: Known = inputs.chain([(place, made.outputs().clone())]).collect();
+        let keys: BTreeMap<_, _> = self.keys.get(&place).map(|key| (place, *key)).into_iter().collect();
         self.elsewhere(move |run| {
             let (node, store, directory) = (run.node(place), &run.store, &run.options.directory);
             let account = Account { plan: &run.plan, known: &known, keys: &keys, store, directory };
@@ -42,11 +43,12 @@ impl Driver {
         &mut self,
         place: usize,
         made: Made,
-        outcomes: Result<Vec<CheckOutcome>, Damage>,
+        outcomes: Result<Vec<CheckOutcome>, Unchecked>,
     ) -> Result<(), StoreError> {
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
-            Err(damage) => return self.remake_checked(place, damage),
+            Err(Unchecked::Damaged(damage)) => return self.remake_checked(place, damage),
+            Err(Unchecked::Stopped(error)) => return self.unchecked(place, &made, &error),
         };
         let node = self.run.node(place);
         let outcomes = self.books.checked(node, outcomes);
@@ -70,16 +72,31 @@ impl Driver {
         self.held.iter().find(|(held, _)| before.contains(held)).map(|(_, why)| why.clone())
     }
 
+    /// Records a node whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.
+    fn unchecked(&mut self, place: usize, made: &Made, error: &OperatorError) -> Result<(), StoreError> {
+        if error.blame == Blame::Cancelled {
+            return self.stopped(place, made);
+        }
+        let message = format!("its checks cannot be evaluated: {}", error.message);
+        let error = OperatorError { message, ..error.clone() };
+        self.books.check_failed(self.run.node(place), &error, made)?;
+        self.end(Step::Failed(place))
+    }
+
+    /// Records a node whose result is stored and whose checks or delivery were interrupted.
+    pub(super) fn stopped(&mut self, place: usize, made: &Made) -> Result<(), StoreError> {
+        let (reasons, seconds) = made.ran();
+        self.books.skipped(self.run.node(place), made.key(), reasons, seconds)?;
+        self.end(Step::Failed(place))
+    }
+
     /// Runs the node again: a table was found damaged while it was checked.
     fn remake_checked(&mut self, place: usize, damage: Damage) -> Result<(), StoreError> {
         tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(place).id());
-        match self.repeats.damaged(place, place) {
-            Remake::Launch => self.launch(place),
-            Remake::Wait => Ok(()),
-            Remake::GiveUp => {
-                let error = OperatorError::machine("its output was recomputed and is damaged each time it is read");
-                self.fail(place, &error.with_help("check the disk and its controller"))
-            }
+        if self.repeats.damaged_itself(place) {
+            return self.launch(place);
         }
+        let error = OperatorError::machine("its output was recomputed and is damaged each time it is read");
+        self.fail(place, &error.with_help("check the disk and its controller"))
     }
 }

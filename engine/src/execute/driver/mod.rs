@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::books::Books;
+use super::checks::Unchecked;
 use super::decide::Decision;
 use super::deliver::Made;
 use super::endpoints::{Endpoints, redactor};
@@ -28,7 +29,7 @@ use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::{OperatorError, http_client};
 use crate::plan::{Node, Plan, with_all_before_but};
 use crate::report::{Reporter, RunSummary};
-use crate::store::{CheckOutcome, Damage, Store, StoreError, StoreUse};
+use crate::store::{CheckOutcome, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -55,7 +56,7 @@ pub async fn run(
 enum Report {
     Decided(usize, Result<Decision, StoreError>),
     Done(Box<NodeDone>),
-    Checked(usize, Made, Result<Vec<CheckOutcome>, Damage>),
+    Checked(usize, Made, Result<Vec<CheckOutcome>, Unchecked>),
     Delivered(usize, Made, Result<Vec<String>, OperatorError>),
 }
 
@@ -92,7 +93,7 @@ impl Driver {
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let redactor = redactor(&plan, &options);
-        let books = Books::open(&plan, &store, wanted.len(), options.asked.limit, reporter, &redactor)?;
+        let books = Books::open(&plan, &store, wanted.len(), (options.asked.limit, options.fits), reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
         let run = Run {
             id: books.run().to_owned(),
@@ -193,15 +194,14 @@ impl Driver {
         });
     }
 
-    /// Ends a node. The scheduler already counts a recomputed node as ended; the nodes waiting for it are launched
-    /// here.
+    /// Ends a node. The scheduler already counts a node as ended that was recomputed for others; these are launched here.
     fn end(&mut self, step: Step) -> Result<(), StoreError> {
         let (place, succeeded) = match step {
             Step::Succeeded(place) => (place, true),
             Step::Failed(place) => (place, false),
             Step::Stop => return Ok(()),
         };
-        let Some(waiting) = self.repeats.waiting(place) else {
+        let Some(waiting) = self.repeats.waiting(place).filter(|waiting| !waiting.is_empty()) else {
             self.steps.push_back(step);
             return Ok(());
         };

@@ -136,6 +136,7 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let destinations = match outcome {
             Ok(destinations) => destinations,
+            Err(error) if error.blame == Blame::Cancelled => return self.stopped(place, &made),
             Err(error) => return self.fail(place, &error),
         };
         for destination in destinations {

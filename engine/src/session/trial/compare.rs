@@ -1,10 +1,11 @@
 //! Compares the rows of an output with the expected ones. Only the columns that are written count.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use arrow::json::LineDelimitedWriter;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::operator::{OperatorError, RowsInput};
 use crate::session::failure::Failure;
@@ -122,15 +123,10 @@ pub(super) fn compare(expected: &Expected, rows: &RowsInput) -> Result<Vec<Misma
     let missing =
         |place: usize| Mismatch::Missing { output: output.clone(), row: place + 1, expected: wanted[place].clone() };
     if expected.unordered {
-        let mut free: Vec<usize> = (0..found.len()).collect();
-        for (place, row) in wanted.iter().enumerate() {
-            let fits = |other: &usize| unequal(row, &found[*other], expected.tolerance).next().is_none();
-            match free.iter().position(fits) {
-                Some(at) => drop(free.remove(at)),
-                None => differences.push(missing(place)),
-            }
-        }
-        differences.extend(free.into_iter().map(extra));
+        let fits = |row: usize, other: usize| unequal(&wanted[row], &found[other], expected.tolerance).next().is_none();
+        let (lacking, owners) = pair(wanted.len(), found.len(), fits);
+        differences.extend(lacking.into_iter().map(missing));
+        differences.extend((0..found.len()).filter(|place| owners[*place].is_none()).map(extra));
         return Ok(differences);
     }
     for (place, (row, other)) in wanted.iter().zip(&found).enumerate() {
@@ -147,6 +143,50 @@ pub(super) fn compare(expected: &Expected, rows: &RowsInput) -> Result<Vec<Misma
     Ok(differences)
 }
 
+/// Pairs as many wanted rows as possible with found ones that fit, by augmenting paths: a wanted row names only some
+/// columns, so that several found rows may fit it. Returns the wanted rows without a partner, and the partner of each
+/// found row.
+fn pair(wanted: usize, found: usize, fits: impl Fn(usize, usize) -> bool) -> (Vec<usize>, Vec<Option<usize>>) {
+    let mut owners: Vec<Option<usize>> = vec![None; found];
+    let mut lacking = Vec::new();
+    for row in 0..wanted {
+        if let Some(free) = (0..found).find(|other| owners[*other].is_none() && fits(row, *other)) {
+            owners[free] = Some(row);
+        } else if !augment(row, &mut owners, &fits) {
+            lacking.push(row);
+        }
+    }
+    (lacking, owners)
+}
+
+/// Finds a partner for a row by moving others to another partner (breadth first); returns whether it has one now.
+fn augment(row: usize, owners: &mut [Option<usize>], fits: impl Fn(usize, usize) -> bool) -> bool {
+    // The wanted row from which each found row was reached, and the found row that each wanted row would leave.
+    let mut reached: Vec<Option<usize>> = vec![None; owners.len()];
+    let mut pending = VecDeque::from([(row, None)]);
+    let mut leaves = BTreeMap::new();
+    while let Some((row, left)) = pending.pop_front() {
+        leaves.insert(row, left);
+        for other in 0..owners.len() {
+            if reached[other].is_some() || !fits(row, other) {
+                continue;
+            }
+            reached[other] = Some(row);
+            if let Some(owner) = owners[other] {
+                pending.push_back((owner, Some(other)));
+                continue;
+            }
+            let mut taken = Some(other);
+            while let Some(place) = taken {
+                owners[place] = reached[place];
+                taken = reached[place].and_then(|row| leaves.get(&row).copied().flatten());
+            }
+            return true;
+        }
+    }
+    false
+}
+
 fn value<'v>(row: &'v Value, column: &str) -> &'v Value {
     row.get(column).unwrap_or(&Value::Null)
 }
@@ -160,13 +200,7 @@ fn unequal<'v>(wanted: &'v Value, found: &'v Value, tolerance: f64) -> impl Iter
 /// Whether two values are equal. JSON text equals the value that it stands for; a map is compared by its own keys.
 fn equal(wanted: &Value, found: &Value, tolerance: f64) -> bool {
     match (wanted, found) {
-        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
-            (Some(one), Some(other)) => one == other,
-            _ => match (one.as_f64(), other.as_f64()) {
-                (Some(one), Some(other)) => (one - other).abs() <= tolerance * 1.0_f64.max(one.abs()),
-                _ => one == other,
-            },
-        },
+        (Value::Number(one), Value::Number(other)) => near(one, other, tolerance),
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other, tolerance))
         }
@@ -176,6 +210,17 @@ fn equal(wanted: &Value, found: &Value, tolerance: f64) -> bool {
         }
         _ => wanted == found,
     }
+}
+
+/// Whether the difference of two numbers is at most the tolerance.
+fn near(one: &Number, other: &Number, tolerance: f64) -> bool {
+    if let (Some(one), Some(other)) = (one.as_i128(), other.as_i128()) {
+        return one == other || one.abs_diff(other) as f64 <= tolerance;
+    }
+    let (Some(one), Some(other)) = (one.as_f64(), other.as_f64()) else { return one == other };
+    // 0.68 - 0.67 is not exactly 0.01: the error of the numbers themselves does not count, unless they must be equal.
+    let error = if tolerance > 0.0 { f64::EPSILON * one.abs().max(other.abs()) } else { 0.0 };
+    (one - other).abs() <= tolerance + error
 }
 
 fn json_rows(rows: &RowsInput) -> Result<Vec<Value>, OperatorError> {

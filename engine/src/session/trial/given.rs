@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value, json};
 
-use crate::operator::{OperatorError, OutputSink, PortType};
+use crate::operator::{Blame, OperatorError, OutputSink, PortType};
 use crate::plan::Plan;
 use crate::session::failure::Failure;
 use crate::spec::{Rows, closest};
@@ -47,7 +47,14 @@ pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
             })?;
             sink.write(port, &batch)?;
         }
-        found.insert(place, sink.commit()?.outputs);
+        let stored = sink.commit().map_err(|error| match error.blame {
+            Blame::Data => {
+                let names: Vec<&str> = given.values().map(|rows| rows.output.as_str()).collect();
+                Failure::usage(format!("given rows of `{}`: {}", names.join("`, `"), error.message))
+            }
+            _ => error.into(),
+        })?;
+        found.insert(place, stored.outputs);
     }
     Ok(found)
 }

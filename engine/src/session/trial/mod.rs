@@ -4,56 +4,91 @@ mod compare;
 mod given;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use compare::Mismatch;
+use searchmill_schemas::Reject;
 
 use super::failure::Failure;
 use super::open::Session;
 use super::pipeline::Pipeline;
 use super::run::runtime;
+use crate::diagnostic::SourceMap;
 use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, Trial, run};
 use crate::operator::{InputArtifact, Source};
-use crate::plan::{Plan, with_all_before_but};
+use crate::plan::Plan;
 use crate::report::{Event, Reporter, RunSummary};
-use crate::spec::{Expected, TestCase};
+use crate::spec::{Expected, Overrides, TestCase};
 use crate::store::Store;
+
+/// A test, and the pipeline with the test's params.
+#[derive(Debug)]
+pub struct PipelineTest {
+    pipeline: Pipeline,
+    case: TestCase,
+}
+
+impl PipelineTest {
+    /// Returns the test. Params may change its rows and its script.
+    pub fn case(&self) -> &TestCase {
+        &self.case
+    }
+}
 
 /// The outcome of a test.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Nodes that failed: node and error.
     pub failures: Vec<(String, String)>,
+    /// Nodes with rejected rows: node, and their number with the first reason.
+    pub rejects: Vec<(String, String)>,
     /// Differences between expected and found rows.
     pub mismatches: Vec<Mismatch>,
 }
 
 impl Session {
-    /// Runs one test in the store of this session, which should be empty: a test knows no earlier results. All calls go
-    /// to `endpoint`, which plays the script of the test. Only the nodes that the test expects and those before them
-    /// run; nothing is delivered, and no check is evaluated. Not for code that already runs on tokio.
+    /// Checks a pipeline with the params of one of its tests, which override those of `overrides`; `read` is where the test
+    /// was read from.
     ///
     /// # Errors
-    /// Fails if the test does not fit the pipeline, or if the store cannot be used.
-    pub fn try_out(&self, pipeline: Pipeline, test: &TestCase, endpoint: &str) -> Result<Verdict, Failure> {
-        let store = self.store()?.clone();
+    /// Fails with all errors of the pipeline.
+    pub fn check_test(
+        &self,
+        file: impl AsRef<Path>,
+        overrides: &Overrides,
+        test: &TestCase,
+        read: &SourceMap,
+    ) -> Result<PipelineTest, Failure> {
+        let pipeline = self.check_for_test(file.as_ref(), overrides, test, read)?;
+        let case = pipeline.plan.tests.first().unwrap_or(test).clone();
+        Ok(PipelineTest { pipeline, case })
+    }
+
+    /// Runs one test in a temporary store: it knows no earlier results, and the store of the session never contains
+    /// scripted answers. All calls go to `endpoint`, which plays the script of the test. Only the nodes that the test
+    /// expects and those before them run; nothing is delivered, and no check is evaluated. Not for code that already
+    /// runs on tokio.
+    ///
+    /// # Errors
+    /// Fails if the test does not fit the pipeline, or if the temporary store cannot be written.
+    pub fn try_out(&self, test: PipelineTest, endpoint: &str) -> Result<Verdict, Failure> {
+        let PipelineTest { pipeline, case: test } = test;
+        let folder = tempfile::tempdir()?;
+        let store = Store::open(&folder.path().join("store"))?;
         let mut plan = Arc::try_unwrap(pipeline.plan)
             .map_err(|_| Failure::Other("a pipeline that is used elsewhere cannot be tested".to_owned()))?;
         let given = given::outputs(&plan, &test.given, &store)?;
         let named = |expected: &Expected| plan.output_named(&expected.rows.output).map(|(place, _)| place);
         let expected: BTreeSet<usize> = test.expect.iter().filter_map(named).collect();
-        let mut selected = with_all_before_but(&plan, &expected, |place| given.contains_key(&place));
-        selected.retain(|place| !given.contains_key(place));
-        for place in &selected {
-            fits(&plan, *place, &given)?;
-            plan.redirect(*place, endpoint)?;
-        }
+        let selected = redirected(&mut plan, expected, &given, endpoint)?;
         let settings = Settings {
             asked: RunOptions { jobs: Some(1), keep_going: true, ..RunOptions::default() },
             chosen: Chosen { selected, force: BTreeSet::new() },
             directory: self.directory().to_owned(),
             machine: Machine::detect(),
             secrets: Arc::new(|_| Some("a secret of a test".to_owned())),
+            fits: None,
             trial: Some(Trial { given }),
         };
         let plan = Arc::new(plan);
@@ -61,8 +96,9 @@ impl Session {
         let reporter: Arc<dyn Reporter> = Arc::clone(&failures) as Arc<dyn Reporter>;
         let ran = runtime()?.block_on(run(Arc::clone(&plan), store.clone(), settings, reporter, Stop::default()))?;
         let failures = failures.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mismatches = mismatches(&plan, &store, &ran, test)?;
-        Ok(Verdict { failures, mismatches })
+        let mismatches = mismatches(&plan, &store, &ran, &test)?;
+        let rejects = rejects(&store, &ran)?;
+        Ok(Verdict { failures, rejects, mismatches })
     }
 }
 
@@ -77,6 +113,26 @@ impl Reporter for Failures {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push((node.clone(), format!("{message}{help}")));
         }
     }
+}
+
+/// Redirects the wanted nodes and those before them, and returns them. What only replaced services read does not run.
+fn redirected(
+    plan: &mut Plan,
+    mut wanted: BTreeSet<usize>,
+    given: &given::Given,
+    endpoint: &str,
+) -> Result<BTreeSet<usize>, Failure> {
+    let mut selected = BTreeSet::new();
+    while let Some(place) = wanted.pop_last() {
+        if !given.contains_key(&place) {
+            plan.redirect(place, endpoint)?;
+            fits(plan, place, given)?;
+            selected.insert(place);
+            // Nodes are in topological order: these are all before it.
+            wanted.extend(plan.dependencies(place));
+        }
+    }
+    Ok(selected)
 }
 
 /// Rejects a node that would write or read outside this machine, or reads a folder of a node with given rows.
@@ -99,6 +155,21 @@ fn fits(plan: &Plan, place: usize, given: &given::Given) -> Result<(), Failure> 
         }
     }
     Ok(())
+}
+
+/// Returns the rejected rows of the nodes that ran: their number, and the first one with its reason.
+fn rejects(store: &Store, ran: &RunSummary) -> Result<Vec<(String, String)>, Failure> {
+    let mut found = Vec::new();
+    for node in store.run_nodes(&ran.run) {
+        let Some(output) = node.outputs.get("rejects").filter(|output| output.rows > 0) else { continue };
+        let InputArtifact::Rows(rows) = store.open_input(&output.id)? else { continue };
+        if let Some(first) = rows.read_all::<Reject>()?.first() {
+            let count = if output.rows == 1 { "1 row".to_owned() } else { format!("{} rows", output.rows) };
+            let message = format!("rejected {count}, the first: `{}`: {}: {}", first.id, first.kind, first.message);
+            found.push((node.node, message));
+        }
+    }
+    Ok(found)
 }
 
 fn mismatches(plan: &Plan, store: &Store, ran: &RunSummary, test: &TestCase) -> Result<Vec<Mismatch>, Failure> {

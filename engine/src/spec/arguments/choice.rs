@@ -124,11 +124,15 @@ impl Reader<'_> {
         self.report("bad-value", message, tag.span, &below, help)
     }
 
-    /// Returns the first alternative that fits. Otherwise reports the errors of the only one with the right shape, or a
+    /// Returns the first alternative that fits; a number with a decimal point is a whole number only if none else does.
+    /// Otherwise reports the errors of the only one with the right shape, or a
     /// single error for all.
     fn untagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
         let tries: Vec<_> = branches.iter().map(|branch| self.attempt(value, *branch, place)).collect();
-        if let Some((typed, _, broken)) = tries.iter().find(|(_, problems, _)| problems.is_empty()) {
+        let fits = |(_, problems, _): &&(Json, Vec<_>, bool)| problems.is_empty();
+        let as_written = |tried: &&(Json, Vec<_>, bool)| !has_point(value) || tried.0.is_f64();
+        let fitting = || tries.iter().filter(fits);
+        if let Some((typed, _, broken)) = fitting().find(as_written).or_else(|| fitting().next()) {
             self.broken |= *broken;
             return typed.clone();
         }
@@ -155,6 +159,11 @@ impl Reader<'_> {
         let typed = reader.read(value, branch, place);
         (typed, reader.problems, reader.broken)
     }
+}
+
+/// Whether this is a number with a decimal point (`1.0`, which may be a share where `1` is a count).
+fn has_point(value: &Spanned) -> bool {
+    matches!(value.value, Value::Float(_)) && value.text.as_ref().is_none_or(|text| text.contains('.'))
 }
 
 /// Whether a text is a tag but not also a word. A tag that may be written without options is both.

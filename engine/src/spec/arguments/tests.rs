@@ -307,3 +307,36 @@ fn what_came_by_reference_is_told_where_it_was_written() {
     );
     refuses("{size: \"${params.nope}\"}", &[]);
 }
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Size {
+    Rows(u64),
+    Share(f64),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Sizes {
+    size: Size,
+    rows: u64,
+}
+
+#[test]
+fn a_decimal_point_makes_a_number_where_a_whole_one_fits_too() {
+    for (text, size) in [
+        ("1", Size::Rows(1)),
+        ("1.0", Size::Share(1.0)),
+        ("0.5", Size::Share(0.5)),
+        ("1e3", Size::Rows(1000)),
+        ("1.", Size::Share(1.0)),
+    ] {
+        let schema = schemars::schema_for!(Sizes).to_value();
+        let mut sources = SourceMap::new();
+        let spec = format!("name: n\nnodes:\n  a: {{op: o, with: {{size: {text}, rows: 2.0}}}}\n");
+        let reading = read_text(Path::new("p.yaml"), &spec, &Overrides::default(), &mut sources);
+        let spec = reading.spec.expect("a spec");
+        let typed = arguments(&spec.nodes[0].with, &schema, "o").expect("params");
+        let read: Sizes = serde_json::from_value(typed).expect("sizes");
+        assert_eq!((read.size, read.rows), (size, 2), "{text}");
+    }
+}

@@ -54,7 +54,8 @@ impl Remote {
                     && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
             };
             // A result computed after `--force` is not given up for an earlier one.
-            let stands = winner.since() >= result.since();
+            let is_less = result.unasked > 0 && winner.unasked == 0;
+            let stands = winner.since() >= result.since() || is_less;
             !anew && stands && !ours_is_better && winner.outputs.values().all(fits)
         };
         let winner = whole(&first, &result.key).filter(usable);

@@ -35,7 +35,7 @@ impl FunctionService {
     /// Opens a function that is called with these arguments. `place` is the service's in the declaration.
     ///
     /// # Errors
-    /// Fails if a file of the function cannot be read, or is no Python.
+    /// Fails if a file of the function cannot be read or is no Python, or an argument is given twice.
     pub(super) fn open(
         function: PythonFunction,
         arguments: Vec<String>,
@@ -44,9 +44,13 @@ impl FunctionService {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let code = Arc::new(Code::of(&function, context)?);
-        let is_class = function.is_class(&context.resolve(""));
-        let width = if is_class { 1 } else { context.threads().min(PROCESSES) };
-        let pool = Arc::new(Pool::new(function, (arguments.clone(), arguments), width, context));
+        let directory = context.resolve("");
+        if let Some(name) = function.given_twice(&directory, &arguments) {
+            let message = format!("each call of `{}` gives the argument `{name}`, too", function.function);
+            return Err(OperatorError::pipeline(message).with_help("rename it in `arguments`, or remove it there"));
+        }
+        let width = if function.is_class(&directory) { 1 } else { context.threads().min(PROCESSES) };
+        let pool = Arc::new(Pool::new(function, (arguments, Vec::new()), width, context));
         // A model is paid before the first call.
         pool.check()?;
         let service = Service { place, prices: Prices::default() };
@@ -65,14 +69,18 @@ impl FunctionService {
         context: &Context,
         fits: impl Fn(&str) -> Result<(), String>,
     ) -> Result<String, CallFailure> {
-        let (pool, rows) = (Arc::clone(&self.pool), JsonRows::of_values(std::slice::from_ref(arguments)));
-        let called = tokio::task::spawn_blocking(move || pool.call(&rows)).await;
+        let (pool, code) = (Arc::clone(&self.pool), Arc::clone(&self.code));
+        let rows = JsonRows::of_values(std::slice::from_ref(arguments));
+        // The answer of a function whose files changed is of no use: it is not called.
+        let calling = move || if code.holds() { pool.call(&rows).map(Some) } else { Ok(None) };
+        let called = tokio::task::spawn_blocking(calling).await;
         let called = called.unwrap_or_else(|_| Err(OperatorError::engine("a call's thread panicked")));
-        let called = called.map_err(|error| self.failed(error))?.pop();
-        if !self.code.holds() {
+        let called = called.map_err(|error| self.failed(error))?.filter(|_| self.code.holds());
+        let Some(mut called) = called else {
             let message = "a file of the function changed while it was called".to_owned();
             return Err(CallFailure::new(FailureKind::Cancelled, message, None));
-        }
+        };
+        let called = called.pop();
         let wrong = |failure: Failure| {
             // An exception is repeated only if the pipeline asks for it.
             let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };

@@ -1,4 +1,4 @@
-//! Parameters of the Python functions that a rollout calls: a tool, and a reranker.
+//! Parameters of the Python functions that a rollout calls.
 
 use std::time::Duration;
 
@@ -47,49 +47,18 @@ pub struct FunctionParams {
     pub timeout_seconds: u64,
 }
 
-/// A step between a search and what the model sees: a Python function that orders the passages anew. Each different call
-/// is made once: its answer is remembered by the query, the passages, the code and the settings. It counts as a call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub struct RerankParams {
-    /// The function, as `file.py:name`: `def rerank(query, documents)`. `documents` is a list of `{id, document_id, title,
-    /// text, score}`, best first. It returns `{"scores": […]}`, a number for each, higher is better; or those to show in
-    /// their order, as a list of `{"id": …, "score": …}`. Like the function of `map`, it may be a class with `setup`.
-    pub python: String,
-    /// Passages that the model sees (at most, default: all that the function returns).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<usize>,
-    /// More keyword arguments of the function, or of the class.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub arguments: Map<String, Value>,
-    /// Program and arguments that start Python (default: as in `map`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interpreter: Option<Vec<String>>,
-    /// More files and folders that decide what the function returns, such as a model.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<String>,
-    /// Environment variables passed to the function besides `PATH` and `HOME`. Their values are not part of the cache
-    /// key.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub environment: Vec<String>,
-    /// Timeout of one call in seconds (0 = none). Not part of the cache key.
-    #[serde(default)]
-    #[schemars(extend("x-searchmill-key" = false))]
-    pub timeout_seconds: u64,
-}
-
 fn max_chars() -> usize {
     20_000
 }
 
 /// Returns the function; a name that cannot be split was reported by [`issues`].
-fn named(name: &str) -> PythonFunction {
+pub(super) fn named(name: &str) -> PythonFunction {
     let (file, function) = PythonFunction::split(name).unwrap_or_default();
     PythonFunction { file, function, ..PythonFunction::default() }
 }
 
 /// Returns issues of a function whose name stands at the field `field`.
-fn issues(name: &str, field: &str, function: &PythonFunction) -> Vec<ParamIssue> {
+pub(super) fn issues(name: &str, field: &str, function: &PythonFunction) -> Vec<ParamIssue> {
     let split = PythonFunction::split(name).err().map(|message| {
         ParamIssue::new(field, message).with_help(format!("write the file and the function: `{field}: tools.py:name`"))
     });
@@ -97,7 +66,7 @@ fn issues(name: &str, field: &str, function: &PythonFunction) -> Vec<ParamIssue>
 }
 
 /// Returns the function as a service, for the engine.
-fn service(name: &str, function: &PythonFunction) -> EndpointUse {
+pub(super) fn service(name: &str, function: &PythonFunction) -> EndpointUse {
     let PythonFunction { interpreter, arguments, files, environment, .. } = function;
     EndpointUse {
         name: name.to_owned(),
@@ -137,30 +106,5 @@ impl FunctionParams {
 
     pub(super) fn service(&self) -> EndpointUse {
         service(&self.function, &self.function())
-    }
-}
-
-impl RerankParams {
-    /// Returns the function.
-    pub fn function(&self) -> PythonFunction {
-        PythonFunction {
-            interpreter: self.interpreter.clone(),
-            files: self.files.clone(),
-            arguments: self.arguments.clone(),
-            environment: self.environment.clone(),
-            seconds: self.timeout_seconds,
-            ..named(&self.python)
-        }
-    }
-
-    /// The function as a service, for the engine.
-    pub fn service(&self) -> EndpointUse {
-        service(&self.python, &self.function())
-    }
-
-    /// Returns issues, with paths below the params.
-    pub fn check(&self) -> Vec<ParamIssue> {
-        let none = (self.keep == Some(0)).then(|| ParamIssue::new("keep", "must be at least 1"));
-        none.into_iter().chain(issues(&self.python, "python", &self.function())).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Parameters of the tools of a rollout.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::function_params::FunctionParams;
+use super::prompt_params::PromptToolParams;
 use super::template::{self, at_path};
 use crate::protocol::ToolOffer;
 
@@ -28,6 +30,8 @@ pub enum ToolParams {
     Mcp(Box<McpParams>),
     /// A Python function.
     Python(Box<FunctionParams>),
+    /// A prompt to another language model.
+    Prompt(Box<PromptToolParams>),
 }
 
 /// The tool that opens documents.
@@ -233,6 +237,7 @@ impl ToolParams {
             Self::Open(open) => Some(&open.name),
             Self::Http(http) => Some(&http.name),
             Self::Python(python) => Some(&python.name),
+            Self::Prompt(prompt) => Some(&prompt.name),
             Self::Mcp(_) => None,
         }
     }
@@ -242,6 +247,7 @@ impl ToolParams {
         let (name, address, identity, limits, prices) = match self {
             Self::Open(_) => return None,
             Self::Python(python) => return Some(python.service()),
+            Self::Prompt(prompt) => return prompt.service(),
             Self::Http(http) => {
                 let host = at_path(&http.url).0;
                 (host.to_owned(), host, http.identity(), &http.limits, &http.prices)
@@ -265,6 +271,7 @@ impl ToolParams {
             Self::Open(open) => Some(open.offer()),
             Self::Http(http) => Some(http.offer()),
             Self::Python(python) => Some(python.offer()),
+            Self::Prompt(prompt) => Some(prompt.offer()),
             Self::Mcp(_) => None,
         }
     }
@@ -282,6 +289,14 @@ impl ToolParams {
         }
     }
 
+    /// Returns why the file of its Python function cannot be called, with a path below the tool.
+    pub fn file_issue(&self, directory: &Path) -> Option<ParamIssue> {
+        match self {
+            Self::Python(python) => python.function().file_issue("python.function", &python.function, directory),
+            _ => None,
+        }
+    }
+
     /// Returns issues, with paths below the tool.
     pub fn check(&self) -> Vec<ParamIssue> {
         let mut issues = Issues(Vec::new());
@@ -293,6 +308,10 @@ impl ToolParams {
             Self::Http(http) => http.check(&mut issues),
             Self::Mcp(mcp) => mcp.check(&mut issues),
             Self::Python(python) => issues.python(python),
+            Self::Prompt(prompt) => {
+                issues.described("prompt", &prompt.name, &prompt.description, &prompt.parameters);
+                issues.0.extend(prompt.issues());
+            }
         }
         issues.0
     }

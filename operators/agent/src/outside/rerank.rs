@@ -1,4 +1,4 @@
-//! The reranker: a Python function between a search and what the model sees.
+//! The reranker: a function or a prompt between a search and what the model sees.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,42 @@ use searchmill_retrieval::Found;
 use serde_json::{Map, Value, json};
 
 use super::function::{Fault, FunctionService};
-use super::function_params::RerankParams;
-use super::service::Exchange;
+use super::rerank_params::RerankParams;
+use super::rerank_prompt::PromptRanking;
+use super::service::{Exchange, shown};
 use crate::tool::{Called, RERANKER, ToolResult};
 
 /// A reranker of the passages of a search.
 pub(super) struct Reranker {
     keep: usize,
-    function: FunctionService,
+    ranking: Ranking,
     /// Name of the search tool.
     tool: String,
 }
 
+/// What orders the passages.
+enum Ranking {
+    Function(FunctionService),
+    Prompt(Box<PromptRanking>),
+}
+
 impl Reranker {
-    /// Opens the function. `place` is its place in the declaration, `tool` the name of the search tool.
+    /// Opens the function or the prompt. `place` is its place in the declaration, `tool` the name of the search tool.
     pub(super) fn open(
         params: &RerankParams,
         (place, tool): (usize, &str),
         fault: &Fault,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let arguments = ["query", "documents"].map(str::to_owned).to_vec();
-        let function = FunctionService::open(params.function(), arguments, place, fault, context)?;
-        Ok(Self { keep: params.keep.unwrap_or(usize::MAX), function, tool: tool.to_owned() })
+        let ranking = match (params.function(), &params.prompt) {
+            (Some(function), _) => {
+                let arguments = ["query", "documents"].map(str::to_owned).to_vec();
+                Ranking::Function(FunctionService::open(function, arguments, place, fault, context)?)
+            }
+            (None, Some(prompt)) => Ranking::Prompt(Box::new(PromptRanking::open(prompt, place, context)?)),
+            (None, None) => return Err(OperatorError::pipeline("`rerank` needs `python` or `prompt`")),
+        };
+        Ok(Self { keep: params.keep.unwrap_or(usize::MAX), ranking, tool: tool.to_owned() })
     }
 
     /// Returns the passages in their new order. A reranker that fails is an error that the model reads.
@@ -44,17 +57,40 @@ impl Reranker {
                 "text": found.contents, "score": found.score})
         };
         let documents: Vec<Value> = found.iter().map(document).collect();
+        let function = match &self.ranking {
+            Ranking::Function(function) => function,
+            Ranking::Prompt(prompt) => {
+                let told = prompt.order(query, documents, context).await;
+                let told = told.map(|(order, usage)| {
+                    let order = order.map_err(|error| format!("{RERANKER}{error}"));
+                    (order.map(|order| self.kept(order, found)), usage)
+                });
+                let told = told.map_err(|failure| {
+                    let postponed = failure.kind.is_postponed();
+                    let message = if postponed { failure.message } else { format!("{RERANKER}{}", failure.message) };
+                    RowFailure { message, ..failure }
+                });
+                return shown(&self.tool, told);
+            }
+        };
         let arguments =
             Map::from_iter([("query".to_owned(), json!(query)), ("documents".to_owned(), json!(documents))]);
-        let request = self.function.request(&arguments);
-        let reranking = Reranking { reranker: self, arguments, found };
-        self.function.service.call(&self.tool, &reranking, request, context).await
+        let request = function.request(&arguments);
+        let reranking = Reranking { reranker: self, function, arguments, found };
+        function.service.call(&self.tool, &reranking, request, context).await
+    }
+
+    /// Returns the first passages of an order, with their new scores.
+    fn kept(&self, order: Vec<(usize, f64)>, found: &[Found]) -> Vec<Found> {
+        let order = order.into_iter().take(self.keep);
+        order.filter_map(|(place, score)| Some(Found { score, ..found.get(place)?.clone() })).collect()
     }
 }
 
 /// One call with the passages of a search.
 struct Reranking<'a> {
     reranker: &'a Reranker,
+    function: &'a FunctionService,
     arguments: Map<String, Value>,
     found: &'a [Found],
 }
@@ -64,7 +100,7 @@ impl Exchange for Reranking<'_> {
 
     fn attempt<'a>(&'a self, context: &'a Context, _: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
         let fits = |text: &str| order(text, self.found).map(drop);
-        let called = self.reranker.function.attempt(&self.arguments, context, fits);
+        let called = self.function.attempt(&self.arguments, context, fits);
         async move {
             called.await.map_err(|failure| {
                 let message = format!("{RERANKER}{}", failure.message);
@@ -75,9 +111,7 @@ impl Exchange for Reranking<'_> {
     }
 
     fn read(&self, text: &str) -> Result<ToolResult, String> {
-        let order = order(text, self.found)?.into_iter().take(self.reranker.keep);
-        let shown = order.filter_map(|(place, score)| Some(Found { score, ..self.found.get(place)?.clone() }));
-        Ok(Ok(shown.collect()))
+        Ok(Ok(self.reranker.kept(order(text, self.found)?, self.found)))
     }
 }
 

@@ -119,17 +119,12 @@ impl Service {
         request: impl Into<Vec<u8>>,
         context: &Context,
     ) -> Result<Called, RowFailure> {
-        let observed = self.observe(exchange, request.into(), context, true).await.map_err(|failure| {
-            let postponed = failure.kind.is_postponed();
-            let message = if postponed { failure.message } else { failure_of(tool, &failure.message) };
-            RowFailure { message, ..failure }
-        })?;
-        let (result, usage) = match observed {
+        let observed = self.observe(exchange, request.into(), context, true).await;
+        let told = observed.map(|observed| match observed {
             Observed::Answer(answer) => answer,
             Observed::Failed { message, usage } => (Err(message), usage),
-        };
-        let failed = result.is_err();
-        Ok(Called { result: result.map_err(|error| failure_of(tool, &error)), usage, failed })
+        });
+        shown(tool, told)
     }
 
     /// Makes a call; `tells`: a failure that a model can handle is an observation.
@@ -143,4 +138,18 @@ impl Service {
         let asking = Asking { exchange, service: self, request, context, hopeless: AtomicBool::new(false) };
         context.observe(self.place, &asking, |_| tells && !asking.hopeless.load(Ordering::Relaxed)).await
     }
+}
+
+/// Returns what the model is shown of a call of a tool: the result or an error with the tool's name, and the cost.
+///
+/// # Errors
+/// The failure of the call, with the tool's name.
+pub(super) fn shown(tool: &str, told: Result<(ToolResult, Usage), RowFailure>) -> Result<Called, RowFailure> {
+    let (result, usage) = told.map_err(|failure| {
+        let postponed = failure.kind.is_postponed();
+        let message = if postponed { failure.message } else { failure_of(tool, &failure.message) };
+        RowFailure { message, ..failure }
+    })?;
+    let failed = result.is_err();
+    Ok(Called { result: result.map_err(|error| failure_of(tool, &error)), usage, failed })
 }

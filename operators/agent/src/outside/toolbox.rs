@@ -9,13 +9,14 @@ use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailur
 use serde_json::Value;
 
 use super::function::{Fault, FunctionTool};
-use super::function_params::RerankParams;
 use super::http::HttpTool;
 use super::mcp::McpTool;
 use super::open::Opener;
 use super::params::ToolParams;
+use super::prompt_tool::PromptTool;
 use super::recorded::Recorded;
 use super::rerank::Reranker;
+use super::rerank_params::RerankParams;
 use crate::protocol::{OfferedCall, ToolOffer};
 use crate::tool::{Called, Moment, Searcher, Tool, ToolResult, nothing_to_search, query};
 
@@ -26,6 +27,7 @@ pub struct Toolbox {
     recorded: Option<Recorded>,
     http: BTreeMap<String, HttpTool>,
     functions: BTreeMap<String, FunctionTool>,
+    prompts: BTreeMap<String, PromptTool>,
     reranker: Option<Reranker>,
     fault: Fault,
     mcp: Vec<(BTreeSet<String>, McpTool)>,
@@ -64,8 +66,9 @@ impl Toolbox {
         // Its place in the declaration is behind those of the tools.
         let place = tools.iter().filter_map(ToolParams::service).count();
         let reranker = rerank.map(|rerank| Reranker::open(rerank, (place, name), &fault, context)).transpose()?;
-        let (http, functions, mcp) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let mut toolbox = Self { search: searcher, opener, recorded, http, functions, reranker, fault, mcp };
+        let (http, functions, prompts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (search, mcp) = (searcher, Vec::new());
+        let mut toolbox = Self { search, opener, recorded, http, functions, prompts, reranker, fault, mcp };
         let offers = match &toolbox.recorded {
             Some(recorded) => recorded_offers(tools, recorded.offers(), name),
             None => toolbox.connect(tools, context)?,
@@ -87,6 +90,9 @@ impl Toolbox {
                 ToolParams::Python(python) => {
                     let tool = FunctionTool::open(python, place, &self.fault, context)?;
                     self.functions.insert(python.name.clone(), tool);
+                }
+                ToolParams::Prompt(prompt) => {
+                    self.prompts.insert(prompt.name.clone(), PromptTool::open(prompt, place, context)?);
                 }
                 ToolParams::Mcp(mcp) => {
                     let server = McpTool::open(mcp, place, context)?;
@@ -125,6 +131,9 @@ impl Toolbox {
         }
         if let Some(function) = self.functions.get(call.tool) {
             return function.call(call, moment.context).await;
+        }
+        if let Some(prompt) = self.prompts.get(call.tool) {
+            return prompt.call(call, moment.context).await;
         }
         match self.mcp.iter().find(|(names, _)| names.contains(call.tool)) {
             Some((_, server)) => server.call(call, moment.context).await,

@@ -28,7 +28,7 @@ use crate::tokens::{RewrittenHistory, TurnTokens};
 /// adapter from `train` with its base: `model: [base, adapter]`). Tool calls are parsed in the Hermes format. On the
 /// CPU in f32, a row's tokens depend only on its seed, not on the rest of the batch. On a GPU they may differ when
 /// two tokens are equally likely.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelParams {
     /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model.
@@ -215,11 +215,12 @@ impl LocalModel {
         Ok(Reply { tokens: read.map(|read| sampled(read, &said)), ..self.counted(message, &said) })
     }
 
-    async fn say(&self, chat: &mut Chat, messages: &[Message], seed: u64) -> Result<Reply, RowFailure> {
+    /// `count`: number of messages of the rollout, which are more than those of the chat if some lie beside it.
+    async fn say(&self, chat: &mut Chat, messages: &[Message], count: usize, seed: u64) -> Result<Reply, RowFailure> {
         let (prompt, read) = match self.record {
             None => (self.prompt(messages).map_err(unusable)?, None),
             Some(record) => {
-                let read = self.read_on(chat, messages, record).map_err(unusable)?;
+                let read = self.read_on(chat, messages, count, record).map_err(unusable)?;
                 (chat.tokens.tokens().to_vec(), Some(read))
             }
         };
@@ -232,7 +233,13 @@ impl LocalModel {
     }
 
     /// Returns what the model reads next in a chat.
-    fn read_on(&self, chat: &mut Chat, messages: &[Message], record: RewrittenHistory) -> Result<TurnTokens, String> {
+    fn read_on(
+        &self,
+        chat: &mut Chat,
+        messages: &[Message],
+        count: usize,
+        record: RewrittenHistory,
+    ) -> Result<TurnTokens, String> {
         let (all, options) = (self.chat_messages(messages), &self.params.template_options);
         let newly = self.model.read_on(&mut chat.tokens, &all, &self.tools, options)?;
         if newly.rewritten {
@@ -240,7 +247,7 @@ impl LocalModel {
         }
         let first = if newly.rewritten { 0 } else { chat.taken };
         // The model's message comes next.
-        chat.taken = messages.len() + 1;
+        chat.taken = count + 1;
         Ok(TurnTokens { read: vec![(first, newly.tokens)], restarts: newly.rewritten, ..TurnTokens::default() })
     }
 
@@ -322,7 +329,7 @@ impl OneText {
 #[derive(Default)]
 struct Chat {
     tokens: ChatTokens,
-    /// Number of messages in `tokens`.
+    /// Number of messages of the rollout up to the end of `tokens`.
     taken: usize,
 }
 
@@ -398,7 +405,9 @@ impl Actor for Speaker<'_> {
             if model.one_text {
                 return model.go_on(text, messages, seed).await;
             }
-            model.say(chat, &Seen::of(messages, model.in_turns).messages, seed).await
+            let (seen, mut aside) = (Seen::of(messages, model.in_turns), Chat::default());
+            let chat = if seen.is_aside { &mut aside } else { chat };
+            model.say(chat, &seen.messages, messages.len(), seed).await
         }
         .boxed()
     }

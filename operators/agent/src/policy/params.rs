@@ -15,7 +15,7 @@ use super::api::Api;
 use super::model::ModelParams;
 
 /// The policy that answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyParams {
     /// A model behind an OpenAI-compatible chat-completions server.
@@ -27,7 +27,7 @@ pub enum PolicyParams {
 }
 
 /// A model behind an OpenAI-compatible chat-completions server (vLLM, SGLang, llama.cpp, Ollama, OpenAI, …).
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct EndpointParams {
     /// Base URL of the API, for example `http://127.0.0.1:8000/v1`. Not part of the cache key, so results stay valid
@@ -112,7 +112,7 @@ pub enum ServerLogprobs {
 /// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, and gives the
 /// gold answer only if every piece of evidence was retrieved. Otherwise, and for questions without evidence (after
 /// two searches), it answers "Insufficient Information". Its token counts are word counts (separated by whitespace).
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "snake_case")]
 pub struct EvidenceParams {
     /// When evidence counts as retrieved.

@@ -1,7 +1,7 @@
 //! Decodes texts. The encoding comes from a byte order mark, from what the file or server says, or is guessed.
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use serde_json::Map;
 
 use super::content::Decoded;
@@ -42,12 +42,15 @@ fn decoded(bytes: &[u8], encoding: &'static Encoding, is_guessed: bool) -> Decod
     Decoded { text, details }
 }
 
-/// Returns the encoding that a page names (`<meta charset=…>`, `<?xml encoding=…?>`).
+/// Returns the encoding that a page names (`<meta charset=…>`, `<?xml encoding=…?>`). In wide characters, the name would
+/// not have been found: UTF-16 means UTF-8 (HTML standard, "prescan a byte stream to determine its encoding").
 pub(super) fn of_page(bytes: &[u8]) -> Option<String> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCANNED)]).to_ascii_lowercase();
     let head = start.split("<body").next().unwrap_or_default();
     let after = ["charset=", "<?xml version=\"1.0\" encoding="].iter().find_map(|mark| head.split_once(mark))?.1;
-    charset(after)
+    let name = charset(after)?;
+    let named = Encoding::for_label(name.as_bytes());
+    Some(if named == Some(UTF_16LE) || named == Some(UTF_16BE) { "utf-8".to_owned() } else { name })
 }
 
 /// Returns the `charset` of a `Content-Type`.
@@ -94,6 +97,11 @@ mod tests {
         assert_eq!(of_page(b"<html><meta charset='Shift_JIS'>").as_deref(), Some("shift_jis"));
         let long = b"<meta http-equiv=content-type content=\"text/html; charset=ISO-8859-1\">";
         assert_eq!(of_page(long).as_deref(), Some("iso-8859-1"));
+        let narrow = "<meta charset=\"utf-16\"><p>Grüße</p>".as_bytes();
+        let said = of_page(narrow);
+        assert_eq!(told(narrow, said.as_deref()).1, "UTF-8", "bytes in which the name was found are not wide");
+        assert_eq!(of_page(b"<?xml version=\"1.0\" encoding=\"UTF-16BE\"?>").as_deref(), Some("utf-8"));
+        assert_eq!(of_content_type("text/html; charset=utf-16").as_deref(), Some("utf-16"), "a server may say so");
         assert_eq!(of_page(b"<p>charset</p><body>charset=x"), None);
         assert_eq!(of_content_type("text/html; Charset=\"UTF-8\"").as_deref(), Some("utf-8"));
         assert_eq!(of_content_type("text/html"), None);

@@ -1,9 +1,9 @@
 //! Reads the documents of many files: files and records are read in parallel, rows come in their order.
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read};
+use std::io::{Error, ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use searchmill_engine::operator::{Context, OperatorError};
 use searchmill_schemas::{Document, Reject, to_batch};
@@ -13,7 +13,7 @@ use super::content::{Content, damaged, no_text, too_large};
 use super::kind::Kind;
 use super::warc::{Bad, Record, Records};
 use super::{docx, encoding, html, http, markdown, pdf};
-use crate::source::format::{Compression, decompressed};
+use crate::source::format::{Compression, decompressed, unpacked_name};
 use crate::source::location::{Place, SourceFile};
 use crate::source::ordered::Flow;
 use crate::source::record::{Decoded, Fault};
@@ -25,8 +25,11 @@ pub const MAX_BYTES: u64 = 64 << 20;
 /// Files, or records of one file, that are read together.
 const GROUP: usize = 16;
 
-/// Bytes of records that are read together.
+/// Bytes of files or records that are read together.
 const GROUP_BYTES: usize = 4 << 20;
+
+/// How many times its size a compressed file is taken to unpack to.
+const UNPACKED: u64 = 4;
 
 /// Larger files are read one at a time, so that memory holds one of them.
 const LARGE: usize = 8 << 20;
@@ -71,7 +74,10 @@ impl<'a> Documents<'a> {
     pub fn parts(&self, files: &[SourceFile], push: &mut dyn FnMut(Part) -> Flow) -> Result<(), OperatorError> {
         let is_warc = |file: &SourceFile| Kind::of_name(&file.name) == Some(Kind::Warc);
         for group in files.chunk_by(|one, next| !is_warc(one) && !is_warc(next)) {
-            for files in group.chunks(GROUP) {
+            let mut rest = group;
+            while !rest.is_empty() {
+                let (files, others) = rest.split_at(read_together(rest));
+                rest = others;
                 let flow = match files {
                     [file] if is_warc(file) => self.records(file, push)?,
                     files => push(Part(Inner::Files(files.to_vec()))),
@@ -149,21 +155,22 @@ impl<'a> Documents<'a> {
     }
 
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {
-        let mut bytes = Vec::new();
-        let mut reader = self.open(file)?.take(self.limit + 1);
-        if let Err(error) = reader.read_to_end(&mut bytes) {
-            return match error.kind() {
-                ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
-                    Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))))
-                }
-                _ => Err(stream::broken(file, &error)),
-            };
-        }
+        let (bytes, _alone) = match content_of(&mut *self.open(file)?, self.limit, || self.alone()) {
+            Ok(read) => read,
+            Err(error) => {
+                return match error.kind() {
+                    ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
+                        Ok(Err(damaged(format!("the file is damaged or cut short: {error}"))))
+                    }
+                    _ => Err(stream::broken(file, &error)),
+                };
+            }
+        };
         if bytes.len() as u64 > self.limit {
             return Ok(Err(too_large("the file", self.limit)));
         }
         let read = Kind::of(Kind::of_name(&file.name), &bytes)
-            .and_then(|kind| Ok((kind, self.content(kind, &bytes, None, None)?)));
+            .and_then(|kind| Ok((kind, self.content((kind, &bytes), None, None)?)));
         Ok(read.map(|(kind, content)| {
             let title = content.title.clone().unwrap_or_else(|| stem(&file.name).to_owned());
             let facts = [("path", Some(&*file.below)), ("media_type", Some(kind.media_type()))];
@@ -171,7 +178,7 @@ impl<'a> Documents<'a> {
         }))
     }
 
-    /// Reads a record; `None` for one that is no document: requests, redirects, images.
+    /// Reads a record; `None` for one that is no document: requests, redirects, images, pages without a byte.
     fn record(&self, file: &SourceFile, record: &Record) -> Result<Option<Document>, Fault> {
         let is_text = |content_type: Option<&str>| content_type.and_then(Kind::of_content_type);
         let unpacked;
@@ -191,11 +198,13 @@ impl<'a> Documents<'a> {
             }
             _ => return Ok(None),
         };
-        let Some(kind) = kind else { return Ok(None) };
-        let kind = Kind::of(Some(kind), bytes)?;
+        let Some(kind) = kind.filter(|_| !bytes.is_empty()) else { return Ok(None) };
+        let kind = Kind::of_record(kind, bytes)?;
         let url = record.header("warc-target-uri").map(|url| url.trim_matches(['<', '>']));
         let charset = content_type.and_then(encoding::of_content_type);
-        let content = self.content(kind, bytes, charset, url)?;
+        let alone = (bytes.len() > LARGE).then(|| self.alone());
+        let content = self.content((kind, bytes), charset, url)?;
+        drop(alone);
         let id = record.header("warc-record-id").map(|id| id.trim_matches(['<', '>'])).filter(|id| !id.is_empty());
         let id = id.map_or_else(|| place(file, record.offset), str::to_owned);
         let facts = [
@@ -209,11 +218,19 @@ impl<'a> Documents<'a> {
         Ok(Some(document(id, title, content, &facts)))
     }
 
+    /// Waits until no other large file is read.
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reads the content of a file or record. What a library fails on is a reject.
-    fn content(&self, kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>) -> Result<Content, Fault> {
-        let alone = (bytes.len() > LARGE).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
+    fn content(
+        &self,
+        (kind, bytes): (Kind, &[u8]),
+        charset: Option<String>,
+        url: Option<&str>,
+    ) -> Result<Content, Fault> {
         let read = catch_unwind(AssertUnwindSafe(|| content(kind, bytes, charset, url, self.limit)));
-        drop(alone);
         let content = read.unwrap_or_else(|_| Err(damaged("its reader failed on it; convert it to another format")))?;
         if content.text.len() > MAX_TEXT {
             let message = format!("its text has {} bytes; a document has at most {MAX_TEXT}", content.text.len());
@@ -221,6 +238,36 @@ impl<'a> Documents<'a> {
         }
         Ok(content)
     }
+}
+
+/// Returns how many files, the first ones, are read together.
+fn read_together(files: &[SourceFile]) -> usize {
+    let mut bytes = 0_u64;
+    let fits = |file: &&SourceFile| {
+        bytes = bytes.saturating_add(expected_bytes(file));
+        bytes <= GROUP_BYTES as u64
+    };
+    files.iter().take(GROUP).take_while(fits).count().max(1)
+}
+
+/// Returns about how many bytes a file unpacks to; 0 for one on another machine.
+fn expected_bytes(file: &SourceFile) -> u64 {
+    let Place::Local(path) = &file.place else { return 0 };
+    let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+    if Compression::of_name(&file.name) == Compression::None { bytes } else { bytes.saturating_mul(UNPACKED) }
+}
+
+/// Reads at most `limit` + 1 bytes. More than [`LARGE`] are read with the lock, which is returned too.
+fn content_of<L>(reader: &mut dyn Read, limit: u64, lock: impl FnOnce() -> L) -> Result<(Vec<u8>, Option<L>), Error> {
+    let mut bytes = Vec::new();
+    let mut reader = reader.take(limit + 1);
+    reader.by_ref().take(LARGE as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() <= LARGE {
+        return Ok((bytes, None));
+    }
+    let lock = lock();
+    reader.read_to_end(&mut bytes)?;
+    Ok((bytes, Some(lock)))
 }
 
 fn content(kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>, limit: u64) -> Result<Content, Fault> {
@@ -255,10 +302,10 @@ fn document(id: String, title: Option<String>, content: Content, facts: &[(&str,
 
 /// The name of a file without its endings.
 fn stem(name: &str) -> &str {
-    let packed = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    match packed.rsplit_once('.') {
+    let unpacked = unpacked_name(name);
+    match unpacked.rsplit_once('.') {
         Some((stem, _)) if !stem.is_empty() => stem,
-        _ => packed,
+        _ => unpacked,
     }
 }
 
@@ -268,4 +315,70 @@ fn place(file: &SourceFile, offset: u64) -> String {
 
 fn reject(id: &str, fault: Fault) -> Reject {
     Reject { id: id.to_owned(), kind: fault.kind.to_owned(), message: fault.message, attempts: 1, detail: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::testing::Harness;
+
+    use super::*;
+
+    #[test]
+    fn titles_lack_the_ending_whatever_its_case() {
+        assert_eq!(["a.txt", "a.TXT.GZ", "a.b.md.zst", ".gz", "a"].map(stem), ["a", "a", "a.b", ".gz", "a"]);
+    }
+
+    /// Returns zeros without end, and counts them.
+    struct Endless(u64);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.fill(0);
+            self.0 += buffer.len() as u64;
+            assert!(self.0 < 4 * MAX_BYTES, "{} bytes are read", self.0);
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn no_more_of_a_file_is_held_than_the_limit() {
+        let read = |limit: u64| {
+            let mut endless = Endless(0);
+            let mut locked = None;
+            let (bytes, lock) = content_of(&mut endless, limit, || locked = Some(())).unwrap();
+            assert_eq!((bytes.len() as u64, endless.0), (limit + 1, limit + 1));
+            assert_eq!(lock, locked);
+            lock.is_some()
+        };
+        assert_eq!(
+            [0, 100, LARGE as u64 - 1, LARGE as u64, 3 * LARGE as u64].map(read),
+            [false, false, false, true, true]
+        );
+        let small = content_of(&mut &b"abc"[..], MAX_BYTES, || panic!("a small file waits for none")).unwrap();
+        assert_eq!(small.0, b"abc");
+    }
+
+    #[test]
+    fn large_files_are_read_in_groups_of_their_own() {
+        let harness = Harness::new();
+        let file = |name: &str, size: u64| {
+            let path = harness.path().join(name);
+            std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+            SourceFile::local(&path)
+        };
+        let half = GROUP_BYTES as u64 / 2;
+        let mut files: Vec<SourceFile> = (0..5).map(|number| file(&format!("{number}.txt"), half)).collect();
+        files.extend((0..20).map(|number| file(&format!("small{number}.txt"), 1)));
+        files.push(file("large.txt", 3 * half));
+        let context = harness.context();
+        let documents = Documents::new(&context, Compression::Auto, MAX_BYTES);
+        let mut sizes = Vec::new();
+        let push = &mut |Part(inner)| {
+            let Inner::Files(files) = inner else { panic!("no WARC file is there") };
+            sizes.push(files.len());
+            Flow::Continue
+        };
+        documents.parts(&files, push).unwrap();
+        assert_eq!(sizes, [2, 2, 16, 5, 1]);
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::Map;
 use url::Url;
 
 use super::content::{Content, no_text, wrong_type};
-use super::markdown;
+use super::{depth, markdown};
 use crate::source::record::Fault;
 
 /// Elements inside each other; browsers nest no deeper than 512. The time that a page takes grows with the square of
@@ -59,9 +59,8 @@ const SHALLOW: [&[u8]; 36] = [
 
 /// Reads the main text of a page.
 pub(super) fn read(page: &str, url: Option<&str>) -> Result<Content, Fault> {
-    let depth = depth(page);
-    if depth > MAX_DEPTH {
-        return Err(wrong_type(format!("its elements are nested {depth} deep; the limit is {MAX_DEPTH}")));
+    if depth_at_most(page) > MAX_DEPTH && depth::exceeds(page, MAX_DEPTH) {
+        return Err(wrong_type(format!("its elements are nested more than {MAX_DEPTH} deep, the limit")));
     }
     let url = url.filter(|url| Url::parse(url).is_ok());
     let article = legible::parse(&without_class_of_root(page), url, None).map_err(|error| match error {
@@ -100,8 +99,8 @@ fn without_class_of_root(page: &str) -> Cow<'_, str> {
     format!("{}{tag}{rest}", &page[..open]).into()
 }
 
-/// Returns at most how deep the elements of a page are nested.
-fn depth(page: &str) -> usize {
+/// Returns at most how deep the elements of a page are nested: tags in drawings and scripts count, too.
+fn depth_at_most(page: &str) -> usize {
     let bytes = page.as_bytes();
     let (mut depth, mut most) = (0_usize, 0);
     for at in memchr::memchr_iter(b'<', bytes) {
@@ -163,11 +162,17 @@ mod tests {
     fn pages_without_text_and_hostile_pages_are_rejects() {
         assert_eq!(read("<html><body><script>x</script></body></html>", None).unwrap_err().kind, "no_text");
         let deep = "<div>".repeat(100_000);
-        assert!(read(&deep, None).unwrap_err().message.contains("nested 100000 deep; the limit is 1000"));
+        assert!(read(&deep, None).unwrap_err().message.contains("nested more than 1000 deep"));
+        let sentence = "<p>One sentence, and another one.</p>";
+        let drawing = format!("<body>{sentence}<svg>{}</svg>", "<path d='M0 0'/>".repeat(2 * MAX_DEPTH));
+        let program = format!("<body>{sentence}<script>'{}'</script>", "<div>".repeat(2 * MAX_DEPTH));
+        for flat in [drawing, program] {
+            assert_eq!(read(&flat, None).unwrap().text, "One sentence, and another one.");
+        }
         let nested = "<div>".repeat(MAX_DEPTH) + "One sentence, and another one.";
         assert_eq!(read(&nested, None).unwrap().text, "One sentence, and another one.");
         let flat = format!("<body>{}", "<p>One of many paragraphs, each with a comma.<br>".repeat(3000));
-        assert_eq!(depth(&flat), 0);
+        assert_eq!(depth_at_most(&flat), 0);
         assert_eq!(read(&flat, None).unwrap().text.matches("One of many").count(), 3000);
     }
 }

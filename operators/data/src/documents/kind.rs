@@ -3,6 +3,7 @@
 use memchr::memmem;
 
 use super::content::{damaged, wrong_type};
+use crate::source::format::{endings, unpacked_name};
 use crate::source::record::Fault;
 
 /// A kind of document.
@@ -15,12 +16,6 @@ pub enum Kind {
     Docx,
     /// Records of a crawl, with pages (WARC) or their texts (WET).
     Warc,
-}
-
-macro_rules! endings {
-    ($($kind:literal)+) => {
-        &[$($kind,)+ $(concat!($kind, ".gz"),)+ $(concat!($kind, ".zst"),)+ $(concat!($kind, ".zstd"),)+]
-    };
 }
 
 /// File name endings of documents.
@@ -51,6 +46,10 @@ const OTHERS: [(&[u8], &str); 12] = [
 enum Found {
     Html,
     Pdf,
+    /// Text with the mark of a PDF file inside: readers of PDF files skip what precedes it.
+    TextBeforePdf {
+        is_html: bool,
+    },
     Zip,
     Warc,
     Text,
@@ -60,8 +59,8 @@ enum Found {
 impl Found {
     fn name(self) -> &'static str {
         match self {
-            Self::Html => "an HTML page",
-            Self::Pdf => "a PDF file",
+            Self::Html | Self::TextBeforePdf { is_html: true } => "an HTML page",
+            Self::Pdf | Self::TextBeforePdf { is_html: false } => "a PDF file",
             Self::Zip => "a ZIP archive",
             Self::Warc => "a WARC file",
             Self::Text => "text",
@@ -74,8 +73,12 @@ impl Found {
         if let Some((_, name)) = OTHERS.iter().find(|(first, _)| start.starts_with(first)) {
             return Self::Other(name);
         }
-        if memmem::find(&start[..start.len().min(1024)], b"%PDF-").is_some() {
-            return Self::Pdf;
+        let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
+        let is_binary = !is_wide && start.contains(&0);
+        match memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
+            Some(at) if at > 0 && !is_binary => return Self::TextBeforePdf { is_html: is_html(start) },
+            Some(_) => return Self::Pdf,
+            None => {}
         }
         if start.starts_with(b"PK\x03\x04") {
             return Self::Zip;
@@ -83,8 +86,7 @@ impl Found {
         if start.starts_with(b"WARC/") {
             return Self::Warc;
         }
-        let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
-        if !is_wide && start.contains(&0) {
+        if is_binary {
             return Self::Other("binary data");
         }
         if is_html(start) { Self::Html } else { Self::Text }
@@ -108,8 +110,7 @@ impl Kind {
     /// Returns the kind that a file name says, without the ending of its compression.
     pub fn of_name(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
-        let plain = [".gz", ".zst", ".zstd"].iter().find_map(|end| lower.strip_suffix(end)).unwrap_or(&lower);
-        match plain.rsplit_once('.')?.1 {
+        match unpacked_name(&lower).rsplit_once('.')?.1 {
             "txt" | "text" => Some(Self::Text),
             "md" | "markdown" => Some(Self::Markdown),
             "html" | "htm" | "xhtml" => Some(Self::Html),
@@ -159,7 +160,33 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of the bytes of a file or record that is said to be `said`.
+    /// Returns the kind of bytes that are said to be `said`.
+    fn fitting(said: Option<Self>, found: Found, bytes: &[u8]) -> Option<Self> {
+        match (said, found) {
+            (Some(Self::Text | Self::Markdown), Found::Text | Found::TextBeforePdf { is_html: false })
+            | (Some(Self::Html), Found::Html | Found::Text | Found::TextBeforePdf { .. })
+            | (Some(Self::Pdf), Found::Pdf | Found::TextBeforePdf { .. })
+            | (Some(Self::Docx), Found::Zip) => said,
+            (None, Found::Html) => Some(Self::Html),
+            (None, Found::Pdf | Found::TextBeforePdf { .. }) => Some(Self::Pdf),
+            (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
+            (None, Found::Text) => Some(Self::Text),
+            _ => None,
+        }
+    }
+
+    /// Returns the kind of the bytes of a record whose headers say `said`.
+    ///
+    /// # Errors
+    /// A reject for bytes of another kind.
+    pub(super) fn of_record(said: Self, bytes: &[u8]) -> Result<Self, Fault> {
+        let found = Found::of(bytes);
+        Self::fitting(Some(said), found, bytes).ok_or_else(|| {
+            wrong_type(format!("its headers say that it is {}, but its content is {}", said.name(), found.name()))
+        })
+    }
+
+    /// Returns the kind of the bytes of a file whose name says `said`.
     ///
     /// # Errors
     /// A reject for an empty file, for bytes of another kind, and for bytes that no reader is for.
@@ -168,18 +195,7 @@ impl Kind {
             return Err(damaged("the file is empty"));
         }
         let found = Found::of(bytes);
-        let fits = match (said, found) {
-            (Some(Self::Text | Self::Markdown), Found::Text)
-            | (Some(Self::Html), Found::Html | Found::Text)
-            | (Some(Self::Pdf), Found::Pdf)
-            | (Some(Self::Docx), Found::Zip) => said,
-            (None, Found::Html) => Some(Self::Html),
-            (None, Found::Pdf) => Some(Self::Pdf),
-            (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
-            (None, Found::Text) => Some(Self::Text),
-            _ => None,
-        };
-        fits.ok_or_else(|| match said {
+        Self::fitting(said, found, bytes).ok_or_else(|| match said {
             Some(said) => wrong_type(format!(
                 "it is called {}, but its content is {}; give it the ending of its content, or leave it out",
                 said.name(),
@@ -218,6 +234,17 @@ mod tests {
         assert!(message(Some(Kind::Docx), b"\xd0\xcf\x11\xe0").contains("encrypted"));
         assert!(message(None, b"GIF89a").contains("no reader for a GIF image"));
         assert_eq!(Kind::of(Some(Kind::Text), b"").unwrap_err().kind, "damaged");
+    }
+
+    #[test]
+    fn the_mark_of_a_pdf_file_inside_a_text_is_text() {
+        let about = b"A PDF file begins with %PDF-1.7, and ends with %%EOF.";
+        assert_eq!(Kind::of(Some(Kind::Text), about), Ok(Kind::Text));
+        assert_eq!(Kind::of(Some(Kind::Markdown), about), Ok(Kind::Markdown));
+        assert_eq!(Kind::of(Some(Kind::Html), b"<html><p>%PDF-1.7"), Ok(Kind::Html));
+        assert_eq!(Kind::of(Some(Kind::Pdf), b"junk%PDF-1.4"), Ok(Kind::Pdf));
+        let lying = Kind::of(Some(Kind::Text), b"%PDF-1.7\n").unwrap_err();
+        assert!(lying.message.contains("its content is a PDF file"), "{lying:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! by its size and the size of what it unpacks to, never by time: the same bytes give the same result on every machine.
 
 mod content;
+mod depth;
 mod docx;
 mod encoding;
 pub mod files;

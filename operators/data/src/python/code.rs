@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use searchmill_engine::fingerprint::hash_bytes;
+use searchmill_engine::fingerprint::{hash_bytes, hash_file};
 use searchmill_engine::operator::{Context, OperatorError, Source};
 use serde_json::{Value, json};
 
@@ -31,8 +31,8 @@ impl Code {
             content.push(json!(written));
             let files = || context.source_files(&written).unwrap_or_else(|| vec![directory.join(&written)]);
             for path in if is_file { files() } else { Vec::new() } {
-                match std::fs::read(&path) {
-                    Ok(bytes) => content.push(json!(hash_bytes(&bytes).to_string())),
+                match hash_file(&path) {
+                    Ok(digest) => content.push(json!(digest.to_string())),
                     Err(_) if matches!(source, Source::Optional(_)) => {}
                     Err(error) => {
                         let message = format!("cannot read {}: {error}", path.display());

@@ -136,14 +136,21 @@ class Function:
         if unknown:
             raise Failed("`{}` takes no argument `{}`".format(self.name, unknown[0]))
         twice = [name for name in self.arguments if name in self.columns]
-        if twice:
+        if twice and self.input:
             help = "rename the argument: columns are passed by name, too"
             raise Failed("the argument `{}` of `{}` is a column of the input".format(twice[0], self.name), help)
+        if twice:
+            help = "rename it in `arguments`, or remove it there"
+            raise Failed("each call of `{}` gives the argument `{}`, too".format(self.name, twice[0]), help)
         missing = [one.name for one in taken if one.name in required and one.name not in self.columns]
         positional = [one.name for one in taken if one.kind == one.POSITIONAL_ONLY and one.name in required]
         if positional:
             what = "`{}` takes `{}` by position only".format(self.name, positional[0])
-            raise Failed(what, "remove the `/` from its arguments: columns are passed by name")
+            raise Failed(what, "remove the `/` from its arguments: they are passed by name")
+        if missing and not self.input:
+            given = ", ".join("`%s`" % name for name in self.columns)
+            help = "a call gives {}; write other arguments in `arguments`".format(given or "no argument")
+            raise Failed("`{}` takes `{}`, which no call gives".format(self.name, missing[0]), help)
         if missing:
             help = "the columns are {}".format(", ".join("`%s`" % name for name in self.input))
             raise Failed("`{}` takes `{}`, which is no column of the input".format(self.name, missing[0]), help)

@@ -185,6 +185,41 @@ def takes(found):
     return None if "row" in named else named
 
 
+# Words with which a module may bind names that its text does not show.
+UNSEEN = {"__getattr__", "eval", "exec", "globals", "locals", "modules", "setattr", "vars"}
+
+
+def lacking(file, function):
+    """Returns the functions and classes of a file without this name; `None` if it has the name, or may have it."""
+    tree = parsed(file)
+    if tree is None:
+        return None
+    bound, known, pending = set(), [], list(ast.iter_child_nodes(tree))
+    for node in ast.walk(tree):
+        words = {getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "name", None)}
+        if words & UNSEEN or isinstance(node, ast.alias) and node.name == "*":
+            return None
+        if isinstance(node, ast.Global):
+            bound.update(node.names)
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            known.append(node.name)
+        elif isinstance(node, ast.Lambda):
+            continue
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.split(".")[0])
+        else:
+            # Targets of assignments, loops, `with` and `:=`; names of exceptions and patterns.
+            is_target = isinstance(getattr(node, "ctx", None), ast.Store)
+            names = (getattr(node, "id", None) if is_target else None, getattr(node, "name", None))
+            bound.update(name for name in names + (getattr(node, "rest", None),) if name)
+            pending = list(ast.iter_child_nodes(node)) + pending
+    if function in bound or function in known:
+        return None
+    return list(dict.fromkeys(name for name in known if not name.startswith("_")))
+
+
 def syntax_error(file):
     try:
         with open(file, "rb") as source:
@@ -220,6 +255,7 @@ def answer(asked):
         "site": sorted(site),
         "takes": takes(found),
         "is_class": isinstance(found, ast.ClassDef),
+        "lacking": lacking(file, asked["function"]),
         "syntax_error": syntax_error(file),
         "packages": packages() if asked["packages"] else [],
     }

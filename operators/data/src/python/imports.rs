@@ -43,6 +43,8 @@ pub(super) struct Answer {
     /// Columns that the function takes; `None` for all.
     pub(super) takes: Option<Vec<String>>,
     pub(super) is_class: bool,
+    /// The functions and classes of the file, if it has none of the asked name.
+    pub(super) lacking: Option<Vec<String>>,
     pub(super) syntax_error: Option<SyntaxError>,
     /// Installed packages, if no lock file pins those of a PEP 723 block.
     pub(super) packages: Vec<String>,

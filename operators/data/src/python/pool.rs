@@ -40,7 +40,7 @@ struct State {
 
 impl Pool {
     /// Creates a pool of at most `width` processes; calls start them. Rows have these columns; `input` are all columns of
-    /// the table, for messages.
+    /// the table, for messages (empty: rows are the arguments of calls).
     #[must_use]
     pub fn new(
         function: PythonFunction,

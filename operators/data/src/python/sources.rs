@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use searchmill_engine::operator::{Context, OperatorError, Source};
+use searchmill_engine::diagnostic::Word;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
+use searchmill_engine::suggest;
 
 use super::environment::Interpreter;
 use super::function::{PythonFunction, written};
@@ -52,6 +54,30 @@ impl PythonFunction {
             }
             _ => None,
         }
+    }
+
+    /// Returns an argument of `arguments` that each call gives, too; `None` as far as the file does not say.
+    pub fn given_twice(&self, directory: &Path, called_with: &[String]) -> Option<&str> {
+        // A class takes its arguments before the first call.
+        let is_function = matches!(look(self, directory), Looked::Found(found) if !found.is_class);
+        let twice = called_with.iter().find_map(|name| self.arguments.get_key_value(name));
+        twice.filter(|_| is_function).map(|(name, _)| name.as_str())
+    }
+
+    /// Returns why the file cannot be called, as far as its text says, at the param `path` whose value ends with the name
+    /// of the function.
+    pub fn file_issue(&self, path: &str, written: &str, directory: &Path) -> Option<ParamIssue> {
+        let Looked::Found(found) = look(self, directory) else { return None };
+        if !self.path(directory).is_file() {
+            return None;
+        }
+        if let Some(error) = &found.syntax_error {
+            return Some(ParamIssue::new(path, format!("{}:{}: {}", self.file, error.line, error.message)));
+        }
+        let known: Vec<&str> = found.lacking.as_ref()?.iter().map(String::as_str).collect();
+        let issue = ParamIssue::new(path, format!("`{}` has no function `{}`", self.file, self.function));
+        let place = written.len().checked_sub(self.function.len())?;
+        Some(issue.about(Word::at(written, place)).with_help(suggest(&self.function, &known, "functions in it")))
     }
 
     /// Whether it is a class, as far as its file says: its objects may hold a model.

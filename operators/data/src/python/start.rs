@@ -20,7 +20,8 @@ const SCRIPT: &str = concat!(
     include_str!("worker.py"),
 );
 impl PythonFunction {
-    /// Starts a process that calls the function with rows of these columns. `input` are all columns, for messages.
+    /// Starts a process that calls the function with rows of these columns. `input` are all columns, for messages (empty:
+    /// rows are the arguments of calls).
     ///
     /// # Errors
     /// Fails if the process cannot be started, or the function cannot be called.

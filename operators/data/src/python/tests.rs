@@ -221,6 +221,29 @@ fn arguments_are_passed_beside_the_columns_that_the_function_takes() {
 }
 
 #[test]
+fn arguments_of_calls_are_not_called_columns() {
+    let text = "def f(word, *, times=1): return {'text': word * times}\nclass C:\n    def __init__(self, word): pass\n\
+                \x20   def __call__(self, word): return {'text': word}\n";
+    let project = Project::new(&[("f.py", text)]);
+    let given = |name: &str| json!({name: 2}).as_object().unwrap().clone();
+    let refused = |function: &PythonFunction, names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let pool = Pool::new(function.clone(), (names, Vec::new()), 1, &project.harness.context());
+        pool.call(&rows(&["a"])).unwrap_err()
+    };
+    let missing = refused(&function("f.py", "f"), &["query", "documents"]);
+    assert_eq!(missing.message, "`f` takes `word`, which no call gives");
+    let help = "a call gives `query`, `documents`; write other arguments in `arguments`";
+    assert_eq!(missing.help.as_deref(), Some(help));
+    let twice = PythonFunction { arguments: given("word"), ..function("f.py", "f") };
+    assert_eq!(refused(&twice, &["word"]).message, "each call of `f` gives the argument `word`, too");
+    let names = ["word".to_owned()];
+    assert_eq!(twice.given_twice(project.folder.path(), &names), Some("word"));
+    let object = PythonFunction { arguments: given("word"), ..function("f.py", "C") };
+    assert_eq!(object.given_twice(project.folder.path(), &names), None, "it takes them before the first call");
+}
+
+#[test]
 fn what_cannot_be_started_says_why() {
     let project =
         Project::new(&[("a.py", "import nothing_of_that_name\n"), ("b.py", "def f(:\n"), ("c.py", "1 / 0\n")]);

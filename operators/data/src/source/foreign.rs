@@ -1,6 +1,7 @@
 //! Trajectories of files that lack columns: what follows from those that they have.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use searchmill_schemas::{Message, RecordKind, Role};
 use serde_json::{Value, json};
@@ -8,20 +9,28 @@ use serde_json::{Value, json};
 use super::layout::prediction_of;
 
 /// Columns of trajectories that no record has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Absent(Vec<String>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    names: Vec<String>,
+    /// What stands before numbers that become ids.
+    prefix: String,
+    /// Places of the columns of trajectories.
+    places: BTreeMap<String, usize>,
+}
 
 impl Absent {
-    /// Returns the columns to derive. None if the file has all but lists, which are then empty.
-    pub fn of(names: Vec<String>) -> Option<Self> {
+    /// Returns the columns to derive. None if the file has all but lists, which are then empty. `prefix`: `id_prefix`.
+    pub fn of(names: Vec<String>, prefix: &str) -> Option<Self> {
         let schema = RecordKind::Trajectory.schema();
         let is_list = |name: &String| schema.field_with_name(name).is_ok_and(|field| field.data_type().is_nested());
-        (!names.iter().all(is_list)).then_some(Self(names))
+        let places =
+            || schema.fields().iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect();
+        (!names.iter().all(is_list)).then(|| Self { names, prefix: prefix.to_owned(), places: places() })
     }
 
     /// Returns the columns that do not follow from others.
     pub fn underivable(&self) -> Vec<&str> {
-        let lacks = |name: &str| self.0.iter().any(|absent| absent == name);
+        let lacks = |name: &str| self.names.iter().any(|absent| absent == name);
         let no_answer = ["prediction", "answer", "messages"].into_iter().all(lacks);
         let mut found: Vec<&str> = ["question"].into_iter().filter(|name| lacks(name)).collect();
         found.extend(no_answer.then_some("prediction"));
@@ -33,13 +42,12 @@ impl Absent {
 
     /// Returns the names of the columns.
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.names
     }
 
     /// Derives the values of a record. `values` are those of all columns, null where the record has none.
     pub(super) fn derive(&self, values: &mut [Cow<'_, Value>], number: u64) {
-        let schema = RecordKind::Trajectory.schema();
-        let place = |name: &str| schema.index_of(name).ok().filter(|place| *place < values.len());
+        let place = |name: &str| self.places.get(name).copied().filter(|place| *place < values.len());
         let text = |name: &str| place(name).and_then(|place| values[place].as_str()).unwrap_or_default().to_owned();
         let given = place("messages").map(|place| messages(&values[place])).unwrap_or_default();
         let said = given.iter().rev().find(|message| message.is_model()).map(|message| message.content.clone());
@@ -47,7 +55,7 @@ impl Absent {
         let prediction = match place("prediction") {
             Some(place) if !values[place].is_null() => text("prediction"),
             _ if !given.is_empty() => prediction_of(&given),
-            _ => answer.clone().unwrap_or_default().trim().to_owned(),
+            _ => prediction_of(&[Message::text(Role::Assistant, answer.clone().unwrap_or_default())]),
         };
         let answer = answer.unwrap_or_else(|| prediction.clone());
         let opening = || {
@@ -56,7 +64,7 @@ impl Absent {
         };
         let turns = if given.is_empty() { 1 } else { count(&given, Role::Assistant) };
         let value = |name: &str| match name {
-            "question_id" => json!(number.to_string()),
+            "question_id" => json!(format!("{}{number}", self.prefix)),
             "policy" | "protocol" => json!("external"),
             "tools" => json!("[]"),
             "messages" => opening(),
@@ -69,7 +77,8 @@ impl Absent {
             // The sample, and tokens, which are unknown.
             _ => json!(0),
         };
-        let derived: Vec<(usize, Value)> = self.0.iter().filter_map(|name| Some((place(name)?, value(name)))).collect();
+        let derived: Vec<(usize, Value)> =
+            self.names.iter().filter_map(|name| Some((place(name)?, value(name)))).collect();
         for (place, value) in derived {
             if values[place].is_null() {
                 values[place] = Cow::Owned(value);
@@ -111,7 +120,7 @@ mod tests {
         let mut values: Vec<Cow<Value>> = schema.fields().iter().map(|field| Cow::Owned(of(field.name()))).collect();
         let required = schema.fields().iter().filter(|field| !field.is_nullable() && field.name() != "id");
         let absent = required.filter(|field| record.get(field.name()).is_none()).map(|field| field.name().clone());
-        Absent::of(absent.collect()).expect("columns are absent").derive(&mut values, 7);
+        Absent::of(absent.collect(), "nq-").expect("columns are absent").derive(&mut values, 7);
         values[schema.index_of(name).expect(name)].clone().into_owned()
     }
 
@@ -119,7 +128,7 @@ mod tests {
     fn an_answer_gives_a_conversation() {
         let record = json!({"question": "Who?", "golden_answers": ["A"], "answer": " A \n"});
         let of = |name: &str| derived(&record, name);
-        assert_eq!((of("prediction"), of("question_id"), of("turns")), (json!("A"), json!("7"), json!(1)));
+        assert_eq!((of("prediction"), of("question_id"), of("turns")), (json!("A"), json!("nq-7"), json!(1)));
         assert_eq!(
             (of("finish_reason"), of("evidence"), of("prompt_tokens")),
             (json!("answered"), json!([]), json!(0))
@@ -127,6 +136,8 @@ mod tests {
         let messages = of("messages");
         assert_eq!((&messages[0]["content"], &messages[1]["content"]), (&json!("Who?"), &json!(" A \n")));
         assert_eq!(derived(&json!({"question": "Who?", "prediction": ""}), "finish_reason"), json!("no_answer"));
+        let tagged = json!({"question": "Who?", "answer": "I think <answer>A</answer>"});
+        assert_eq!(derived(&tagged, "prediction"), json!("A"));
     }
 
     #[test]
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_derived_is_named_together() {
-        let absent = |names: &[&str]| Absent::of(names.iter().map(|name| (*name).to_owned()).collect());
+        let absent = |names: &[&str]| Absent::of(names.iter().map(|name| (*name).to_owned()).collect(), "");
         assert_eq!(absent(&["messages", "evidence"]), None, "lists were always empty");
         let all = absent(&["question", "prediction", "answer", "messages", "golden_answers", "turns"]).expect("absent");
         assert_eq!(all.underivable(), ["question", "prediction", "golden_answers"]);

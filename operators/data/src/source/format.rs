@@ -42,11 +42,14 @@ pub enum Compression {
     Zst,
 }
 
+/// Lists endings of files, each also with those of compressed files.
 macro_rules! endings {
     ($($format:literal)+) => {
         &[$($format,)+ $(concat!($format, ".gz"),)+ $(concat!($format, ".zst"),)+ $(concat!($format, ".zstd"),)+]
     };
 }
+
+pub(crate) use endings;
 
 /// File name endings with a known format.
 pub const ENDINGS: &[&str] = endings!(".jsonl" ".ndjson" ".json" ".csv" ".tsv" ".parquet" ".pq");
@@ -55,8 +58,7 @@ impl Format {
     /// Returns the format of a file name.
     pub fn of_name(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
-        let plain = COMPRESSED.iter().find_map(|(end, _)| lower.strip_suffix(end)).unwrap_or(&lower);
-        match plain.rsplit_once('.')?.1 {
+        match unpacked_name(&lower).rsplit_once('.')?.1 {
             "jsonl" | "ndjson" => Some(Self::Jsonl),
             "json" => Some(Self::Json),
             "csv" => Some(Self::Csv),
@@ -87,6 +89,15 @@ impl Format {
 
 const COMPRESSED: [(&str, Compression); 3] =
     [(".gz", Compression::Gz), (".zst", Compression::Zst), (".zstd", Compression::Zst)];
+
+/// Returns a file name without the ending of its compression, which may have capitals.
+pub(crate) fn unpacked_name(name: &str) -> &str {
+    let plain = |(end, _): &(&str, Compression)| {
+        let at = name.len().checked_sub(end.len()).filter(|at| *at > 0)?;
+        name.get(at..)?.eq_ignore_ascii_case(end).then(|| &name[..at])
+    };
+    COMPRESSED.iter().find_map(plain).unwrap_or(name)
+}
 
 impl Compression {
     /// Returns the compression of a file name.

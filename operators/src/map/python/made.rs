@@ -7,13 +7,13 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, text_column};
 use serde_json::{Map, Value};
 
 use crate::columns::conformed;
 use crate::map::cells;
-use crate::map::output::Output;
 use crate::map::rows::{empty_lists, origin};
 
 const ID: &str = "id";

@@ -15,7 +15,7 @@ const PASSAGE: &str = "Italy\nItaly is a country in Europe. Its capital is Rome.
 const QUERY: &str = "capital Italy";
 
 /// The request that asks the model to choose after a search.
-fn request() -> String {
+pub(super) fn request() -> String {
     let params: ProtocolParams = serde_json::from_value(json!({"searchlm": {}})).expect("a protocol");
     let protocol = params.open(&ProtocolSettings { tool: Some("search"), ..ProtocolSettings::default() });
     let action = Action { id: "search_0".into(), tool: "search".into(), arguments: Ok(json!({"query": QUERY})) };

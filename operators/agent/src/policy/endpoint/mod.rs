@@ -1,6 +1,7 @@
 //! Policy `endpoint`: a model behind any OpenAI-compatible chat-completions server.
 
 mod exchange;
+mod observer;
 mod request;
 mod response;
 mod stream;
@@ -15,6 +16,8 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::{Message, Question, SampledWith};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::observer::Observer;
 
 use self::exchange::Exchange;
 use self::request::{Asked, Conversation, RequestFrame};
@@ -84,8 +87,10 @@ impl Actor for Caller<'_> {
             self.conversation.next(&seen.messages, offer)
         };
         let asking = Asking { endpoint: self.endpoint, asked, context: self.context };
-        let reported = &mut self.reported;
+        let (reported, is_aside) = (&mut self.reported, seen.is_aside);
         async move {
+            let mut aside = Reported::default();
+            let reported = if is_aside { &mut aside } else { reported };
             let Answer { reply, tokens } = asking.context.call(&asking).await?;
             let Some(((prompt, turn), (_, record))) = tokens.zip(asking.endpoint.record.as_ref()) else {
                 return Ok(reply);
@@ -155,6 +160,8 @@ impl Call for Asking<'_> {
     }
 }
 
+const IGNORED_STOP: &str = "the server ignored `stop`, so its tokens are not those of the message";
+
 /// An answer in its stored form.
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -172,6 +179,9 @@ impl Kept {
             self.complete(protocol, &mut message, exact)?;
         } else if let Some(stop) = protocol.stop().iter().filter_map(|stop| message.content.find(stop.as_str())).min() {
             // A server that ignores `stop`.
+            if exact {
+                return Err(IGNORED_STOP.to_owned());
+            }
             message.content.truncate(stop);
         }
         response::clean_message(&mut message, redactor);
@@ -203,7 +213,7 @@ impl Kept {
         let ends = protocol.stop().iter().filter_map(|stop| Some(message.content.find(stop.as_str())? + stop.len()));
         if let Some(end) = ends.min() {
             if exact && end < message.content.len() {
-                return Err("the server ignored `stop`, so its tokens are not those of the message".to_owned());
+                return Err(IGNORED_STOP.to_owned());
             }
             message.content.truncate(end);
         }

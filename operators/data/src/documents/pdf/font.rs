@@ -10,6 +10,9 @@ use super::cmap::CharacterMap;
 /// Most bytes that the character map of a font unpacks to.
 const MAX_MAP: usize = 4 << 20;
 
+/// What a number of the list of widths costs.
+const WIDTH_COST: u64 = 16;
+
 /// Width of a glyph that no font tells, in thousandths of the font size.
 const UNKNOWN_WIDTH: f32 = 500.0;
 
@@ -21,10 +24,46 @@ pub(super) struct Font<'a> {
     is_composite: bool,
     /// Codes are UTF-16.
     is_utf_16: bool,
-    widths: BTreeMap<u32, f32>,
+    widths: Widths,
     default_width: f32,
-    /// Bytes of its character map.
+    /// Bytes of its character map, and what its widths cost.
     pub(super) cost: u64,
+}
+
+/// Widths of codes: ranges that do not overlap, by their first code.
+#[derive(Default)]
+struct Widths(BTreeMap<u32, (u32, f32)>);
+
+impl Widths {
+    /// Sets the width of the codes from `first` to `last`.
+    fn set(&mut self, first: u32, last: u32, width: f32) {
+        if first > last {
+            return;
+        }
+        let before = self.0.range(..first).next_back().map(|(start, range)| (*start, *range));
+        if let Some((start, (end, known))) = before.filter(|(_, (end, _))| *end >= first) {
+            self.0.insert(start, (first - 1, known));
+            self.keep_after(last, end, known);
+        }
+        while let Some((start, (end, known))) = self.0.range(first..=last).next().map(|(start, range)| (*start, *range))
+        {
+            self.0.remove(&start);
+            self.keep_after(last, end, known);
+        }
+        self.0.insert(first, (last, width));
+    }
+
+    /// Keeps what a range that ends at `end` says of the codes after `last`.
+    fn keep_after(&mut self, last: u32, end: u32, width: f32) {
+        if end > last {
+            self.0.insert(last + 1, (end, width));
+        }
+    }
+
+    fn get(&self, code: u32) -> Option<f32> {
+        let (_, (last, width)) = self.0.range(..=code).next_back()?;
+        (code <= *last).then_some(*width)
+    }
 }
 
 /// Removes unknown names of glyphs from encodings: they would cost the font all other names.
@@ -86,11 +125,11 @@ fn is_known(name: &[u8]) -> bool {
 }
 
 impl<'a> Font<'a> {
-    /// Reads a font.
+    /// Reads a font. Its widths are read while it costs at most `most`.
     ///
     /// # Errors
     /// Fails if its character map is larger than [`MAX_MAP`].
-    pub(super) fn new(document: &'a Document, font: &'a Dictionary) -> Result<Self, Error> {
+    pub(super) fn new(document: &'a Document, font: &'a Dictionary, most: u64) -> Result<Self, Error> {
         let (map, cost) = match font.get_deref(b"ToUnicode", document).and_then(Object::as_stream) {
             Ok(stream) => match stream.get_plain_content_with_limit(MAX_MAP) {
                 Ok(bytes) => (CharacterMap::parse(&bytes), bytes.len() as u64),
@@ -103,10 +142,10 @@ impl<'a> Font<'a> {
         let is_composite = name(b"Subtype") == b"Type0";
         let is_utf_16 = is_composite && name(b"Encoding").starts_with(b"Uni") && map.is_empty();
         let encoding = if is_composite { None } else { font.get_font_encoding_with_limit(document, MAX_MAP).ok() };
-        let (widths, default_width) = (BTreeMap::new(), UNKNOWN_WIDTH);
+        let (widths, default_width) = (Widths::default(), UNKNOWN_WIDTH);
         let mut made = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
         if is_composite {
-            made.composite_widths(document, font);
+            made.composite_widths(document, font, most);
         } else {
             made.simple_widths(document, font);
         }
@@ -121,13 +160,13 @@ impl<'a> Font<'a> {
         let unit = matrix.and_then(|matrix| matrix.first()?.as_float().ok()).map_or(1.0, |scale| scale * 1000.0);
         for (code, width) in (first.clamp(0, 255)..256).zip(widths) {
             if let Some(width) = number(document, width) {
-                self.widths.insert(code as u32, width * unit);
+                self.widths.set(code as u32, code as u32, width * unit);
             }
         }
     }
 
     /// Reads `/W`: `code [width …]` or `first last width`.
-    fn composite_widths(&mut self, document: &Document, font: &Dictionary) {
+    fn composite_widths(&mut self, document: &Document, font: &Dictionary, most: u64) {
         let inner = font.get_deref(b"DescendantFonts", document).and_then(Object::as_array).ok();
         let inner = inner.and_then(|fonts| document.dereference(fonts.first()?).ok()?.1.as_dict().ok());
         let Some(inner) = inner else { return };
@@ -137,18 +176,24 @@ impl<'a> Font<'a> {
         while let [first, second, ..] = rest {
             let Some(first) = number(document, first).map(|first| first as u32) else { return };
             let second = document.dereference(second).map_or(second, |(_, second)| second);
+            // An array may stand in the list many times.
+            let numbers = if let Object::Array(widths) = second { 2 + widths.len() as u64 } else { 3 };
+            self.cost += WIDTH_COST * numbers;
+            if self.cost > most {
+                return;
+            }
             match (second, rest.get(2)) {
                 (Object::Array(widths), _) => {
                     for (code, width) in (first..=0xffff).zip(widths) {
-                        self.widths.extend(number(document, width).map(|width| (code, width)));
+                        if let Some(width) = number(document, width) {
+                            self.widths.set(code, code, width);
+                        }
                     }
                     rest = &rest[2..];
                 }
                 (last, Some(width)) => {
                     let (Some(last), Some(width)) = (number(document, last), number(document, width)) else { return };
-                    for code in first..=(last as u32).min(0xffff) {
-                        self.widths.insert(code, width);
-                    }
+                    self.widths.set(first, (last as u32).min(0xffff), width);
                     rest = &rest[3..];
                 }
                 _ => return,
@@ -181,7 +226,7 @@ impl<'a> Font<'a> {
     pub(super) fn measure(&self, bytes: &[u8]) -> (f32, usize, usize) {
         let (mut width, mut count, mut spaces) = (0.0, 0, 0);
         for code in self.codes(bytes) {
-            width += self.widths.get(&code).unwrap_or(&self.default_width) / 1000.0;
+            width += self.widths.get(code).unwrap_or(self.default_width) / 1000.0;
             count += 1;
             spaces += usize::from(!self.is_composite && code == 32);
         }

@@ -61,7 +61,7 @@ struct State<'a> {
 pub(super) struct Pages<'a> {
     document: &'a Document,
     limit: u64,
-    /// Bytes of content and character maps that may still be unpacked.
+    /// Bytes of content, character maps and widths that may still be unpacked.
     left: u64,
     /// Fonts by the address of their dictionaries.
     fonts: BTreeMap<usize, Rc<Font<'a>>>,
@@ -126,7 +126,7 @@ impl<'a> Pages<'a> {
         if let Some(known) = self.fonts.get(&address) {
             return Ok(Some(Rc::clone(known)));
         }
-        let font = Rc::new(Font::new(self.document, dictionary).map_err(|error| fault(&error, self.limit))?);
+        let font = Rc::new(Font::new(self.document, dictionary, self.left).map_err(|error| fault(&error, self.limit))?);
         self.pay(font.cost)?;
         self.fonts.insert(address, Rc::clone(&font));
         Ok(Some(font))

@@ -158,6 +158,39 @@ fn bombs_end_at_the_limit() {
 }
 
 #[test]
+fn ranges_of_widths_cost_no_more_than_they_are_long() {
+    let ranges = "0 65535 500 ".repeat(200_000);
+    let objects = |widths: &str| {
+        [
+            b"<< /Type /Catalog /Pages 2 0 R >>".to_vec(),
+            b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_vec(),
+            b"<< /Type /Page /Parent 2 0 R /Contents 4 0 R /Resources << /Font << /A 5 0 R >> >> >>".to_vec(),
+            stream("", b"BT /A 10 Tf <00010002> Tj 100 0 Td <0001> Tj ET"),
+            b"<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /UniGB-UCS2-H /DescendantFonts [6 0 R] >>".to_vec(),
+            format!("<< /Type /Font /Subtype /CIDFontType2 /DW 600 /W [{widths}] >>").into_bytes(),
+        ]
+    };
+    let font = |widths: &str| {
+        let bytes = file(&objects(widths), "");
+        let document = lopdf::Document::load_mem(&bytes).unwrap();
+        let dictionary = document.get_dictionary((5, 0)).unwrap();
+        let font = font::Font::new(&document, dictionary, 1 << 30).unwrap();
+        (font.cost, [b"\0\x01", b"\0\x02", b"\0\x09", b"\0\x28"].map(|code| font.measure(code).0))
+    };
+    let (cost, widths) = font("1 [250 300] 5 20 400 9 [100] 30 50 700 40 40 800");
+    assert_eq!(widths, [0.25, 0.3, 0.1, 0.8], "later entries count");
+    assert!((100..1000).contains(&cost), "{cost}");
+    assert!(font(&ranges).0 >= 600_000, "each entry is paid for");
+    let fault = read(&file(&objects(&ranges), ""), 1 << 17).unwrap_err();
+    assert_eq!(fault.kind, "too_large", "{fault:?}");
+    // One array, shown many times.
+    let mut shared = objects(&"0 7 0 R ".repeat(50_000)).to_vec();
+    shared.push(format!("[{}]", "500 ".repeat(60_000)).into_bytes());
+    let fault = read(&file(&shared, ""), LIMIT).unwrap_err();
+    assert_eq!(fault.kind, "too_large", "{fault:?}");
+}
+
+#[test]
 fn trees_with_circles_and_deep_objects_end() {
     let tree = [
         b"<< /Type /Catalog /Pages 2 0 R >>".to_vec(),

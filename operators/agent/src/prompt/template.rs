@@ -1,8 +1,7 @@
-//! The user's prompt: templates of messages.
+//! A prompt of the user: templates of messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::datatypes::Schema;
 use minijinja::{Environment, UndefinedBehavior};
 use schemars::JsonSchema;
 use searchmill_engine::diagnostic::Word;
@@ -14,8 +13,10 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::names;
+
 /// Variable with the description of the answer's fields.
-pub(super) const OUTPUT_SCHEMA: &str = "output_schema";
+const OUTPUT_SCHEMA: &str = "output_schema";
 /// Instructions that one template may execute. Bounds endless loops; a loop over 100,000 elements fits.
 const FUEL: u64 = 10_000_000;
 /// Longest prompt in bytes.
@@ -24,7 +25,7 @@ const LONGEST: usize = 64 << 20;
 /// A prompt: the user's message, or several messages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Prompt {
+pub enum Prompt {
     /// The user's message.
     User(String),
     /// Several messages.
@@ -34,32 +35,32 @@ pub(crate) enum Prompt {
 /// Messages of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Parts {
+pub struct Parts {
     /// The system's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) system: Option<String>,
+    pub system: Option<String>,
     /// The user's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// All messages, instead of `system` and `user`; the last one must be the user's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) messages: Vec<PromptMessage>,
+    pub messages: Vec<PromptMessage>,
 }
 
 /// A message of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PromptMessage {
+pub struct PromptMessage {
     /// Who speaks.
-    pub(crate) role: PromptRole,
+    pub role: PromptRole,
     /// Template of the text.
-    pub(crate) content: String,
+    pub content: String,
 }
 
 /// Who speaks in a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum PromptRole {
+pub enum PromptRole {
     /// Instructions.
     System,
     /// The user.
@@ -155,15 +156,17 @@ impl Prompt {
     }
 }
 
-/// Compiled templates.
-pub(super) struct Prompts {
+/// Compiled templates of a prompt.
+pub struct Prompts {
     environment: Environment<'static>,
     /// Places in the params, which name the templates, and speakers.
     messages: Vec<(String, Role)>,
-    /// Columns that the templates read, with the place of the first template that does.
-    columns: BTreeMap<String, Reader>,
+    /// Names that the templates read, with the place of the first template that does.
+    readers: BTreeMap<String, Reader>,
     /// Whether a template describes the output itself.
     describes: bool,
+    /// Filters, tests, functions and methods that no template has.
+    unknown: Vec<ParamIssue>,
 }
 
 impl Prompts {
@@ -171,7 +174,7 @@ impl Prompts {
     ///
     /// # Errors
     /// If one is no template, or there is no message of the user.
-    pub(super) fn new(prompt: &Prompt) -> Result<Self, ParamIssue> {
+    pub fn new(prompt: &Prompt) -> Result<Self, ParamIssue> {
         if let Some(issue) = prompt.issue() {
             return Err(issue);
         }
@@ -181,41 +184,49 @@ impl Prompts {
         environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
-        let mut messages = Vec::new();
-        let mut columns: BTreeMap<String, Reader> = BTreeMap::new();
+        let (mut messages, mut unknown) = (Vec::new(), Vec::new());
+        let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
             let wrong = |error: minijinja::Error| {
                 ParamIssue::new(place.clone(), format!("the prompt is no template: {}", told(&error)))
             };
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
-            let names = template.undeclared_variables(false).into_iter();
-            let names = names.map(|name| (name.clone(), Reader { place: place.clone(), word: read_at(text, &name) }));
-            // A column that several templates read stands at the first.
-            columns = names.chain(columns).collect();
+            let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
+            unknown.extend(names::unknown(&environment, &template, &undeclared));
+            let called = names::unknown_functions(&environment, &template, &undeclared);
+            let names = undeclared.difference(&called);
+            let names = names.map(|name| (name.clone(), Reader { place: place.clone(), word: read_at(text, name) }));
+            // A name that several templates read stands at the first.
+            readers = names.chain(readers).collect();
             messages.push((place.clone(), role));
         }
-        let describes = columns.remove(OUTPUT_SCHEMA).is_some();
-        columns.retain(|name, _| !given.contains(name));
-        Ok(Self { environment, messages, columns, describes })
+        let describes = readers.remove(OUTPUT_SCHEMA).is_some();
+        readers.retain(|name, _| !given.contains(name));
+        Ok(Self { environment, messages, readers, describes, unknown })
     }
 
-    /// Returns the columns that the templates read.
-    pub(super) fn columns(&self) -> Vec<String> {
-        self.columns.keys().cloned().collect()
+    /// Returns the names that the templates read: columns of a row, arguments of a call.
+    pub fn names(&self) -> Vec<String> {
+        self.readers.keys().cloned().collect()
     }
 
     /// Returns which templates read them.
-    pub(super) fn readers(&self) -> BTreeMap<String, Reader> {
-        self.columns.clone()
+    pub fn readers(&self) -> BTreeMap<String, Reader> {
+        self.readers.clone()
     }
 
-    /// Renders the messages of a row; `described`: the description of the output's fields.
+    /// Returns an issue for each filter, test, function and method that the templates use and no template has.
+    pub fn unknown_names(&self) -> Vec<ParamIssue> {
+        self.unknown.clone()
+    }
+
+    /// Renders the messages for these values; `described`: the description of the output's fields.
     ///
     /// # Errors
-    /// If a template fails for this row.
-    pub(super) fn render(&self, row: &Map<String, Value>, described: Option<&str>) -> Result<Vec<Message>, String> {
-        let mut variables = row.clone();
+    /// If a template fails for these values.
+    pub fn render(&self, values: &Map<String, Value>, described: Option<&str>) -> Result<Vec<Message>, String> {
+        let mut variables = values.clone();
         variables.insert(OUTPUT_SCHEMA.to_owned(), described.unwrap_or_default().into());
         let mut messages = Vec::with_capacity(self.messages.len());
         for (place, role) in &self.messages {
@@ -234,16 +245,16 @@ impl Prompts {
     }
 }
 
-/// The template that reads a column.
+/// The template that reads a name.
 #[derive(Clone)]
-pub(super) struct Reader {
+pub struct Reader {
     /// Its place in the params.
     place: String,
-    /// Where it names the column.
+    /// Where it stands there.
     word: Option<Word>,
 }
 
-/// Returns the first place inside `{{ … }}` or `{% … %}` where a template names a column.
+/// Returns the first place inside `{{ … }}` or `{% … %}` where a template reads a name.
 fn read_at(template: &str, name: &str) -> Option<Word> {
     let inside = |place: usize| {
         let last = |marks: [&str; 2]| marks.iter().filter_map(|mark| template[..place].rfind(mark)).max();
@@ -253,13 +264,17 @@ fn read_at(template: &str, name: &str) -> Option<Word> {
     template.match_indices(name).map(|(place, _)| place).filter(|place| inside(*place)).find_map(at)
 }
 
-/// Returns an issue for each column that a table lacks; `readers` are those of [`Prompts::readers`].
-pub(super) fn missing(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssue> {
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let missing = readers.iter().filter(|(name, _)| schema.column_with_name(name).is_none());
+/// Returns an issue for each name that is not among the known ones. `readers` are those of [`Prompts::readers`]; `told`
+/// says what lacks a name, `what` what the names are, in the plural.
+pub fn missing(
+    readers: &BTreeMap<String, Reader>,
+    known: &[&str],
+    (told, what): (impl Fn(&str) -> String, &str),
+) -> Vec<ParamIssue> {
+    let missing = readers.iter().filter(|(name, _)| !known.contains(&name.as_str()));
     let issue = |(name, reader): (&String, &Reader)| {
-        let issue = ParamIssue::new(reader.place.clone(), format!("the input has no column `{name}`"));
-        issue.about(reader.word.clone()).with_help(suggest(name, &names, "columns"))
+        let issue = ParamIssue::new(reader.place.clone(), told(name));
+        issue.about(reader.word.clone()).with_help(suggest(name, known, what))
     };
     missing.map(issue).collect()
 }
@@ -292,7 +307,7 @@ mod tests {
     fn a_prompt_reads_the_columns_that_it_names() {
         let made = prompts(json!({"system": "{% set x = 1 %}{{ x }}{{ topic }}", "user":
             "{% for m in messages %}{{ m.content }}{% endfor %}{{ range(3) }}{{ title or 'none' }}"}));
-        assert_eq!(made.unwrap().columns(), ["messages", "title", "topic"]);
+        assert_eq!(made.unwrap().names(), ["messages", "title", "topic"]);
         let made = rendered(json!("Say {{ word|upper }}.\n"), json!({"word": "a{{ b }}"})).unwrap();
         assert_eq!(made, [("user".to_owned(), "Say A{{ B }}.\n\n\nFIELDS".to_owned())], "values are no templates");
         let made = rendered(json!({"system": "{{ output_schema }}!", "user": "x"}), json!({})).unwrap();

@@ -1,4 +1,4 @@
-//! `output`: the columns of an answer, and how an answer is read.
+//! `output`: the fields of an answer, and how an answer is read: as columns, or as text for another model.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use jsonschema::Validator;
 use searchmill_engine::operator::ParamIssue;
 use serde_json::{Map, Value, json};
 
-use super::answer::object_in;
+use super::answer::{object_in, said};
 use super::schema::{Kind, Typed};
 
 /// Mistakes of an answer that are told to the model.
 const TOLD: usize = 5;
 
 /// The columns of an answer.
-pub(super) struct Output {
+pub struct Output {
     form: Form,
     explode: Option<String>,
     columns: Arc<Schema>,
@@ -38,7 +38,7 @@ impl Output {
     ///
     /// # Errors
     /// If it describes no columns, or `explode` names no list.
-    pub(super) fn new(written: &Value, explode: Option<&str>) -> Result<Self, ParamIssue> {
+    pub fn new(written: &Value, explode: Option<&str>) -> Result<Self, ParamIssue> {
         let wrong = |message: String| ParamIssue::new("output", message);
         let form = match written {
             Value::String(name) if !name.trim().is_empty() => Form::Text(name.clone()),
@@ -57,17 +57,17 @@ impl Output {
     }
 
     /// Returns the columns.
-    pub(super) fn columns(&self) -> &Arc<Schema> {
+    pub fn columns(&self) -> &Arc<Schema> {
         &self.columns
     }
 
     /// Returns the columns as fields.
-    pub(super) fn fields(&self) -> Vec<Field> {
+    pub fn fields(&self) -> Vec<Field> {
         self.columns.fields().iter().map(|field| field.as_ref().clone()).collect()
     }
 
     /// Returns what a model is told about the fields.
-    pub(super) fn described(&self) -> Option<&str> {
+    pub fn described(&self) -> Option<&str> {
         match &self.form {
             Form::Text(_) => None,
             Form::Object(object) => Some(&object.described),
@@ -75,7 +75,7 @@ impl Output {
     }
 
     /// Returns the field `response_format` of a request. `None` for plain text.
-    pub(super) fn response_format(&self) -> Option<Value> {
+    pub fn response_format(&self) -> Option<Value> {
         let Form::Object(object) = &self.form else { return None };
         Some(json!({"type": "json_schema", "json_schema": {"name": "row", "schema": object.schema}}))
     }
@@ -84,7 +84,7 @@ impl Output {
     ///
     /// # Errors
     /// What does not fit.
-    pub(super) fn fit(&self, object: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    pub fn fit(&self, object: Map<String, Value>) -> Result<Map<String, Value>, String> {
         match &self.form {
             Form::Text(_) => Ok(object),
             Form::Object(form) => form.fit(object),
@@ -95,7 +95,7 @@ impl Output {
     ///
     /// # Errors
     /// What does not fit, for the model.
-    pub(super) fn read(&self, answer: &str) -> Result<Vec<Map<String, Value>>, String> {
+    pub fn read(&self, answer: &str) -> Result<Vec<Map<String, Value>>, String> {
         let object = match &self.form {
             Form::Text(_) if answer.trim().is_empty() => return Err("the answer is empty".to_owned()),
             Form::Text(name) => return Ok(vec![Map::from_iter([(name.clone(), Value::from(answer))])]),
@@ -116,6 +116,28 @@ impl Output {
             row
         };
         Ok(elements.into_iter().map(row).collect())
+    }
+}
+
+impl Output {
+    /// Reads an answer as text for another model: plain text without thoughts, or JSON with the fields in their order.
+    ///
+    /// # Errors
+    /// What does not fit, for the model that answered.
+    pub fn shown(&self, answer: &str) -> Result<String, String> {
+        let Form::Object(form) = &self.form else {
+            return Some(said(answer)).filter(|text| !text.is_empty()).ok_or_else(|| "the answer is empty".to_owned());
+        };
+        let object = form.read(answer)?;
+        let field = |(name, typed): &(String, Typed)| {
+            let shown = match object.get(name) {
+                // It is kept as text, and is JSON already.
+                Some(Value::String(json)) if typed.kind == Kind::Json => json.clone(),
+                value => value.unwrap_or(&Value::Null).to_string(),
+            };
+            format!("{}: {shown}", Value::from(name.as_str()))
+        };
+        Ok(format!("{{{}}}", form.fields.iter().map(field).collect::<Vec<_>>().join(", ")))
     }
 }
 
@@ -294,5 +316,16 @@ mod tests {
         assert!(refused(json!(3), None).contains("a column's name or a map"));
         let deep = (0..40).fold(json!("int"), |inner, _| json!([inner]));
         assert!(refused(json!({"a": deep}), None).contains("deeper"));
+    }
+
+    #[test]
+    fn another_model_is_shown_text_or_fields_in_their_order() {
+        let text = output(json!("answer"));
+        assert_eq!(text.shown("<think>Hm.</think>\n The Tiber.\n"), Ok("The Tiber.".to_owned()));
+        assert!(text.shown("<think>Hm.").is_err() && text.shown(" ").is_err());
+        let fields = output(json!([{"sure": "bool"}, {"more": "json"}, {"answer": "text?"}]));
+        let shown = fields.shown(r#"So: {"answer": null, "more": {"a": ["é"]}, "sure": true, "other": 1}"#);
+        assert_eq!(shown, Ok(r#"{"sure": true, "more": {"a":["é"]}, "answer": null}"#.to_owned()));
+        assert!(fields.shown(r#"{"sure": "yes"}"#).unwrap_err().contains("`sure`"));
     }
 }

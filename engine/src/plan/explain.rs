@@ -4,12 +4,14 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
-use searchmill_engine::operator::OperatorError;
-use searchmill_engine::spec::closest;
 use searchmill_schemas::renamed;
 
-/// Converts a planning error of the SQL in `param` to an operator error.
-pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
+use crate::diagnostic::Word;
+use crate::operator::OperatorError;
+use crate::spec::closest;
+
+/// Converts a planning error of the SQL in `param` to an operator error; `tables` are those that the SQL may name.
+pub fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
     match error.find_root() {
         DataFusionError::SchemaError(inner, _) => explain_schema(param, inner),
         DataFusionError::Plan(message) => explain_plan(param, message, tables),
@@ -21,7 +23,7 @@ pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) ->
 ///
 /// # Errors
 /// If an operator or a function has arguments of types that it does not take.
-pub(crate) fn check_types(
+pub fn check_types(
     session: &SessionContext,
     param: &str,
     plan: &LogicalPlan,
@@ -72,7 +74,7 @@ fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError 
 }
 
 /// Message and help for an unknown input table.
-pub(super) fn missing_input(table: &str, inputs: &[&str]) -> (String, String) {
+pub fn missing_input(table: &str, inputs: &[&str]) -> (String, String) {
     (format!("there is no input `{table}`"), choices(table, inputs, "inputs"))
 }
 
@@ -89,6 +91,29 @@ fn choices(wrong: &str, names: &[&str], what: &str) -> String {
 fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
     let new = names.iter().find(|name| renamed(&wrong.to_lowercase()) == Some(**name));
     new.copied().or_else(|| closest(wrong, names.iter().copied()))
+}
+
+/// Returns what a parser reports about a text, and the word at the place that it names.
+pub fn parse_fault(text: &str, error: &DataFusionError) -> (String, Option<Word>) {
+    let reason = reason(&error.strip_backtrace());
+    let word = word_at(text, &reason);
+    (reason, word)
+}
+
+fn reason(error: &str) -> String {
+    let text = error.trim_start_matches("SQL error: ");
+    let text = text.strip_prefix("ParserError(\"").and_then(|rest| rest.strip_suffix("\")")).unwrap_or(text);
+    text.replace("\\\"", "\"")
+}
+
+/// Returns the word at the place that a parser's message names (`… at Line: 1, Column: 8`).
+fn word_at(text: &str, reason: &str) -> Option<Word> {
+    let (line, column) = reason.rsplit_once("Line: ")?.1.split_once(", Column: ")?;
+    let number = |text: &str| text.trim().parse::<usize>().ok()?.checked_sub(1);
+    let (line, column) = (number(line)?, number(column)?);
+    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+    let (offset, _) = text.get(start..)?.char_indices().nth(column)?;
+    Word::at(text, start + offset)
 }
 
 #[cfg(test)]

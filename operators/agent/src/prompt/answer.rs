@@ -1,5 +1,6 @@
-//! Finds the JSON object in a model's answer.
+//! What a model said beside its thoughts, and the JSON object in its answer.
 
+use searchmill_text::thoughts;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -34,11 +35,16 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
+/// Returns what a model said, without its thoughts.
+pub(crate) fn said(answer: &str) -> String {
+    thoughts::split(answer).said.concat().trim().to_owned()
+}
+
 /// Returns the object in an answer; a thought before it, text and code fences around it do not matter.
 ///
 /// # Errors
 /// If there is none, for the model.
-pub(super) fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
+pub(crate) fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
     let answer = answer.rsplit_once("</think>").map_or(answer, |(_, answer)| answer).trim();
     if let Ok(Fields(object)) = serde_json::from_str(answer) {
         return Ok(object);

@@ -1,0 +1,231 @@
+//! A prompt as reranker: a language model orders all passages of a search, or scores each alone.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use searchmill_engine::operator::{Context, OperatorError, RowFailure, Usage};
+use serde_json::{Map, Value, json};
+
+use super::prompt_params::{DOCUMENT, DOCUMENTS, QUERY, RerankPromptParams};
+use super::prompt_service::{PromptService, Told};
+use crate::prompt::{Output, object_in, said};
+
+/// Places and scores of passages, best first.
+type Order = Vec<(usize, f64)>;
+
+/// A prompt that orders passages.
+pub(super) struct PromptRanking {
+    service: PromptService,
+    /// Whether it is asked about each passage alone.
+    is_alone: bool,
+}
+
+impl PromptRanking {
+    /// Opens the prompt. `place` is the endpoint's in the declaration.
+    ///
+    /// # Errors
+    /// Fails if a secret is unknown.
+    pub(super) fn open(params: &RerankPromptParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
+        let form = |fields: Value| Output::new(&fields, None).map_err(|issue| OperatorError::engine(issue.message));
+        let asks = params.asks();
+        let (score, order) = (form(json!({"score": "float"}))?, form(json!({"order": ["int"]}))?);
+        let of_order =
+            order.described().map(|described| format!("{described}: the numbers of the passages, best first"));
+        let of_score = score.described().map(str::to_owned);
+        let alone = PromptService::open(&asks, (&score, of_score), place, context)?;
+        if alone.prompts.names().iter().any(|name| name == DOCUMENT) {
+            return Ok(Self { service: alone, is_alone: true });
+        }
+        Ok(Self { service: PromptService::open(&asks, (&order, of_order), place, context)?, is_alone: false })
+    }
+
+    /// Returns the order of the passages (`{id, document_id, title, text, score}`), or an error for the model.
+    ///
+    /// # Errors
+    /// If no model can mend the failure, the budget is used up, or the run stops.
+    pub(super) async fn order(
+        &self,
+        query: &str,
+        documents: Vec<Value>,
+        context: &Context,
+    ) -> Result<Told<Order>, RowFailure> {
+        if self.is_alone {
+            self.scored(query, documents, context).await
+        } else {
+            self.sorted(query, documents, context).await
+        }
+    }
+
+    /// Asks once about all passages.
+    async fn sorted(
+        &self,
+        query: &str,
+        mut documents: Vec<Value>,
+        context: &Context,
+    ) -> Result<Told<Order>, RowFailure> {
+        for (place, document) in documents.iter_mut().enumerate() {
+            document["number"] = json!(place + 1);
+        }
+        let scores: Vec<f64> =
+            documents.iter().map(|document| document["score"].as_f64().unwrap_or_default()).collect();
+        let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENTS.to_owned(), json!(documents))]);
+        self.service.ask(&values, |answer| order_in(answer, &scores), context).await
+    }
+
+    /// Asks about each passage. All answers are awaited, as each is paid for.
+    async fn scored(&self, query: &str, documents: Vec<Value>, context: &Context) -> Result<Told<Order>, RowFailure> {
+        let ask = |document: Value| async move {
+            let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENT.to_owned(), document)]);
+            self.service.ask(&values, score_in, context).await
+        };
+        let (mut usage, mut scores) = (Usage::default(), Vec::new());
+        let mut failed = None;
+        for told in join_all(documents.into_iter().map(ask)).await {
+            match told {
+                Ok((score, paid)) => {
+                    usage += paid;
+                    scores.push(score);
+                }
+                Err(failure) => {
+                    usage += failure.usage;
+                    failed.get_or_insert(failure);
+                }
+            }
+        }
+        match failed {
+            Some(failure) => Err(RowFailure { usage, ..failure }),
+            None => Ok((scores.into_iter().collect::<Result<_, _>>().map(by_scores), usage)),
+        }
+    }
+}
+
+/// Equal scores stay in the order of the search.
+fn by_scores(scores: Vec<f64>) -> Order {
+    let mut order: Order = scores.into_iter().enumerate().collect();
+    order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    order
+}
+
+const ORDER: &str = "the answer is no order of the passages, such as `[2] > [1]` or `{\"order\": [2, 1]}`";
+const SCORE: &str = "the answer is no score, such as `3` or `{\"score\": 3}`";
+
+/// Reads an order of passages with these scores.
+///
+/// # Errors
+/// Says for the model why it is none.
+fn order_in(answer: &str, scores: &[f64]) -> Result<Order, String> {
+    let answer = said(answer);
+    let numbers: Vec<Value> = match (numbers_in(&answer), serde_json::from_str::<Vec<Value>>(&answer)) {
+        (Some(numbers), _) => numbers.into_iter().map(Value::from).collect(),
+        (None, Ok(numbers)) => numbers,
+        _ => {
+            let object = object_in(&answer).map_err(|_| ORDER.to_owned())?;
+            match (object.get("order"), object.get("scores")) {
+                (Some(Value::Array(numbers)), None) => numbers.clone(),
+                (None, Some(Value::Array(found))) => return scored(found, scores.len()),
+                _ => return Err(ORDER.to_owned()),
+            }
+        }
+    };
+    if numbers.is_empty() {
+        return Err("the answer names no passage".to_owned());
+    }
+    let mut seen = BTreeSet::new();
+    let placed = |number: &Value| {
+        let place = number.as_u64().ok_or(ORDER)?.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        let place = place.filter(|place| *place < scores.len());
+        let place =
+            place.ok_or_else(|| format!("there is no passage [{number}]: they are [1] to [{}]", scores.len()))?;
+        if !seen.insert(place) {
+            return Err(format!("the passage [{number}] is there twice"));
+        }
+        Ok((place, scores[place]))
+    };
+    numbers.iter().map(placed).collect()
+}
+
+/// Reads `[2] > [1]`.
+fn numbers_in(answer: &str) -> Option<Vec<u64>> {
+    let number = |word: &str| word.trim().strip_prefix('[')?.strip_suffix(']')?.trim().parse().ok();
+    answer.split('>').map(number).collect()
+}
+
+fn scored(scores: &[Value], count: usize) -> Result<Order, String> {
+    if scores.len() != count {
+        return Err(format!("the answer has {} scores for {count} passages", scores.len()));
+    }
+    let scores: Option<Vec<f64>> = scores.iter().map(Value::as_f64).collect();
+    scores.map(by_scores).ok_or_else(|| "the answer has a score that is no number".to_owned())
+}
+
+/// Reads the score of a passage.
+///
+/// # Errors
+/// Says for the model why it is none.
+fn score_in(answer: &str) -> Result<f64, String> {
+    let answer = said(answer);
+    let number = match serde_json::from_str(&answer) {
+        Ok(Value::Number(number)) => number.as_f64(),
+        _ => object_in(&answer).ok().and_then(|object| object.get("score")?.as_f64()),
+    };
+    number.ok_or_else(|| SCORE.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCORES: [f64; 3] = [9.0, 8.0, 7.0];
+
+    #[test]
+    fn orders_are_read_in_every_form() {
+        let order = |answer: &str| order_in(answer, &SCORES);
+        let expected = Ok(vec![(1, 8.0), (0, 9.0)]);
+        for answer in [
+            "[2] > [1]",
+            " [2]>[1]\n",
+            "<think>[1] is worse</think>\n[2] > [1]",
+            "[2, 1]",
+            r#"{"order": [2, 1]}"#,
+            "```json\n{\"order\": [2, 1]}\n```",
+        ] {
+            assert_eq!(order(answer), expected, "{answer}");
+        }
+        assert_eq!(order("[3]"), Ok(vec![(2, 7.0)]));
+        assert_eq!(order(r#"{"scores": [1, 2.5, 1]}"#), Ok(vec![(1, 2.5), (0, 1.0), (2, 1.0)]));
+    }
+
+    #[test]
+    fn what_is_no_order_is_never_an_empty_result() {
+        let wrong = |answer: &str| order_in(answer, &SCORES).expect_err("no order");
+        assert_eq!(wrong("[4] > [1]"), "there is no passage [4]: they are [1] to [3]");
+        assert_eq!(wrong("[0]"), "there is no passage [0]: they are [1] to [3]");
+        assert_eq!(wrong("[1] > [1]"), "the passage [1] is there twice");
+        assert_eq!(wrong(r#"{"order": []}"#), "the answer names no passage");
+        assert_eq!(wrong(r#"{"scores": [1]}"#), "the answer has 1 scores for 3 passages");
+        for prose in [
+            "",
+            "Passage [2] is best.",
+            "[2] > [1], as [3] is off topic",
+            "2 > 1",
+            r#"{"order": ["a"]}"#,
+            r#"{"order": [1], "scores": [1, 2, 3]}"#,
+            r#"{"best": 1}"#,
+            "<think>[2] > [1]",
+            r#"{"order": [1.5]}"#,
+        ] {
+            assert_eq!(wrong(prose), ORDER, "{prose}");
+        }
+    }
+
+    #[test]
+    fn scores_are_numbers_alone_or_in_an_object() {
+        for answer in ["3.5", " 3.5 ", r#"{"score": 3.5}"#, r#"<think>2</think>{"score": 3.5, "reason": "so"}"#] {
+            assert_eq!(score_in(answer), Ok(3.5), "{answer}");
+        }
+        for answer in ["", "three", "3.5 of 5", r#"{"score": "3"}"#, r#"{"score": null}"#] {
+            assert_eq!(score_in(answer), Err(SCORE.to_owned()), "{answer}");
+        }
+        assert_eq!(by_scores(vec![1.0, 2.0, 1.0]), [(1, 2.0), (0, 1.0), (2, 1.0)]);
+    }
+}

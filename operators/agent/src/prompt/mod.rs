@@ -1,0 +1,14 @@
+//! Prompts of users: templates of messages, the fields of an answer, and asking until an answer fits. `map` asks about
+//! rows, tools and rerankers of `rollout` about calls.
+
+mod answer;
+mod ask;
+mod names;
+mod output;
+mod schema;
+mod template;
+
+pub(crate) use answer::{object_in, said};
+pub use ask::{Asked, Unfit, ask};
+pub use output::Output;
+pub use template::{Parts, Prompt, PromptMessage, PromptRole, Prompts, Reader, missing};

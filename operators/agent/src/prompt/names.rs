@@ -1,0 +1,328 @@
+//! Filters, tests, functions and methods that a template names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use minijinja::machinery::{Instruction, Instructions, Token, WhitespaceConfig, get_compiled_template, tokenize};
+use minijinja::{Environment, ErrorKind, Template};
+use searchmill_engine::diagnostic::Word;
+use searchmill_engine::operator::ParamIssue;
+use searchmill_engine::suggest;
+
+/// Filters to suggest.
+const FILTERS: [&str; 47] = [
+    "abs",
+    "attr",
+    "batch",
+    "bool",
+    "capitalize",
+    "chain",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "first",
+    "float",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "lines",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "pprint",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "split",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "unique",
+    "upper",
+];
+/// Tests to suggest.
+const TESTS: [&str; 31] = [
+    "boolean",
+    "defined",
+    "divisibleby",
+    "endingwith",
+    "eq",
+    "escaped",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "safe",
+    "sameas",
+    "sequence",
+    "startingwith",
+    "string",
+    "true",
+    "undefined",
+    "upper",
+];
+/// Methods of texts, lists, objects and `loop`. Other values have none.
+const METHODS: [&str; 31] = [
+    "capitalize",
+    "changed",
+    "count",
+    "cycle",
+    "endswith",
+    "find",
+    "format",
+    "get",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "items",
+    "join",
+    "keys",
+    "lower",
+    "lstrip",
+    "replace",
+    "rfind",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "title",
+    "upper",
+    "values",
+];
+
+/// What a name in a template stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Filter,
+    Test,
+    Function,
+    Method,
+}
+
+impl Use {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Test => "test",
+            Self::Function => "function",
+            Self::Method => "method",
+        }
+    }
+
+    /// Whether the token at `place` names this use.
+    fn stands_at(self, tokens: &[Token<'_>], place: usize) -> bool {
+        let before = |back: usize| place.checked_sub(back).and_then(|place| tokens.get(place));
+        let is_word = |back: usize, word: &str| matches!(before(back), Some(Token::Ident(found)) if *found == word);
+        match self {
+            Self::Filter => matches!(before(1), Some(Token::Pipe)) || is_word(1, "filter"),
+            Self::Test => is_word(1, "is") || (is_word(1, "not") && is_word(2, "is")),
+            Self::Method => matches!(before(1), Some(Token::Dot)),
+            Self::Function => {
+                matches!(tokens.get(place + 1), Some(Token::ParenOpen))
+                    && !matches!(before(1), Some(Token::Dot | Token::Pipe))
+            }
+        }
+    }
+}
+
+/// Returns the functions that a template calls and does not have; `undeclared` are the variables that it does not set.
+pub(super) fn unknown_functions(
+    environment: &Environment<'_>,
+    template: &Template<'_, '_>,
+    undeclared: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let given: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
+    let called = used(template).into_iter().filter(|(how, _)| *how == Use::Function).map(|(_, name)| name);
+    called.filter(|name| undeclared.contains(name) && !given.contains(name.as_str())).collect()
+}
+
+/// Returns an issue for each filter, test, function and method that no template has. They fail only where a row reaches
+/// them, so that a run may pay before it finds them.
+pub(super) fn unknown(
+    environment: &Environment<'_>,
+    template: &Template<'_, '_>,
+    undeclared: &BTreeSet<String>,
+) -> Vec<ParamIssue> {
+    let state = environment.empty_state();
+    let functions = unknown_functions(environment, template, undeclared);
+    let lacks = |(how, name): &(Use, String)| match how {
+        Use::Filter => state.apply_filter(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownFilter),
+        Use::Test => state.perform_test(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownTest),
+        Use::Function => functions.contains(name),
+        Use::Method => !METHODS.contains(&name.as_str()),
+    };
+    let globals: Vec<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
+    let issue = |(how, name): (Use, String)| {
+        let names: Vec<&str> = match how {
+            Use::Filter => FILTERS.to_vec(),
+            Use::Test => TESTS.to_vec(),
+            Use::Function => globals.iter().map(String::as_str).collect(),
+            Use::Method => METHODS.to_vec(),
+        };
+        let noun = how.noun();
+        ParamIssue::new(template.name(), format!("a prompt has no {noun} `{name}`"))
+            .about(word(template, how, &name))
+            .with_help(suggest(&name, &names, &format!("{noun}s")))
+    };
+    used(template).into_iter().filter(lacks).map(issue).collect()
+}
+
+/// Returns the names that a template applies, calls or tests with, in order.
+fn used(template: &Template<'_, '_>) -> Vec<(Use, String)> {
+    let compiled = get_compiled_template(template);
+    let mut found: BTreeMap<(Use, String), usize> = BTreeMap::new();
+    for instructions in std::iter::once(&compiled.instructions).chain(compiled.blocks.values()) {
+        for (how, name) in uses(instructions) {
+            let order = found.len();
+            found.entry((how, name.to_owned())).or_insert(order);
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, order)| *order);
+    found.into_iter().map(|(name, _)| name).collect()
+}
+
+fn uses<'a>(instructions: &'a Instructions<'_>) -> impl Iterator<Item = (Use, &'a str)> {
+    let all = (0..).map_while(|place| instructions.get(place));
+    all.filter_map(|instruction| match instruction {
+        Instruction::ApplyFilter(name, ..) => Some((Use::Filter, *name)),
+        Instruction::PerformTest(name, ..) => Some((Use::Test, *name)),
+        Instruction::CallFunction(name, ..) => Some((Use::Function, *name)),
+        Instruction::CallMethod(name, ..) => Some((Use::Method, *name)),
+        _ => None,
+    })
+}
+
+/// Returns the first place where a template uses a name.
+fn word(template: &Template<'_, '_>, how: Use, name: &str) -> Option<Word> {
+    let source = template.source();
+    let syntax = get_compiled_template(template).syntax_config.clone();
+    let tokens: Vec<_> = tokenize(source, false, syntax, WhitespaceConfig::default()).map_while(Result::ok).collect();
+    let (tokens, spans): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
+    let is_named = |place: &usize| matches!(&tokens[*place], Token::Ident(found) if *found == name);
+    let place = (0..tokens.len()).filter(is_named).find(|place| how.stands_at(&tokens, *place))?;
+    Word::at(source, spans[place].start_offset as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn issues(text: &str) -> Vec<String> {
+        let mut environment = Environment::new();
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_template("prompt", text).unwrap();
+        let template = environment.get_template("prompt").unwrap();
+        let undeclared = template.undeclared_variables(false).into_iter().collect();
+        let issues = unknown(&environment, &template, &undeclared).into_iter();
+        let told = |issue: ParamIssue| {
+            let word = issue.word.map_or(String::new(), |word| format!(" @{}", word.before));
+            format!("{}{word}: {}", issue.message, issue.help.unwrap_or_default())
+        };
+        issues.map(told).collect()
+    }
+
+    #[test]
+    fn suggested_names_exist() {
+        for name in FILTERS {
+            assert_eq!(issues(&format!("{{{{ x|{name} }}}}")), [""; 0], "{name}");
+        }
+        for name in TESTS {
+            assert_eq!(issues(&format!("{{{{ x is {name} }}}}")), [""; 0], "{name}");
+        }
+        let environment = {
+            let mut environment = Environment::new();
+            environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+            environment
+        };
+        let state = environment.empty_state();
+        for name in METHODS.into_iter().filter(|name| !["changed", "cycle"].contains(name)) {
+            let values = ["'a'", "[1]", "{'a': 1}"].map(|value| {
+                let value = environment.compile_expression(value).unwrap().eval(()).unwrap();
+                value.call_method(&state, name, &[])
+            });
+            let known = |result: &Result<_, minijinja::Error>| {
+                result.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::UnknownMethod)
+            };
+            assert!(values.iter().any(known), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_found_wherever_they_stand() {
+        assert_eq!(
+            issues("upperr {{ upperr | upperr }}"),
+            ["a prompt has no filter `upperr` @2: did you mean `upper`?"]
+        );
+        assert_eq!(
+            issues("{% if false %}{{ x|lowerr|upper }}{% endif %}"),
+            ["a prompt has no filter `lowerr` @0: did you mean `lower`?"]
+        );
+        assert_eq!(
+            issues("{% if x is definedd %}{% endif %}"),
+            ["a prompt has no test `definedd` @0: did you mean `defined`?"]
+        );
+        assert_eq!(
+            issues("{% if x is not nonee %}{% endif %}"),
+            ["a prompt has no test `nonee` @0: did you mean `none`?"]
+        );
+        assert_eq!(
+            issues("{% for i in rangee(3) %}{% endfor %}"),
+            ["a prompt has no function `rangee` @0: did you mean `range`?"]
+        );
+        assert_eq!(issues("{{ x.striip() }}"), ["a prompt has no method `striip` @0: did you mean `strip`?"]);
+        assert_eq!(issues("{% filter uper %}a{% endfilter %}").len(), 1);
+        assert_eq!(issues("{% block b %}{{ x|uper }}{% endblock %}").len(), 1);
+        assert_eq!(issues("{% macro m(x) %}{{ x|uper }}{% endmacro %}{{ m(1) }}").len(), 1);
+    }
+
+    #[test]
+    fn known_names_are_none_of_them() {
+        let fine = [
+            "{% macro m(x) %}{{ x }}{{ caller() }}{% endmacro %}{{ m(1) }}{% call m(2) %}a{% endcall %}",
+            "{% for a in x recursive %}{{ loop(a) }}{{ loop.cycle('a', 'b') }}{% endfor %}",
+            "{{ dict(a=1).a }}{{ 'a'.upper() }}{{ x|map('upper')|list }}{{ x is divisibleby 3 }}",
+            "{# x|shout #}{% raw %}{{ x|shout }}{% endraw %}{{ 'x|shout' }}",
+        ];
+        for text in fine {
+            assert_eq!(issues(text), [""; 0], "{text}");
+        }
+    }
+}
