@@ -17,7 +17,7 @@ use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{extra, id_at, id_column, with_all};
-use crate::relation::{Grouping, Keys, check_key, columns_checked, directed};
+use crate::relation::{Grouping, Keys, check_key, columns_checked, directed, direction_advice};
 use crate::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
@@ -108,10 +108,8 @@ fn issues(params: &PairParams) -> Vec<ParamIssue> {
         let path = format!("order_by.{place}");
         match directed(text) {
             Some((key, _)) => issues.extend(check_key(&path, key)),
-            None => issues.push(
-                ParamIssue::new(path, format!("`{text}` has no direction"))
-                    .with_help(format!("write `{text} desc` (higher is better) or `{text} asc` (lower is better)")),
-            ),
+            None => issues
+                .push(ParamIssue::new(path, format!("`{text}` has no direction")).with_help(direction_advice(text))),
         }
     }
     let keys = params.by.iter().enumerate();

@@ -14,7 +14,7 @@ mod share;
 pub(crate) mod testing;
 
 pub(crate) use checked::columns_checked;
-pub(crate) use direction::directed;
+pub(crate) use direction::{directed, direction_advice};
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
