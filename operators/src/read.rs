@@ -2,7 +2,7 @@
 
 mod params;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
@@ -29,8 +29,8 @@ use searchmill_engine::operator::{
 };
 use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
-use serde::de::{DeserializeSeed, IgnoredAny};
-use serde_json::Value;
+use serde::de::DeserializeSeed;
+use serde_json::{Map, Value};
 
 use self::params::issues;
 pub use self::params::{Paths, ReadParams};
@@ -147,8 +147,8 @@ fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
         Raw::Json(bytes) => {
-            let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(&bytes).unwrap_or_default();
-            fields.into_keys().collect()
+            let fields: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+            fields.into_iter().map(|(name, _)| name).collect()
         }
     }
 }

@@ -129,6 +129,7 @@ fn a_reranker_that_fails_is_an_error_and_never_an_empty_result() {
 
 #[test]
 fn kill_9_in_a_rollout_with_a_reranker_calls_nothing_twice() {
+    const KILLS: usize = 2;
     const QUESTIONS: usize = 16;
     let slow = |step: Step| Step::After(Duration::from_millis(60), Box::new(step));
     let steps = |number: usize| vec![slow(search(&[&format!("tower {number}")])), slow(answer("Rome"))];
@@ -138,7 +139,6 @@ fn kill_9_in_a_rollout_with_a_reranker_calls_nothing_twice() {
     assert_eq!(calls(&undisturbed), QUESTIONS);
     let again = calm.again();
     let mill = mill(&again, QUESTIONS);
-    const KILLS: usize = 2;
     for _ in 0..KILLS {
         let asked = again.count();
         killed_when(&mut mill.command(&["run", "pipeline.yaml", "--json"]), || again.count() >= asked + 12);

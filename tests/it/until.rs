@@ -165,13 +165,13 @@ fn a_budget_stops_drawing_and_the_next_run_goes_on() {
 
 #[test]
 fn kill_9_while_drawing_pays_nothing_twice_and_gives_the_same_bytes() {
+    const KILLS: usize = 3;
     const UNTIL: &str = "rows: 13, where: \"score >= 2\", per_question: 1, at_most: 28";
     let calm = OpenAiServer::start_by_turn(script());
     let undisturbed = mill(&calm, UNTIL, 1);
     undisturbed.run(&[]).exit(0);
     let server = calm.again();
     let mill = mill(&server, UNTIL, 4);
-    const KILLS: usize = 3;
     for _ in 0..KILLS {
         let asked = server.count();
         killed_when(&mut mill.command(&["run", "pipeline.yaml", "--json"]), || server.count() >= asked + 8);
@@ -284,7 +284,7 @@ nodes:
 #[test]
 fn every_row_that_an_answer_is_exploded_to_counts() {
     let say = |row: usize| {
-        let questions: Vec<Value> = (0..=row % 3).map(|place| place.into()).collect();
+        let questions: Vec<Value> = (0..=row % 3).map(Value::from).collect();
         vec![Step::Say(message(&serde_json::json!({"scores": questions}).to_string()))]
     };
     let script: Script = (0..ROWS).map(|row| (format!("Rate text {row}."), say(row))).collect();
