@@ -154,6 +154,10 @@ fn a_query_over_gathered_rows_is_checked_before_anything_runs() {
     mill.write("pipeline.yaml", &STUDY.replace("k: [2, 5]", "rank: [2, 5]").replace("matrix.k}", "matrix.rank}"));
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("the rows already have a column `rank`"), "{told}");
+    let few = "  few: {op: filter, from: chunks, matrix: chunks, with: {where: \"txt = 'a'\"}}\n";
+    mill.write("pipeline.yaml", &format!("{STUDY}{few}"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert_eq!(told.matches("no column `txt`").count(), 1, "both variants have it: {told}");
     let two = "name: x\nnodes:\n  a: {op: generate-world, matrix: {n: [8, 9]}, with: {documents: 100, questions: \"${matrix.n}\"}}\n  \
                i: {op: index, from: a.chunks, with: {kind: bm25}}\n";
     mill.write("pipeline.yaml", two);

@@ -74,6 +74,17 @@ fn a_wrong_word_is_told_with_the_right_one() {
 }
 
 #[test]
+fn a_file_that_is_not_there_is_told_with_the_one_beside_it() {
+    let mill = mill("  docs: {op: read, with: {as: document, path: documets.jsonl}}\n");
+    mill.write("documents.jsonl", "");
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("pipeline.yaml:4:46") && told.contains("did you mean `documents.jsonl`? Relative"), "{told}");
+    let mill = self::mill("  clean: {op: map, from: world.documents, with: {python: \"clean.py:rank\"}}\n");
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("file or folder `clean.py`") && told.contains("pipeline.yaml:4:58"), "{told}");
+}
+
+#[test]
 fn a_query_of_a_table_that_is_no_input_is_told_before_anything_runs() {
     let told = refused("  s: {op: sql, from: {d: world}, with: {query: \"SELECT id FROM documents\"}}\n");
     assert!(told.contains("there is no input `documents`") && told.contains("inputs: `d`"), "{told}");

@@ -9,7 +9,7 @@ use glob::{MatchOptions, Pattern};
 use super::graph::Plan;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{MANIFEST_ENDING, Source};
-use crate::spec::{NodeSpec, Spanned, Spec};
+use crate::spec::{NodeSpec, Spanned, Spec, closest};
 
 /// Code of a finding: a source does not exist.
 pub(super) const NOT_FOUND: &str = "not-found";
@@ -23,8 +23,17 @@ pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Pat
         }
         let span = find_text(&node.with, path).unwrap_or(node.with.span);
         let error = Diagnostic::error(NOT_FOUND, format!("there is no file or folder `{path}`")).at(span, "");
-        errors.push(error.help(format!("relative paths start at {}", directory.display())));
+        let near = near_file(&directory.join(path)).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
+        let start = if near.is_empty() { "relative" } else { "Relative" };
+        errors.push(error.help(format!("{near}{start} paths start at {}", directory.display())));
     }
+}
+
+/// Returns the name of a file beside a missing one that was probably meant.
+fn near_file(missing: &Path) -> Option<String> {
+    let beside = std::fs::read_dir(missing.parent()?).ok()?;
+    let names: Vec<String> = beside.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    closest(missing.file_name()?.to_str()?, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 fn exists(path: &Path) -> bool {
@@ -32,11 +41,12 @@ fn exists(path: &Path) -> bool {
         || path.to_str().is_some_and(|pattern| glob::glob(pattern).is_ok_and(|mut found| found.next().is_some()))
 }
 
-/// Returns the span of a scalar with that text.
+/// Returns the span of a scalar with that text, or of one that names something in the file of that name (`FILE:NAME`).
 pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
     let mut pending = vec![value];
     while let Some(value) = pending.pop() {
-        if value.scalar_text().is_some_and(|found| found == text) {
+        let names = |found: String| found.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        if value.scalar_text().is_some_and(names) {
             return Some(value.span);
         }
         pending.extend(value.children());

@@ -19,10 +19,14 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Fails if there are findings.
-    pub(super) fn refuse(&self, mut findings: Vec<Diagnostic>) -> Result<(), Failure> {
-        for finding in &mut findings {
-            self.sources.narrow(finding);
+    /// Fails if there are findings. Those that all variants of a node share are told once.
+    pub(super) fn refuse(&self, found: Vec<Diagnostic>) -> Result<(), Failure> {
+        let mut findings: Vec<Diagnostic> = Vec::new();
+        for mut finding in found {
+            self.sources.narrow(&mut finding);
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
         }
         if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(self.sources.clone()))) }
     }

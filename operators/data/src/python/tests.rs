@@ -137,7 +137,7 @@ fn an_exception_fails_its_row_with_the_traceback_below_searchmill() {
     let unfit = failure(&called[1]);
     assert_eq!(
         (unfit.why, unfit.message.as_str()),
-        (Why::Unfit, "column `score` is NaN: return None, or a finite number")
+        (Why::Unfit, "column `score` is NaN: return a finite number, or None for a type such as `float?`")
     );
     assert!(failure(&called[2]).message.contains("more than 64 MiB"));
     assert_eq!(called[3], row(json!({"word": "a"})));

@@ -111,7 +111,8 @@ def wrong(value):
     if isinstance(value, float):
         if value - value == 0:
             return None
-        return "is {}: return None, or a finite number".format("NaN" if value != value else "infinite")
+        return "is {}: return a finite number, or None for a type such as `float?`".format(
+            "NaN" if value != value else "infinite")
     if isinstance(value, dict):
         name = next((name for name in value if not isinstance(name, str)), None)
         return None if name is None else "has a key that is {}: use text as keys".format(described(name))
