@@ -20,7 +20,7 @@ NODES = {
     "rollout": "op: rollout\n    from: {questions: questions}\n    with: {%s, max_turns: 1, ask_for_answer: false}" % POLICY,
     "map": 'op: map\n    from: questions\n    with: {%s, prompt: "{{ question }}"}' % POLICY,
 }
-binary = os.path.abspath(args.bin)
+binaries = [os.path.abspath(path) for path in args.bin.split(",")]
 folder = tempfile.mkdtemp()
 questions = [json.loads(line)["question"] for line in open(os.path.join(os.environ["PEERS_DATA"], "questions.jsonl"))]
 with open(f"{folder}/questions.jsonl", "w") as out:
@@ -40,7 +40,7 @@ def served():
     return json.load(urllib.request.urlopen(f"http://127.0.0.1:{args.port}/stats"))
 
 
-def run():
+def run(binary):
     start = time.perf_counter()
     done = subprocess.run([binary, "run", "-q", "pipeline.yaml"], cwd=folder, capture_output=True, text=True)
     if done.returncode:
@@ -48,10 +48,11 @@ def run():
     return time.perf_counter() - start
 
 
-def emit(task, times, **more):
+def emit(task, binary, times):
     seconds = statistics.median(times)
-    print(json.dumps({"tool": "searchmill", "task": task, "n": args.size, "seconds": round(seconds, 4), "seconds_min": round(min(times), 4),
-                      "seconds_max": round(max(times), 4), "reps": len(times), "rate": round(args.size / seconds, 1), "rate_unit": "rows/s", **more}), flush=True)
+    program = {"bin": binary} if len(binaries) > 1 else {}
+    print(json.dumps({"tool": "searchmill", "task": task, **program, "n": args.size, "seconds": round(seconds, 4), "seconds_min": round(min(times), 4),
+                      "seconds_max": round(max(times), 4), "reps": len(times), "rate": round(args.size / seconds, 1), "rate_unit": "rows/s"}), flush=True)
 
 
 mock = subprocess.Popen([os.environ.get("PEERS_PYTHON", sys.executable), os.path.join(os.environ["PEERS"], "mock_openai.py"), str(args.port),
@@ -63,19 +64,23 @@ try:
             break
         except OSError:
             time.sleep(0.05)
-    first, second = [], []
+    first, second = ({binary: [] for binary in binaries} for _ in range(2))
     for rep in range(args.reps + 1):
+        for binary in binaries:
+            shutil.rmtree(f"{folder}/.searchmill", ignore_errors=True)
+            seconds = run(binary)
+            first[binary] += [seconds] if rep else []
+    for binary in binaries:
         shutil.rmtree(f"{folder}/.searchmill", ignore_errors=True)
-        seconds = run()
-        first += [seconds] if rep else []
-    before = served()
-    for _ in range(args.reps):
-        second.append(run())
-    if served() != before:
-        raise SystemExit(f"the second run paid for calls: {before} {served()}")
+        run(binary)
+        before = served()
+        second[binary] = [run(binary) for _ in range(args.reps)]
+        if served() != before:
+            raise SystemExit(f"the second run paid for calls: {before} {served()}")
     name = f"c{args.concurrency}_t{args.think_ms:g}ms"
-    emit(f"datagen_{name}", first)
-    emit(f"datagen_second_run_{name}", second)
+    for binary in binaries:
+        emit(f"datagen_{name}", binary, first[binary])
+        emit(f"datagen_second_run_{name}", binary, second[binary])
 finally:
     mock.terminate()
     mock.wait()

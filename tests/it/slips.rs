@@ -78,7 +78,7 @@ fn a_file_that_is_not_there_is_told_with_the_one_beside_it() {
     let mill = mill("  docs: {op: read, with: {as: document, path: documets.jsonl}}\n");
     mill.write("documents.jsonl", "");
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
-    assert!(told.contains("pipeline.yaml:4:46") && told.contains("did you mean `documents.jsonl`? Relative"), "{told}");
+    assert!(told.contains("pipeline.yaml:4:47") && told.contains("did you mean `documents.jsonl`? Relative"), "{told}");
     let mill = self::mill("  clean: {op: map, from: world.documents, with: {python: \"clean.py:rank\"}}\n");
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("file or folder `clean.py`") && told.contains("pipeline.yaml:4:58"), "{told}");
