@@ -45,7 +45,8 @@ fn exists(path: &Path) -> bool {
 pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
     let mut pending = vec![value];
     while let Some(value) = pending.pop() {
-        let names = |found: String| found.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        let names =
+            |found: String| found.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
         if value.scalar_text().is_some_and(names) {
             return Some(value.span);
         }
