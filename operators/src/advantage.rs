@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    RowsInput,
+    RowsInput, allow_names, named_or_tagged,
 };
 use searchmill_schemas::{RecordKind, RecordedTokens, text_column};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,9 @@ pub(crate) struct Advantage;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct AdvantageParams {
-    /// How advantages follow from rewards.
+    /// How advantages follow from rewards, by name (`rloo`) or with options (`grpo: {epsilon: 1e-6}`).
+    #[serde(deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
     pub(crate) method: Method,
     /// The rewards: a column or an SQL expression.
     pub(crate) reward: String,

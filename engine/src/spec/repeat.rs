@@ -222,7 +222,7 @@ pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> 
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
         let fault = bad(
             reference.span,
-            format!("`{}` is what the loop `{name}` ends with, and `{}` is part of it", reference.node, node.id),
+            format!("`{}` is what the loop `{name}` ends with, and `{}` is part of it", reference.node, base(&node.id)),
         );
         return Err(fault.help("name what the round starts from without the name of the loop"));
     }
