@@ -85,7 +85,7 @@ fn mistakes_in_loops_are_told_at_their_place() {
         (
             "with: {query: \"select x from t\"}",
             "with: {query: \"select ${repeat.round} from t\"}",
-            "6:66",
+            "6:64",
             "there are no rounds here",
         ),
         ("${repeat.round}", "${repeat.rond}", "12:88", "`repeat` has only `round`"),
@@ -102,4 +102,47 @@ fn a_thousand_rounds_are_planned_in_order() {
     let told = mill.call(&["plan", "pipeline.yaml", "--set", "rounds=1000", "--json"]).exit(0).events();
     let at = |id: &str| told.iter().position(|node| node["node"] == id).unwrap_or_else(|| panic!("{id}"));
     assert!(at("add@round=9") < at("add@round=10") && at("add@round=999") < at("last"));
+}
+
+const LEARNT: &str = "\
+name: rl
+params: {rounds: 2}
+nodes:
+  world:   {op: generate-world, with: {documents: 120, questions: 12, min_hops: 1, max_hops: 1}, seed: 5}
+  bm25:    {op: index, from: chunks, with: {kind: bm25}}
+  chunks:  {op: chunk, from: world, with: {size: 60, count: words}}
+  start:   {op: read-model, with: {model: models/decoder}}
+  steps:   {op: sql, from: {s: step.steps}, with: {query: \"select round, step, ratio, kl, logprob_gap from s order by round, step\"}}
+  best:    {op: rollout, from: {questions: world.questions, search: bm25, model: rl.policy}, with: {policy: {model: {temperature: 0, max_tokens: 8}}, max_turns: 2}}
+repeat:
+  rl:
+    rounds: \"${params.rounds}\"
+    carry: {policy: start, optimizer: null}
+    nodes:
+      batch:    {op: sample, from: world.questions, with: {n: 4}, seed: \"${repeat.round}\"}
+      rollouts: {op: rollout, from: {questions: batch, search: bm25, model: policy}, with: {policy: {model: {temperature: 1, max_tokens: 8}}, max_turns: 2, samples: 3, record: tokens}, seed: \"${repeat.round}\"}
+      scored:   {op: advantage, from: rollouts, with: {reward: \"completion_tokens % 5\", method: grpo}}
+      step:     {op: train, from: {trajectories: scored, model: policy, state: optimizer, reference: start}, with: {method: grpo, epochs: 1, batch_size: 6, learning_rate: 1e-3, schedule: constant, warmup_ratio: 0, policy_loss: {kl: {coefficient: 0.01}}}}
+    next: {policy: step.model, optimizer: step.state}
+";
+
+#[test]
+fn a_policy_learns_from_its_own_tokens_round_by_round() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", LEARNT);
+    crate::models::write(&mill.path("models"));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    let steps = rows(&mill, "steps");
+    let figure = |row: &Value, name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!(steps.iter().map(|row| figure(row, "round")).collect::<Vec<_>>(), [0.0, 0.0, 1.0, 1.0]);
+    for row in steps.iter().filter(|row| row["step"] == 1) {
+        assert!(figure(row, "logprob_gap") < 1e-4 && figure(row, "kl") < 1e-8, "sampled by the same weights: {row}");
+    }
+    let again = mill.run(&[]).exit(0);
+    assert!(ran(&again).is_empty(), "{}", again.stdout);
+    let third = mill.run(&["--set", "rounds=3"]).exit(0);
+    assert!(ran(&third).iter().all(|node| node.ends_with("round=2") || !node.contains("round=")), "{}", third.stdout);
+    let told = mill.call(&["audit", "step@round=2", "--replay", "--rollouts"]).exit(0);
+    assert!(told.stdout.contains("as recorded") || told.stderr.contains("as recorded"), "{}", told.stdout);
 }

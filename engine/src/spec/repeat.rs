@@ -47,8 +47,8 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     }
     let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
     let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
-    let carry = carried(take(&mut fields, "carry"), "`carry`", scope, shared);
-    let mut next = carried(take(&mut fields, "next"), "`next`", scope, shared);
+    let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
+    let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
     let nodes = take(&mut fields, "nodes");
     let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
@@ -61,7 +61,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|(_, (text, _))| own.contains(base(text)));
     let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
-    let lacking: Vec<_> = carry.iter().filter(lacks).cloned().collect();
+    let lacking: Vec<_> = carry.iter().filter(|(_, (text, _))| !text.is_empty()).filter(lacks).cloned().collect();
     next.extend(lacking);
     let mut unrolled = node::all(entries, &outer, scope, shared);
     for node in &mut unrolled {
@@ -89,15 +89,23 @@ fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mu
     }
 }
 
-/// A name of what rounds carry, with the reference to an output as written.
+/// A name of what rounds carry, with the reference to an output as written; empty: the first round starts without it.
 type Entry = (Key, (String, Span));
 
-fn carried(value: Option<Spanned>, what: &str, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<Entry> {
+fn carried(
+    value: Option<Spanned>,
+    (what, starts): (&str, bool),
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<Entry> {
     let Some(mut value) = value else { return Vec::new() };
     scope.apply(&mut value, None, shared);
     let entries = field::map(value, what, &mut shared.problems).unwrap_or_default();
     let entry = |(key, value): (Key, Spanned)| {
         field::node_id(&key.text, key.span, &mut shared.problems);
+        if starts && value.value == Value::Null {
+            return Some((key, (String::new(), value.span)));
+        }
         let what = format!("{what}: `{}`", key.text);
         match reference::references(&value, &what, &mut shared.problems).as_slice() {
             [one] => Some((key, (one.node.clone(), value.span))),
@@ -204,16 +212,19 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
     let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
     let entries = if before.is_some() { next } else { carry };
     let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
-    let references = node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references);
-    for reference in references {
-        let name = base(&reference.node);
-        let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { continue };
-        if reference.node != name {
-            let fault = bad(reference.span, format!("`{name}` is one output, which the round before hands on"));
-            problems.push(fault.help(format!("write `{name}`")));
-        }
-        *reference = Reference { node: text.clone(), round: before, span: *span, ..reference.clone() };
+    for binding in node.from.iter_mut().chain(of_services) {
+        binding.references.retain_mut(|reference| {
+            let name = base(&reference.node);
+            let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { return true };
+            if reference.node != name {
+                let fault = bad(reference.span, format!("`{name}` is one output, which the round before hands on"));
+                problems.push(fault.help(format!("write `{name}`")));
+            }
+            *reference = Reference { node: text.clone(), round: before, span: *span, ..reference.clone() };
+            !text.is_empty()
+        });
     }
+    node.from.retain(|binding| !binding.references.is_empty());
 }
 
 /// Returns the output that a reference to a loop (`rl.policy`) stands for: that of its last round.

@@ -250,6 +250,18 @@ fn loops_have_variants_and_do_not_mix_their_rounds() {
 }
 
 #[test]
+fn the_first_round_may_start_without_what_the_others_carry() {
+    let text = LOOP
+        .replace("{policy: start.model}", "{policy: start.model, state: null}")
+        .replace("{policy: step.model}", "{policy: step.model, state: step.state}")
+        .replace("model: policy}", "model: policy, state: state}");
+    let spec = spec(&text, &Overrides::default());
+    let from = |id: &str| edges(spec.nodes.iter().find(|node| node.id == id).unwrap());
+    assert_eq!(from("step@round=0"), ["batch@round=0", "start.model"]);
+    assert_eq!(from("step@round=1"), ["batch@round=1", "step@round=0.model", "step@round=0.state"]);
+}
+
+#[test]
 fn an_included_loop_is_prefixed_with_its_nodes() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("loop.yaml"), LOOP).unwrap();
