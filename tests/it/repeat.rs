@@ -88,7 +88,7 @@ fn mistakes_in_loops_are_told_at_their_place() {
             "6:64",
             "there are no rounds here",
         ),
-        ("${repeat.round}", "${repeat.rond}", "12:88", "`repeat` has only `round`"),
+        ("${repeat.round}", "${repeat.rond}", "12:83", "`repeat` has only `round`"),
     ] {
         let text = told(from, to);
         let is_there = text.contains(words) && text.contains(&format!("pipeline.yaml:{place}"));
