@@ -22,6 +22,7 @@ mod reward;
 mod judge;
 mod map;
 mod weight;
+mod advantage;
 mod filter_by_f1;
 mod filter;
 mod sql;
@@ -83,6 +84,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<judge::Judge>(),
         entry::<map::Map>(),
         entry::<weight::Weight>(),
+        entry::<advantage::Advantage>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),

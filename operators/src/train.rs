@@ -6,6 +6,9 @@ mod held_out;
 mod outside;
 mod page;
 mod params;
+mod policy;
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +25,8 @@ use searchmill_models::inference::ControlTokens;
 use searchmill_models::training::example::{self, Read, Reader};
 use searchmill_models::training::fit::{Fit, Fitted};
 use searchmill_models::training::memory::TrainingNeed;
-use searchmill_models::training::objective::Sft;
+use searchmill_models::training::objective::{Objective, Sft};
+use searchmill_models::training::policy_gradient::PolicyGradient;
 use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
 use tokenizers::Tokenizer;
@@ -79,11 +83,14 @@ impl Operator for Train {
 
     fn declare(params: &TrainParams) -> Declaration {
         let outside = params.backend.is_outside();
-        let backend = params.backend.clone();
+        let (backend, checked) = (params.backend.clone(), params.clone());
         let needs_eval = outside::mentions_eval(params);
         Declaration::seeded(ports(params.method))
             .issues(check::issues(params))
-            .checks_inputs(move |inputs| check::input_issues(needs_eval, inputs))
+            .checks_inputs(move |inputs| {
+                let reference = check::reference_issues(&checked, inputs);
+                check::input_issues(needs_eval, inputs).into_iter().chain(reference).collect()
+            })
             .repeatability(if outside { Repeatability::Not } else { Repeatability::Processor })
             .runs_programs(outside)
             .uses_gpus(true)
@@ -120,15 +127,17 @@ fn ports(method: Method) -> Ports {
                 "Rows for evaluation, of any kind.",
             )
         }
+        Method::Grpo | Method::ReinforcePlusPlus => policy::inputs(base),
     };
-    ports
+    let ports = ports
         .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
         .rows_out(
             "steps",
             RecordKind::Table,
             "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
         )
-        .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
+        .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.");
+    if method.learns_from_rewards() { policy::outputs(ports) } else { ports }
 }
 
 impl BlockingKernel for TrainParams {
@@ -138,7 +147,7 @@ impl BlockingKernel for TrainParams {
         }
         let folder = inputs.tree("model")?.path.clone();
         let config = Decoder::read_config(&folder)?;
-        let (Read { examples, rejects }, held_out) = self.read(inputs, &folder, &config, context.seed())?;
+        let (Read { mut examples, rejects }, held_out) = self.read(inputs, &folder, &config, context.seed())?;
         if examples.is_empty() {
             return Err(nothing_left(&rejects));
         }
@@ -148,10 +157,14 @@ impl BlockingKernel for TrainParams {
         TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
         context.progress().log(&format!("device: {}", compute.name()));
+        policy::measure_reference(&mut examples, inputs, self.pass_tokens, &compute)?;
         let student = Student::load(&folder, &self.tuning, context.seed(), &compute)?;
         let counts = (examples.len(), held_out.len());
-        let fitted = self.fit(&student, &examples, &held_out, context)?;
+        let fitted = self.fit(&student, &examples, &held_out, inputs, context)?;
         self.publish(&student, &folder, &fitted, counts, outputs)?;
+        if self.method.learns_from_rewards() {
+            policy::publish_state(&fitted, outputs)?;
+        }
         outputs.write_rows("rejects", &rejects)
     }
 }
@@ -165,6 +178,9 @@ impl TrainParams {
         config: &DecoderConfig,
         seed: u64,
     ) -> Result<(Read, Vec<example::Example>), OperatorError> {
+        if self.method.learns_from_rewards() {
+            return Ok((self.read_rollouts(inputs, config)?, Vec::new()));
+        }
         let tokenizer = tokenizer(folder)?;
         let reader = Reader {
             tokenizer: &tokenizer,
@@ -191,11 +207,16 @@ impl TrainParams {
         student: &Student,
         examples: &[example::Example],
         held_out: &[example::Example],
+        inputs: &Inputs,
         context: &Context,
     ) -> Result<Fitted, OperatorError> {
-        let objective = &Sft { context_weight: self.context_weight as f32 };
-        let evaluation = &Sft::default();
-        Fit { settings: self.fit_settings(), objective, evaluation, student, examples, held_out, context }.run()
+        let sft = Sft { context_weight: self.context_weight as f32 };
+        let policy = PolicyGradient { settings: self.policy_loss.unwrap_or_default() };
+        let objective: &dyn Objective = if self.method.learns_from_rewards() { &policy } else { &sft };
+        let (settings, evaluation) = (self.fit_settings(), &Sft::default());
+        let optimizer = policy::optimizer_state(inputs)?;
+        let optimizer = optimizer.as_deref();
+        Fit { settings, objective, evaluation, student, examples, held_out, optimizer, context }.run()
     }
 
     fn publish(

@@ -31,6 +31,7 @@ nodes:
   judged:    {op: judge, from: {trajectories: few}, with: {policy: {model: {model: models/decoder, max_tokens: 4}}}, on_error: drop}
   drafts:    {op: map, from: few, with: {prompt: \"{{ question }} {{ tier }}\", policy: {model: {model: models/decoder, max_tokens: 4}}, output: draft, repairs: 0}, on_error: drop}
   weighted:  {op: weight, from: likely}
+  scored:    {op: advantage, from: rewarded}
   kept:      {op: filter-by-f1, from: rollouts, with: {threshold: 0.1}}
   some:      {op: filter, from: rollouts, with: {where: \"tier > 0\"}}
   joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: semi}}

@@ -483,6 +483,7 @@ nodes:
   likely:    {op: logprob, from: spoken, with: {model: models/decoder}}
   ranked:    {op: sql, from: {t: rollouts}, with: {query: \"select *, -0.5 * turns as logprob from t\", as: trajectory}}
   weighted:  {op: weight, from: ranked}
+  scored:    {op: advantage, from: ranked, with: {reward: logprob, method: reinforce++}}
   rated:     {op: difficulty, from: {trajectories: rollouts, questions: parts.train}}
   mirrored:  {op: reflection, from: rollouts, with: {by: [turns], step: turns, resamples: 40}, seed: 1}
 ";

@@ -37,6 +37,7 @@ mod prompt_tools;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
 mod remote;
+mod repeat;
 mod rerank;
 mod rot;
 mod neighbours;

@@ -47,7 +47,7 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, only_stated: bool) -> 
     }
     let default = variants.get(&first.node).and_then(|(_, ports)| ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
-    Some(Reference { node: id_of(gathers, port), port: None, span: first.span, gathers: None })
+    Some(Reference { node: id_of(gathers, port), port: None, span: first.span, round: None, gathers: None })
 }
 
 /// Whether a binding can take a gathered table; `Some(true)`: it takes several tables, so that `@all` must be written.

@@ -37,7 +37,7 @@ fn top() -> Value {
         "title": "searchmill pipeline",
         "type": "object",
         "additionalProperties": false,
-        "required": ["nodes"],
+        "anyOf": [{"required": ["nodes"]}, {"required": ["include"]}, {"required": ["repeat"]}],
         "properties": {
             "name": {"type": "string", "description": "Name of the pipeline, shown in lists of runs."},
             "description": {"type": "string", "description": "Purpose of the pipeline."},
@@ -47,6 +47,10 @@ fn top() -> Value {
                 "type": "object", "description": "The nodes, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
+            "repeat": {
+                "type": "object", "description": "Loops, by name.",
+                "additionalProperties": repeat_schema(),
+            },
             "schedule": schedule_schema(),
             "budget": budget_schema(),
             "on_budget": {
@@ -54,6 +58,25 @@ fn top() -> Value {
                 "description": "Once a budget is used up: stop, or go on with the rows that are finished; the next run resumes. Default: stop.",
             },
             "tests": tests_schema(),
+        },
+    })
+}
+
+fn repeat_schema() -> Value {
+    let outputs = |description: &str| json!({"type": "object", "description": description, "additionalProperties": {"type": "string"}});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["rounds", "nodes"],
+        "properties": {
+            "rounds": {"type": ["integer", "string"], "description": "Number of rounds. `${repeat.round}` counts them from 0."},
+            "carry": outputs("What the first round starts from, by name: `node` or `node.port`. Nodes of the loop refer to it by that name."),
+            "next": outputs("What the next round starts from, by the same names: outputs of nodes of the loop. `LOOP.NAME` is that of the last round."),
+            "nodes": {
+                "type": "object", "description": "The nodes of a round, by id.",
+                "additionalProperties": {"$ref": "#/$defs/node"},
+            },
+            "matrix": {"type": "object", "description": "Values of `${matrix.KEY}`: one loop for each combination."},
         },
     })
 }

@@ -14,6 +14,8 @@ pub struct Coordinate {
     pub value: Spanned,
     /// Whether the name was written: the key is a map of named values.
     pub is_named: bool,
+    /// The loop whose round it is.
+    pub repeats: Option<String>,
 }
 
 impl Coordinate {
@@ -21,7 +23,7 @@ impl Coordinate {
     /// reported about them.
     pub(super) fn broken(key: &str, span: Span) -> Self {
         let value = Spanned::new(Value::Broken, span);
-        Self { key: key.to_owned(), name: String::new(), value, is_named: false }
+        Self { key: key.to_owned(), name: String::new(), value, is_named: false, repeats: None }
     }
 
     /// Whether the value could not be read.

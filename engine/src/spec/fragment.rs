@@ -4,6 +4,7 @@ use super::field::{self, take};
 use super::include::{self, Place, Wanted};
 use super::node;
 use super::pipeline::{NodeSpec, Overrides};
+use super::repeat::{self, Loop};
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
 use super::set;
@@ -14,13 +15,14 @@ use crate::diagnostic::{Diagnostic, FileId, Span};
 use crate::operator::{BudgetLimits, PeriodLimits};
 
 const KEYS: &[&str] =
-    &["name", "description", "params", "nodes", "include", "schedule", "budget", "on_budget", "tests"];
+    &["name", "description", "params", "nodes", "repeat", "include", "schedule", "budget", "on_budget", "tests"];
 
 /// One file after reading: its own nodes and those of its includes.
 #[derive(Default)]
 pub(super) struct Fragment {
     pub(super) name: Option<String>,
     pub(super) nodes: Vec<NodeSpec>,
+    pub(super) loops: Vec<Loop>,
     pub(super) params: Option<Spanned>,
     pub(super) schedule: Option<Schedule>,
     pub(super) budget: BudgetLimits,
@@ -52,13 +54,18 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     head(&mut fragment, &mut fields, &mut scope, shared);
     let included = take(&mut fields, "include");
     if let Some(included) = included.as_ref() {
-        fragment.nodes = included_nodes(included.clone(), place, &mut scope, shared);
+        (fragment.nodes, fragment.loops) = included_nodes(included.clone(), place, &mut scope, shared);
     }
-    let nodes = take(&mut fields, "nodes");
-    if nodes.is_none() && included.is_none() {
+    let (nodes, repeats) = (take(&mut fields, "nodes"), take(&mut fields, "repeat"));
+    if nodes.is_none() && included.is_none() && repeats.is_none() {
         shared.report(no_nodes(place.file));
     }
     fragment.nodes.extend(own_nodes(nodes, &mut scope, shared));
+    if let Some(repeats) = repeats {
+        let (nodes, loops) = repeat::all(repeats, &mut scope, shared);
+        fragment.nodes.extend(nodes);
+        fragment.loops.extend(loops);
+    }
     Some(fragment)
 }
 
@@ -93,21 +100,27 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     fragment.tests = tests.map(|tests| test_case::read(tests, &mut shared.problems)).unwrap_or_default();
 }
 
-/// Reads the nodes of all files named by `include:`.
-fn included_nodes(value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+/// Reads the nodes and loops of all files named by `include:`.
+fn included_nodes(
+    value: Spanned,
+    from: &Place,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> (Vec<NodeSpec>, Vec<Loop>) {
     let wanted = include::files(value, scope, shared);
-    wanted.into_iter().flat_map(|wanted| nodes_of(wanted, from, shared)).collect()
+    let (nodes, loops): (Vec<_>, Vec<_>) = wanted.into_iter().map(|wanted| nodes_of(wanted, from, shared)).unzip();
+    (nodes.concat(), loops.concat())
 }
 
-fn nodes_of(wanted: Wanted, from: &Place, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
-    let Some(place) = include::open(&wanted, from, shared) else { return Vec::new() };
+fn nodes_of(wanted: Wanted, from: &Place, shared: &mut Shared<'_>) -> (Vec<NodeSpec>, Vec<Loop>) {
+    let Some(place) = include::open(&wanted, from, shared) else { return Default::default() };
     let fragment = fragment(&place, Over::Include(wanted.params), shared).unwrap_or_default();
-    include::prefixed(fragment.nodes, &wanted.prefix)
+    include::prefixed(fragment.nodes, fragment.loops, &wanted.prefix)
 }
 
 fn own_nodes(nodes: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
-    node::all(entries, scope, shared)
+    node::all(entries, &[Vec::new()], scope, shared)
 }
 
 fn no_nodes(file: FileId) -> Diagnostic {

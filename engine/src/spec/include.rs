@@ -1,10 +1,12 @@
 //! `include:`: which other files are read, and how their nodes are named.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::field::{self, take};
 use super::pipeline::NodeSpec;
 use super::reference;
+use super::repeat::Loop;
 use super::scope::{Scope, Shared};
 use super::source;
 use super::value::{Spanned, Value};
@@ -128,17 +130,28 @@ fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Share
     Err(Diagnostic::error("include-cycle", message).at(wanted.span, ""))
 }
 
-/// Prefixes the ids of the nodes and references between them.
-pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, prefix: &str) -> Vec<NodeSpec> {
+/// Prefixes the ids of the nodes and loops, and references between them.
+pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, mut loops: Vec<Loop>, prefix: &str) -> (Vec<NodeSpec>, Vec<Loop>) {
     if prefix.is_empty() {
-        return nodes;
+        return (nodes, loops);
     }
-    let own: std::collections::BTreeSet<_> = nodes.iter().map(|node| reference::base(&node.id).to_owned()).collect();
+    let names = loops.iter().map(|repeats| repeats.name.clone());
+    let own: BTreeSet<_> = nodes.iter().map(|node| reference::base(&node.id).to_owned()).chain(names).collect();
+    let rename = |text: &mut String| {
+        if own.contains(reference::base(text)) {
+            text.insert_str(0, prefix);
+        }
+    };
     for node in &mut nodes {
         node.id.insert_str(0, prefix);
+        node.matrix.iter_mut().filter_map(|coordinate| coordinate.repeats.as_mut()).for_each(rename);
         let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
         let references = node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references);
-        references.filter(|r| own.contains(reference::base(&r.node))).for_each(|r| r.node.insert_str(0, prefix));
+        references.for_each(|reference| rename(&mut reference.node));
     }
-    nodes
+    for repeats in &mut loops {
+        rename(&mut repeats.name);
+        repeats.next.values_mut().for_each(rename);
+    }
+    (nodes, loops)
 }

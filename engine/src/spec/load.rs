@@ -6,8 +6,8 @@ use std::path::Path;
 use super::fragment::{Over, fragment};
 use super::include::Place;
 use super::pipeline::{NodeSpec, Overrides, Spec};
-use super::reference;
 use super::scope::Shared;
+use super::{reference, repeat};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// Reads a whole pipeline.
@@ -16,7 +16,8 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     let place = Place { path: path.to_owned(), file, chain: vec![canonical] };
     let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
     check_ids(&mut root.nodes, shared);
-    reference::link(&mut root.nodes, &mut shared.problems);
+    repeat::check_names(&root.loops, &root.nodes, &mut shared.problems);
+    reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
         name: root.name.unwrap_or(fallback),

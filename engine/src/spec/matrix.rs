@@ -172,7 +172,7 @@ fn distinct(
             problems.push(fault.at(value.span, "again here").at(*first, "first here"));
         } else {
             seen.insert(name.clone(), value.span);
-            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone(), is_named });
+            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone(), is_named, repeats: None });
         }
     }
     axis

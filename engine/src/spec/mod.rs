@@ -2,10 +2,10 @@
 //!
 //! 1. `source` and `syntax` read the text within limits of size and depth. Every value has a span.
 //! 2. `set` applies `--params` and `--set` to the params.
-//! 3. `scope` resolves `${params.…}`, `${env:…}` and `${matrix.…}`. `${secret:…}` and
+//! 3. `scope` resolves `${params.…}`, `${env:…}`, `${matrix.…}` and `${repeat.round}`. `${secret:…}` and
 //!    `${service.…}` stay references. `budget` limits
 //!    what aliases and `${…}` copy.
-//! 4. `matrix` and `include` expand nodes. Paths in `include:` start at the file that contains it.
+//! 4. `matrix`, `repeat` and `include` expand nodes. Paths in `include:` start at the file that contains it.
 //! 5. `arguments` types the values of `with:` by the JSON Schema of the operator's params. The param decides the type
 //!    of a value, and an error points at the value.
 //!
@@ -27,6 +27,7 @@ mod node;
 mod notify;
 mod pipeline;
 mod reference;
+mod repeat;
 mod scalar;
 mod schedule;
 mod scope;

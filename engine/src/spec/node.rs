@@ -19,17 +19,39 @@ const MEANT_OP: &str = "did you mean `op`?";
 const KEYS: &[&str] =
     &["op", "from", "with", "matrix", "services", "resources", "retry", "on_error", "freeze", "seed", "checks"];
 
-/// Returns the nodes of all entries: one for each, or one per combination of its matrix.
-pub(super) fn all(entries: Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+/// Returns the nodes of all entries for each of the outer coordinates (those of a loop; outside loops, none): one for each
+/// entry, or one per combination of its matrix.
+pub(super) fn all(
+    entries: Vec<(Key, Spanned)>,
+    outer: &[Vec<Coordinate>],
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<NodeSpec> {
     let mut entries: Vec<_> = entries.into_iter().map(|(id, body)| without_matrix(id, body, scope, shared)).collect();
     let written = entries.iter_mut().filter_map(|(id, _, matrix)| Some((&id.text, matrix.as_mut()?)));
     matrix::take_over(written.collect(), &mut shared.problems);
-    entries.into_iter().flat_map(|(id, body, matrix)| read(&id, body, matrix, scope, shared)).collect()
+    let entries: Vec<_> =
+        entries.into_iter().filter_map(|(id, body, matrix)| written_node(id, body, matrix, outer, shared)).collect();
+    outer
+        .iter()
+        .flat_map(|outer| entries.iter().flat_map(|node| read(node, outer, scope, shared)).collect::<Vec<_>>())
+        .collect()
 }
 
-type Entry = (Key, Spanned, Option<Spanned>);
+/// A node as written.
+struct Written {
+    id: Key,
+    body: Spanned,
+    /// The combinations of its matrix; one empty combination without one.
+    variants: Vec<Vec<Coordinate>>,
+}
 
-fn without_matrix(id: Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Entry {
+fn without_matrix(
+    id: Key,
+    mut body: Spanned,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> (Key, Spanned, Option<Spanned>) {
     let mut matrix = take_matrix(&mut body);
     if let Some(matrix) = &mut matrix {
         scope.apply(matrix, None, shared);
@@ -37,30 +59,46 @@ fn without_matrix(id: Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mu
     (id, body, matrix)
 }
 
-fn read(
-    id: &Key,
-    mut body: Spanned,
+/// Returns `None` if its variants would copy too many values.
+fn written_node(
+    id: Key,
+    body: Spanned,
     matrix: Option<Spanned>,
-    scope: &mut Scope<'_>,
+    outer: &[Vec<Coordinate>],
     shared: &mut Shared<'_>,
-) -> Vec<NodeSpec> {
+) -> Option<Written> {
     field::node_id(&id.text, id.span, &mut shared.problems);
-    let Some(matrix) = matrix else {
-        scope.apply(&mut body, None, shared);
-        return one(id, body, Vec::new(), &mut shared.problems).into_iter().collect();
-    };
-    let rows = matrix::combinations(&matrix, &mut shared.problems);
-    if !shared.budget.charge(weight(&body).saturating_mul(rows.len())) {
-        let fault = Diagnostic::error("too-many-values", "this matrix expands to too many values");
-        shared.report(fault.at(matrix.span, ""));
-        return Vec::new();
+    let span = matrix.as_ref().map_or(id.span, |matrix| matrix.span);
+    let copies = matrix.is_some() || outer.len() > 1;
+    let variants = matrix.map_or(vec![Vec::new()], |matrix| matrix::combinations(&matrix, &mut shared.problems));
+    repeated_keys(&variants, outer, span, shared);
+    let copied = weight(&body).saturating_mul(variants.len()).saturating_mul(outer.len());
+    if copies && !shared.budget.charge(copied) {
+        let fault = Diagnostic::error("too-many-values", "matrices and rounds expand to too many values");
+        shared.report(fault.at(span, ""));
+        return None;
     }
-    let expand = |coordinates: Vec<Coordinate>| {
-        let mut body = body.clone();
+    Some(Written { id, body, variants })
+}
+
+/// Reports keys of a node's matrix that its loop has, too.
+fn repeated_keys(variants: &[Vec<Coordinate>], outer: &[Vec<Coordinate>], span: Span, shared: &mut Shared<'_>) {
+    let of_loop = outer.first().into_iter().flatten();
+    for key in of_loop.map(|coordinate| &coordinate.key) {
+        if variants.first().is_some_and(|own| own.iter().any(|coordinate| coordinate.key == *key)) {
+            let fault = Diagnostic::error("bad-matrix", format!("the loop around this node has a key `{key}` already"));
+            shared.report(fault.at(span, "").help("rename this one"));
+        }
+    }
+}
+
+fn read(written: &Written, outer: &[Coordinate], scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+    let expand = |variant: &Vec<Coordinate>| {
+        let (mut body, coordinates) = (written.body.clone(), [outer, variant].concat());
         scope.apply(&mut body, Some(&coordinates), shared);
-        one(id, body, coordinates, &mut shared.problems)
+        one(&written.id, body, coordinates, &mut shared.problems)
     };
-    rows.into_iter().filter_map(expand).collect()
+    written.variants.iter().filter_map(expand).collect()
 }
 
 fn take_matrix(body: &mut Spanned) -> Option<Spanned> {

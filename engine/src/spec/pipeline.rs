@@ -136,6 +136,8 @@ pub struct Reference {
     pub port: Option<String>,
     /// Location of the reference.
     pub span: Span,
+    /// The round that it refers to, if another than that of the node with the reference.
+    pub round: Option<u64>,
     /// Set if it was written for all nodes of a matrix that differ in some keys, of which this is one.
     pub gathers: Option<Gathers>,
 }

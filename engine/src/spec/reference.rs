@@ -6,6 +6,7 @@ use super::budget::Budget;
 use super::coordinate::{Coordinate, names, node_id};
 use super::field::{self, Problems};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
+use super::repeat::{self, Loop, ROUND};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
@@ -41,7 +42,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
         _ => value.scalar_text()?,
     };
     if is_reference(&text) {
-        return Some(Reference { node: text, port: None, span: value.span, gathers: None });
+        return Some(Reference { node: text, port: None, span: value.span, round: None, gathers: None });
     }
     let fault = Diagnostic::error("bad-reference", format!("`{text}` is not a reference to a node"));
     let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
@@ -64,9 +65,9 @@ pub(super) fn base(reference: &str) -> &str {
     reference.split(['@', '.']).next().unwrap_or_default()
 }
 
-/// Splits references and expands those to a node with a matrix.
-pub(super) fn link(nodes: &mut [NodeSpec], problems: &mut Problems) {
-    let mut targets = Targets::new(nodes);
+/// Splits references, and expands those to a node with a matrix and to loops.
+pub(super) fn link(nodes: &mut [NodeSpec], loops: &[Loop], problems: &mut Problems) {
+    let mut targets = Targets::new(nodes, loops);
     let linked: Vec<_> = nodes.iter().map(|node| targets.link_node(node, problems)).collect();
     for (node, linked) in nodes.iter_mut().zip(linked) {
         let mut linked = linked.into_iter();
@@ -89,13 +90,15 @@ struct Family {
     keys: BTreeSet<String>,
     /// Whether values of the matrix could not be read.
     broken: bool,
+    /// The loop that they are part of.
+    repeats: Option<String>,
     by_values: BTreeMap<Vec<String>, BTreeMap<Vec<String>, Vec<usize>>>,
 }
 
 impl Family {
-    fn new((members, broken): (Vec<Member>, bool)) -> Self {
+    fn new((members, broken, repeats): (Vec<Member>, bool, Option<String>)) -> Self {
         let keys = members.iter().flat_map(|member| member.coordinates.iter().map(|(key, _)| key.clone())).collect();
-        Self { members, keys, broken, by_values: BTreeMap::new() }
+        Self { members, keys, broken, repeats, by_values: BTreeMap::new() }
     }
 
     /// Returns the members that have those values at the keys they share.
@@ -122,22 +125,25 @@ fn index(members: &[Member], keys: &[String]) -> BTreeMap<Vec<String>, Vec<usize
 }
 
 /// Nodes of matrices, by the id before `@`.
-struct Targets {
+struct Targets<'l> {
     families: BTreeMap<String, Family>,
+    loops: BTreeMap<&'l str, &'l Loop>,
     budget: Budget,
 }
 
-impl Targets {
-    fn new(nodes: &[NodeSpec]) -> Self {
-        let mut families: BTreeMap<String, (Vec<Member>, bool)> = BTreeMap::new();
+impl<'l> Targets<'l> {
+    fn new(nodes: &[NodeSpec], loops: &'l [Loop]) -> Self {
+        let mut families: BTreeMap<String, (Vec<Member>, bool, Option<String>)> = BTreeMap::new();
         for node in nodes.iter().filter(|node| !node.matrix.is_empty()) {
             let member = Member { id: node.id.clone(), coordinates: names(&node.matrix) };
-            let (members, broken) = families.entry(base(&node.id).to_owned()).or_default();
+            let (members, broken, repeats) = families.entry(base(&node.id).to_owned()).or_default();
             members.push(member);
+            *repeats = repeated(node).map(str::to_owned);
             *broken |= node.matrix.iter().any(Coordinate::is_broken);
         }
         let families = families.into_iter().map(|(id, members)| (id, Family::new(members))).collect();
-        Self { families, budget: Budget::default() }
+        let loops = loops.iter().map(|repeats| (repeats.name.as_str(), repeats)).collect();
+        Self { families, loops, budget: Budget::default() }
     }
 
     fn link_node(&mut self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
@@ -149,17 +155,31 @@ impl Targets {
     }
 
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
+        let of_loop = self.loops.get(base(&reference.node)).map(|repeats| repeat::output(repeats, reference, node));
+        let reference = &match of_loop {
+            None => reference.clone(),
+            Some(Ok(output)) => output,
+            Some(Err(fault)) => {
+                problems.push(fault);
+                return Vec::new();
+            }
+        };
         let text = reference.node.as_str();
         let family = self.families.get_mut(base(text));
         let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
-        let to =
-            |id: &str, gathers| Reference { node: id.to_owned(), port: port.clone(), span: reference.span, gathers };
+        let to = |id: &str, gathers| Reference {
+            node: id.to_owned(),
+            port: port.clone(),
+            span: reference.span,
+            round: None,
+            gathers,
+        };
         let Some(family) = family else { return vec![to(id, None)] };
         let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let coordinates: Vec<_> = match &wanted {
             Some(wanted) => wanted.iter().filter(|pair| **pair != ALL).map(owned).collect(),
-            None => names(&node.matrix).into_iter().filter(|(key, _)| family.keys.contains(key)).collect(),
+            None => joined(node, family, reference.round),
         };
         let known = coordinates.iter().all(|(key, _)| family.keys.contains(key));
         let gathers = gathers(base(text), &coordinates, family, stated);
@@ -179,6 +199,21 @@ impl Targets {
         }
         Vec::new()
     }
+}
+
+/// Returns the coordinates at which a node and those of a family agree: the keys that both have. Rounds of different loops
+/// have nothing to do with each other.
+fn joined(node: &NodeSpec, family: &Family, round: Option<u64>) -> Vec<(String, String)> {
+    let is_same = round.is_none() && repeated(node) == family.repeats.as_deref();
+    let of_round = |key: &String| key == ROUND && family.repeats.is_some();
+    let shared = |(key, _): &(String, String)| family.keys.contains(key) && (!of_round(key) || is_same);
+    let stated = round.map(|round| (ROUND.to_owned(), round.to_string())).filter(|_| family.repeats.is_some());
+    names(&node.matrix).into_iter().filter(shared).chain(stated).collect()
+}
+
+/// Returns the loop that the node is part of.
+fn repeated(node: &NodeSpec) -> Option<&str> {
+    node.matrix.iter().find_map(|coordinate| coordinate.repeats.as_deref())
 }
 
 /// What `@all` is taken apart to: it leaves the keys open that are not written beside it.

@@ -127,6 +127,7 @@ impl<'a> Scope<'a> {
         match target {
             Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
             Target::Matrix(path) => coordinate(path, span, matrix, shared).map(|value| brought(value, span)),
+            Target::Round => round(span, matrix, shared).map(|value| brought(value, span)),
             Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
             Target::Secret(name) => Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span)),
             // Addresses are known when the node runs.
@@ -254,7 +255,7 @@ fn broken(span: Span) -> Spanned {
 
 fn bad_reference(message: String) -> Diagnostic {
     Diagnostic::error("bad-substitution", message).help(
-        "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}` and `${service.…}`; write `$${` for a literal `${`",
+        "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}`, `${matrix.…}`, `${repeat.round}` and `${service.…}`; write `$${` for a literal `${`",
     )
 }
 
@@ -278,6 +279,15 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
     shared.report(fault.help(help));
     None
+}
+
+fn round(span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let found = matrix.unwrap_or_default().iter().find(|coordinate| coordinate.repeats.is_some());
+    if found.is_none() {
+        let fault = Diagnostic::error("unknown-round", "there are no rounds here").at(span, "");
+        shared.report(fault.help("`${repeat.round}` is known in the nodes of a loop, below `repeat:`"));
+    }
+    found.map(|coordinate| coordinate.value.clone())
 }
 
 /// Returns the field of a coordinate that the path names; the path begins with the key.

@@ -11,6 +11,8 @@ pub(super) enum Target {
     Secret(String),
     /// `${matrix.x}`, `${matrix.x.field}`
     Matrix(Vec<String>),
+    /// `${repeat.round}`
+    Round,
     /// `${service.x}`
     Service(String),
 }
@@ -113,6 +115,10 @@ fn target(body: &str) -> Result<Target, String> {
         let complete = steps.iter().all(|step| !step.is_empty());
         return if complete { Ok(Target::Matrix(steps)) } else { Err("a key of the matrix is missing".to_owned()) };
     }
+    if let Some(name) = body.strip_prefix("repeat.") {
+        let message = || format!("`repeat` has only `round`, not `{name}`");
+        return (name.trim() == "round").then_some(Target::Round).ok_or_else(message);
+    }
     if let Some(name) = body.strip_prefix("service.") {
         let message = || "the name of a service is missing".to_owned();
         return Some(name.to_owned()).filter(|name| !name.is_empty()).map(Target::Service).ok_or_else(message);
@@ -161,6 +167,7 @@ mod tests {
             ("${}", 0..3),
             ("${params.}", 0..10),
             ("${matrix.a.}", 0..12),
+            ("${repeat.rounds}", 0..16),
             ("${nope}", 0..7),
             ("${a ${b}}", 0..2),
             ("${env:1X}", 0..9),

@@ -200,3 +200,77 @@ fn a_long_pipeline_is_read() {
     assert_eq!(spec.nodes.len(), 10_000);
     assert_eq!(edges(&spec.nodes[9_999]), ["n9999"]);
 }
+
+const LOOP: &str = "nodes: {start: {op: a}, other: {op: b, from: [step, rl.policy, step@round=1.model]}}\n\
+    repeat:\n  rl:\n    rounds: 3\n    carry: {policy: start.model}\n    nodes:\n\
+    \x20     batch: {op: c, from: start, seed: \"${repeat.round}\"}\n\
+    \x20     step: {op: d, from: {rows: batch, model: policy}, with: {n: \"round ${repeat.round}\"}}\n\
+    \x20   next: {policy: step.model}\n";
+
+#[test]
+fn rounds_are_nodes_and_hand_on_what_they_carry() {
+    let spec = spec(LOOP, &Overrides::default());
+    let ids: Vec<&str> = spec.nodes.iter().map(|node| node.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        [
+            "start",
+            "other",
+            "batch@round=0",
+            "step@round=0",
+            "batch@round=1",
+            "step@round=1",
+            "batch@round=2",
+            "step@round=2"
+        ]
+    );
+    let node = |id: &str| spec.nodes.iter().find(|node| node.id == id).unwrap();
+    assert_eq!(edges(node("step@round=0")), ["batch@round=0", "start.model"]);
+    assert_eq!(edges(node("step@round=2")), ["batch@round=2", "step@round=1.model"]);
+    assert_eq!((node("batch@round=2").seed, &node("step@round=2").with.to_json()["n"]), (2, &json!("round 2")));
+    let other = ["step@round=0", "step@round=1", "step@round=2", "step@round=2.model", "step@round=1.model"];
+    assert_eq!(edges(node("other")), other);
+    assert_eq!(node("other").from[0].references[0].gathers.as_ref().unwrap().id, "step@all");
+}
+
+#[test]
+fn loops_have_variants_and_do_not_mix_their_rounds() {
+    let text = LOOP
+        .replace("    rounds: 3", "    matrix: {lr: [1, 2]}\n    rounds: 2")
+        .replace("{op: a}", "{op: a, matrix: {lr: [1, 2]}}")
+        .replace(", step@round=1.model", "")
+        + "  later:\n    rounds: 2\n    carry: {model: rl.policy}\n    nodes: {more: {op: d, from: {rows: batch@all, model: model}, matrix: {lr: [1, 2]}}}\n    next: {model: more}\n";
+    let spec = spec(&text, &Overrides::default());
+    let from = |id: &str| edges(spec.nodes.iter().find(|node| node.id == id).unwrap_or_else(|| panic!("{id}")));
+    assert_eq!(from("step@lr=2,round=1"), ["batch@lr=2,round=1", "step@lr=2,round=0.model"]);
+    assert_eq!(from("batch@lr=2,round=1"), ["start@lr=2"]);
+    let all = ["batch@lr=1,round=0", "batch@lr=1,round=1", "batch@lr=2,round=0", "batch@lr=2,round=1"];
+    assert_eq!(from("more@round=0,lr=2"), [&all[..], &["step@lr=2,round=1.model"]].concat());
+    assert_eq!(from("more@round=1,lr=2").last().unwrap(), "more@round=0,lr=2");
+}
+
+#[test]
+fn the_first_round_may_start_without_what_the_others_carry() {
+    let text = LOOP
+        .replace("{policy: start.model}", "{policy: start.model, state: null}")
+        .replace("{policy: step.model}", "{policy: step.model, state: step.state}")
+        .replace("model: policy}", "model: policy, state: state}");
+    let spec = spec(&text, &Overrides::default());
+    let from = |id: &str| edges(spec.nodes.iter().find(|node| node.id == id).unwrap());
+    assert_eq!(from("step@round=0"), ["batch@round=0", "start.model"]);
+    assert_eq!(from("step@round=1"), ["batch@round=1", "step@round=0.model", "step@round=0.state"]);
+}
+
+#[test]
+fn an_included_loop_is_prefixed_with_its_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("loop.yaml"), LOOP).unwrap();
+    let text = "include: {path: loop.yaml, prefix: my_}\nnodes: {last: {op: x, from: my_rl.policy}}\n";
+    let mut sources = SourceMap::new();
+    let reading = read_text(&folder.path().join("p.yaml"), text, &Overrides::default(), &mut sources);
+    assert!(reading.problems.is_empty(), "{:#?}", reading.problems);
+    let spec = reading.spec.unwrap();
+    let from = |id: &str| edges(spec.nodes.iter().find(|node| node.id == id).unwrap());
+    assert_eq!(from("last"), ["my_step@round=2.model"]);
+    assert_eq!(from("my_step@round=1"), ["my_batch@round=1", "my_step@round=0.model"]);
+}

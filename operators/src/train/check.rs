@@ -2,12 +2,15 @@
 
 use searchmill_data::program::{variable_issues, write_issues};
 use searchmill_engine::operator::ParamIssue;
+use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::Keep;
+use searchmill_models::training::policy_gradient::Aggregation;
 use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES};
 
 use super::backend::{Backend, no_program};
 use super::outside::{EVAL, ROWS, names, swift};
 use super::params::{Method, TrainParams};
+use super::policy::REFERENCE;
 
 /// Returns all issues of the params.
 pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
@@ -44,6 +47,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     }
     issues.extend(params.lora().into_iter().flat_map(|lora| module_issues(lora, params.backend.is_outside())));
     issues.extend(external_issues(params));
+    issues.extend(policy_issues(params));
     issues.extend(backend_issues(params));
     issues
 }
@@ -91,8 +95,8 @@ fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
 /// Checks that the arguments name the files of the method, and not those of the other one.
 fn placeholder_issues(method: Method, arguments: &[String]) -> Vec<ParamIssue> {
     let (foreign, help) = match method {
-        Method::Sft => ([ROWS, EVAL].concat(), "there are examples: use `{examples}`, or set `method: external`"),
         Method::External => (vec!["{examples}", "{held_out}"], "there are rows: use `{rows}` or `{rows_jsonl}`"),
+        _ => ([ROWS, EVAL].concat(), "there are examples: use `{examples}`, or set `method: external`"),
     };
     let mut issues = Vec::new();
     for (place, argument) in arguments.iter().enumerate() {
@@ -107,6 +111,51 @@ fn placeholder_issues(method: Method, arguments: &[String]) -> Vec<ParamIssue> {
         issues.push(issue.with_help("use `{rows}` (Parquet) or `{rows_jsonl}` (JSON lines) in one of them"));
     }
     issues
+}
+
+/// Checks the settings of reinforcement learning, and those that mean nothing to it.
+fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut refuse = |given: bool, path: &str, message: &str, help: &str| {
+        if given {
+            issues.push(ParamIssue::new(path, message).with_help(help));
+        }
+    };
+    if !params.method.learns_from_rewards() {
+        let none = "belongs to `method: grpo` and `method: reinforce++`";
+        refuse(params.policy_loss.is_some(), "policy_loss", none, "leave it out");
+        refuse(params.advantage_column.is_some(), "advantage_column", none, "leave it out");
+        return issues;
+    }
+    let none = "has no meaning for rollouts with advantages";
+    let help = "run the program of an RL trainer with `method: external`";
+    refuse(params.backend.is_outside(), "method", "only the backend `candle` learns from advantages", help);
+    refuse(params.weight_column.is_some(), "weight_column", none, "advantages weigh the rollouts");
+    refuse(params.context_weight != 0.0, "context_weight", none, "only what the model wrote is learnt");
+    refuse(params.eval_share != 0.0, "eval_share", none, "evaluate the model with rollouts of other questions");
+    refuse(params.early_stopping.is_some(), "early_stopping", none, "no loss is measured on other examples");
+    refuse(params.keep != Keep::Last, "keep", none, "no loss is measured on other examples");
+    refuse(params.truncation != Truncation::Delete, "truncation", none, "a rollout that is cut has another reward");
+    let loss = params.policy_loss.unwrap_or_default();
+    let positive = |number: f64| number.is_finite() && number > 0.0;
+    let low = positive(loss.clip_low) && loss.clip_low <= 1.0;
+    refuse(!low, "policy_loss.clip_low", "must be greater than 0 and at most 1", "0.2 is common");
+    refuse(!positive(loss.clip_high), "policy_loss.clip_high", "must be greater than 0", "0.2 is common");
+    let dual = loss.dual_clip.is_some_and(|most| !(most.is_finite() && most > 1.0));
+    refuse(dual, "policy_loss.dual_clip", "must be greater than 1, or null", "verl has 3");
+    let none = loss.aggregation == Aggregation::Constant(0);
+    refuse(none, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have");
+    let kl = loss.kl.is_some_and(|kl| !(kl.coefficient.is_finite() && kl.coefficient >= 0.0));
+    refuse(kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common");
+    issues
+}
+
+/// Checks that a reference is connected if the divergence from it is part of the loss.
+pub(super) fn reference_issues(params: &TrainParams, inputs: &[&str]) -> Vec<ParamIssue> {
+    let needed = params.policy_loss.is_some_and(|loss| loss.kl.is_some()) && !inputs.contains(&REFERENCE);
+    let issue = ParamIssue::new("policy_loss.kl", "there is no model to measure the divergence from")
+        .with_help("add `reference: NODE.model` to `from`");
+    needed.then_some(issue).into_iter().collect()
 }
 
 /// Checks that the input `eval` is there if the arguments name it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use searchmill_engine::operator::{OperatorError, Outputs};
-use searchmill_models::training::state::Step;
+use searchmill_models::training::state::{PolicyStep, Step};
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
@@ -95,7 +95,7 @@ impl Report<'_> {
     /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
     /// of the report.
     pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
-        outputs.write("steps", &table(self.steps, self.more)?)?;
+        outputs.write("steps", &table(self.steps, &self.others())?)?;
         let folder = outputs.tree("report")?;
         self.write(&folder)?;
         outputs.summary(&self.summary());
@@ -110,6 +110,20 @@ impl Report<'_> {
             }
         }
         Ok(folder)
+    }
+
+    /// Returns the metrics beyond those of every training, by step and name.
+    fn others(&self) -> BTreeMap<u64, BTreeMap<String, f64>> {
+        let mut others = self.more.clone();
+        for step in self.steps {
+            let figures = step.policy.iter().flat_map(PolicyStep::named);
+            let figures = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
+            let figures: BTreeMap<String, f64> = figures.collect();
+            if !figures.is_empty() {
+                others.entry(step.step).or_default().extend(figures);
+            }
+        }
+        others
     }
 
     /// Returns the number of steps. A trainer may log only some of them.
@@ -129,7 +143,11 @@ impl Report<'_> {
     /// Returns a summary for the terminal.
     fn summary(&self) -> String {
         let ended = if self.stopped { ", ended early" } else { "" };
-        let what = if self.params.method == Method::Sft { "examples" } else { "rows" };
+        let what = match self.params.method {
+            Method::Sft => "examples",
+            Method::External => "rows",
+            _ => "sequences",
+        };
         let mut text = format!(
             "{} steps{ended} on {} {what}, {} held out; {} of {} parameters trained ({})\nloss {} → {}",
             self.taken(),
@@ -168,6 +186,15 @@ impl Report<'_> {
         if is_sft {
             let title = "Tokens that the model would have written itself";
             out.push_str(&self.curves(title, &accuracies, Unit::Score));
+        }
+        if self.steps.iter().any(|step| step.policy.is_some()) {
+            let kl: Curve<'_> = ("From the sampler", "c1", &|step| Some(step.policy?.kl));
+            let reference: Curve<'_> = ("From the reference", "c2", &|step| step.policy?.reference_kl);
+            let has_reference = self.steps.iter().any(|step| step.policy.is_some_and(|p| p.reference_kl.is_some()));
+            let kls = if has_reference { vec![kl, reference] } else { vec![kl] };
+            out.push_str(&self.curves("KL divergence", &kls, Unit::Number));
+            let clipped: &[Curve<'_>] = &[("Clipped", "c3", &|step| Some(step.policy?.clipped))];
+            out.push_str(&self.curves("Share of tokens that are clipped", clipped, Unit::Score));
         }
         let norms: &[Curve<'_>] = &[("Norm", "c3", &|step| Some(step.grad_norm))];
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));

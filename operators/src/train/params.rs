@@ -7,6 +7,7 @@ use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::{FitSettings, Keep};
 use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::optimizer::AdamParams;
+use searchmill_models::training::policy_gradient::PolicyLoss;
 use searchmill_models::training::student::{LoraParams, Tuning};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,18 @@ pub(crate) enum Method {
     /// Whatever the program of `backend: exec` does, for example GRPO with verl, OpenRLHF or ms-swift. It gets the
     /// input `rows` (any table) instead of `examples`.
     External,
+    /// Reinforcement learning from rollouts with recorded tokens and advantages: the clipped objective of PPO and GRPO.
+    Grpo,
+    /// The same objective. REINFORCE++ differs in its advantages (`advantage` with `method: reinforce++`).
+    #[serde(rename = "reinforce++")]
+    ReinforcePlusPlus,
+}
+
+impl Method {
+    /// Whether it learns from rollouts with advantages.
+    pub(super) fn learns_from_rewards(self) -> bool {
+        matches!(self, Self::Grpo | Self::ReinforcePlusPlus)
+    }
 }
 
 /// Parameters of `train`.
@@ -59,6 +72,12 @@ pub(crate) struct TrainParams {
     pub(crate) truncation: Truncation,
     /// A numeric column with the loss weight of each example (`null`: all have weight 1).
     pub(crate) weight_column: Option<String>,
+    /// The loss of `method: grpo` and `method: reinforce++`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy_loss: Option<PolicyLoss>,
+    /// The column of advantages of the rollouts (`null`: `advantage`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) advantage_column: Option<String>,
     /// Loss weight of prompt and tool tokens (model tokens have weight 1). A small weight helps models trained from
     /// scratch to copy names sooner (Shi et al. 2024, arXiv:2405.14394, on when loss over instructions helps).
     /// Evaluation ignores these tokens.
@@ -105,6 +124,8 @@ impl Default for TrainParams {
             max_length: 8192,
             truncation: Truncation::Delete,
             weight_column: None,
+            policy_loss: None,
+            advantage_column: None,
             context_weight: 0.0,
             learning_rate: 1e-4,
             schedule: Decay::Cosine,

@@ -62,7 +62,7 @@ impl Bench {
         self.harness.run(&entry::<Train>(), params, &self.inputs())
     }
 
-    fn examples(&self) -> Vec<Example> {
+    pub(super) fn examples(&self) -> Vec<Example> {
         let (tokenizer, rows) = (tokenizer(&self.model).unwrap(), self.inputs());
         let vocabulary = Decoder::read_config(&self.model).unwrap().vocab_size;
         let reader = Reader {
@@ -181,7 +181,7 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let cut = TrainParams { max_steps: Some(10), ..trained };
     let (train, held_out) = split(examples, |example| &example.question, cut.eval_share, 3);
     let context = bench.harness.context();
-    cut.fit(&student, &train, &held_out, &context).unwrap();
+    cut.fit(&student, &train, &held_out, &bench.inputs(), &context).unwrap();
     assert!(bench.harness.context().checkpoint().load().unwrap().is_some(), "a state was saved");
     let resumed = bench.train(params(11)).unwrap();
     for name in ["loss", "grad_norm", "eval_loss"] {

@@ -37,6 +37,20 @@ pub struct Example {
     pub learnt: Vec<bool>,
     /// Weight of its tokens.
     pub weight: f32,
+    /// How its tokens were sampled, for reinforcement learning.
+    pub sampled: Option<Sampled>,
+}
+
+/// How the tokens of an example were sampled, and what they earned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampled {
+    /// Log-probability of each token when it was sampled; 0 for tokens that were not.
+    pub log_probabilities: Vec<f32>,
+    /// Those of the reference model.
+    pub reference: Option<Vec<f32>>,
+    pub advantage: f32,
+    /// Tokens that the model wrote in the whole rollout, of which the example may be one of several sequences.
+    pub of_rollout: usize,
 }
 
 impl Example {
@@ -144,7 +158,7 @@ impl Reader<'_> {
         }
         let (tokens, learnt) = tokens.into_iter().unzip();
         let (id, question) = (row.id.to_owned(), row.question.to_owned());
-        let example = Example { id, question, tokens, learnt, weight: row.weight as f32 };
+        let example = Example { id, question, tokens, learnt, weight: row.weight as f32, sampled: None };
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),

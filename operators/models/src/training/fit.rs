@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::example::Example;
 use super::learning_rate::{Decay, Rate};
-use super::objective::Objective;
+use super::objective::{Objective, Observed};
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::Order;
-use super::state::{self, Best, Progressed, Step};
+use super::state::{self, Best, PolicyStep, Progressed, Step};
 use super::step::{self, DropoutSeed, Outcome};
 use super::student::Student;
 use crate::decoder::failed;
@@ -70,12 +70,16 @@ pub struct Fit<'a> {
     pub student: &'a Student,
     pub examples: &'a [Example],
     pub held_out: &'a [Example],
+    /// State of the optimiser to start from, as [`Fitted::optimizer`].
+    pub optimizer: Option<&'a [u8]>,
     pub context: &'a Context,
 }
 
 /// Outcome of a training; the trained weights are in the student.
 pub struct Fitted {
     pub progressed: Progressed,
+    /// The optimiser after the last step.
+    pub optimizer: AdamW,
     /// The step whose weights were kept.
     pub kept: u64,
     /// Tokens read by this process, and the time that took. Differs between runs.
@@ -106,6 +110,9 @@ impl Fit<'_> {
     /// When the loss or the gradients are not finite, the device fails, or the run drains (after saving a checkpoint).
     pub fn run(&self) -> Result<Fitted, OperatorError> {
         let mut adam = AdamW::new(self.settings.optimizer);
+        if let Some(state) = self.optimizer {
+            state::restore_optimizer(state, &self.student.weights, &mut adam)?;
+        }
         let mut progressed = self.resumed(&mut adam)?;
         let (total, rate, begun) = (self.total(), self.rate(), Instant::now());
         let mut tokens = 0;
@@ -125,7 +132,7 @@ impl Fit<'_> {
             }
         }
         let kept = self.keep(&progressed)?;
-        Ok(Fitted { progressed, kept, tokens, time: begun.elapsed() })
+        Ok(Fitted { progressed, optimizer: adam, kept, tokens, time: begun.elapsed() })
     }
 
     fn resumed(&self, adam: &mut AdamW) -> Result<Progressed, OperatorError> {
@@ -154,6 +161,7 @@ impl Fit<'_> {
         let clip = self.settings.max_grad_norm.map_or(1.0, |most| (most / (grad_norm + 1e-6)).min(1.0));
         let learning_rate = rate.at(number);
         adam.step(&self.student.weights, &gradients, learning_rate, clip).map_err(failed)?;
+        let policy = self.observed(&outcome);
         Ok(Step {
             step: number + 1,
             epoch: (number + 1) as f64 / self.order().steps_per_epoch() as f64,
@@ -162,9 +170,25 @@ impl Fit<'_> {
             grad_norm,
             tokens: batch.iter().map(|example| self.examples[*example].tokens.len() as u64).sum(),
             targets: batch.iter().map(|example| self.examples[*example].targets() as u64).sum(),
-            token_accuracy: outcome.accuracy,
+            // Aggregations of reinforcement learning do not weigh tokens by shares.
+            token_accuracy: if policy.is_some() { f64::NAN } else { outcome.accuracy },
             eval_loss: None,
             eval_token_accuracy: None,
+            policy,
+        })
+    }
+
+    /// Returns the figures of a step of reinforcement learning.
+    fn observed(&self, outcome: &Outcome) -> Option<PolicyStep> {
+        let of = |(example, found): (&usize, &Vec<f32>)| self.objective.observe(&self.examples[*example], found);
+        let all = outcome.log_probabilities.iter().filter_map(of).reduce(Observed::add)?;
+        let mean = |sum: f64| sum / all.tokens;
+        Some(PolicyStep {
+            ratio: mean(all.ratio),
+            kl: mean(all.kl),
+            clipped: mean(all.clipped),
+            reference_kl: all.reference_kl.map(mean),
+            gap: all.gap,
         })
     }
 
@@ -236,8 +260,11 @@ impl Fit<'_> {
         }
         let rate = tokens as f64 / time.as_secs_f64().max(1e-9);
         let eval = step.eval_loss.map_or_else(String::new, |loss| format!(" eval_loss {loss:.4}"));
+        let policy = step.policy.map_or_else(String::new, |p| {
+            format!(" kl {:.2e} clip_share {:.3} logprob_gap {:.1e}", p.kl, p.clipped, p.gap)
+        });
         progress.log(&format!(
-            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}",
+            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}{policy}",
             step.step, step.loss, step.learning_rate, step.grad_norm
         ));
     }

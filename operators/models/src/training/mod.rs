@@ -30,6 +30,8 @@ pub mod memory;
 pub mod objective;
 pub mod optimizer;
 pub mod packing;
+pub mod policy_gradient;
+pub mod recorded;
 mod plain;
 #[cfg(test)]
 mod reference;

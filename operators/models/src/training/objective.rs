@@ -25,6 +25,42 @@ pub trait Objective: Sync {
 
     /// Returns what the example adds to the divisor of the step's loss.
     fn divisor(&self, example: &Example) -> f64;
+
+    /// Returns figures of an example, from the log-probabilities of its predicted tokens before the step.
+    fn observe(&self, _: &Example, _: &[f32]) -> Option<Observed> {
+        None
+    }
+}
+
+/// Sums over the tokens that a model wrote, for the figures of a step of reinforcement learning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub tokens: f64,
+    /// Tokens that are clipped.
+    pub clipped: f64,
+    /// Ratio of the probabilities now and when they were sampled.
+    pub ratio: f64,
+    /// Divergence from the policy that sampled.
+    pub kl: f64,
+    /// Divergence from the reference model.
+    pub reference_kl: Option<f64>,
+    /// The largest difference of a log-probability now and when it was sampled.
+    pub gap: f64,
+}
+
+impl Observed {
+    /// Adds the sums of another example.
+    pub fn add(self, other: Self) -> Self {
+        let both = self.reference_kl.zip(other.reference_kl).map(|(one, other)| one + other);
+        Self {
+            tokens: self.tokens + other.tokens,
+            clipped: self.clipped + other.clipped,
+            ratio: self.ratio + other.ratio,
+            kl: self.kl + other.kl,
+            reference_kl: both.or(self.reference_kl).or(other.reference_kl),
+            gap: self.gap.max(other.gap),
+        }
+    }
 }
 
 /// Supervised fine-tuning: the negative log-probability of the tokens, averaged by weight.
@@ -62,6 +98,7 @@ mod tests {
             tokens: vec![5, 6, 7, 8],
             learnt: vec![false, false, true, true],
             weight: 0.5,
+            sampled: None,
         }
     }
 

@@ -35,6 +35,7 @@ fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
             tokens: tokens[range.clone()].iter().map(|token| *token as u32).collect(),
             learnt: learnt[range].iter().map(|learnt| *learnt > 0.0).collect(),
             weight: 1.0,
+            sampled: None,
         }
     });
     cut.collect()

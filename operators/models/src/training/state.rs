@@ -33,6 +33,37 @@ pub struct Step {
     /// Loss on the held-out examples, if evaluated after this step.
     pub eval_loss: Option<f64>,
     pub eval_token_accuracy: Option<f64>,
+    /// Figures of reinforcement learning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyStep>,
+}
+
+/// Figures of a step of reinforcement learning: means over the tokens that the model wrote, before the weights change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyStep {
+    /// Ratio of the probability now and when the token was sampled.
+    pub ratio: f64,
+    /// Divergence from the policy that sampled (k3).
+    pub kl: f64,
+    /// Share of tokens whose loss is clipped.
+    pub clipped: f64,
+    /// Divergence from the reference model (k3).
+    pub reference_kl: Option<f64>,
+    /// The largest difference of a log-probability now and when the token was sampled.
+    pub gap: f64,
+}
+
+impl PolicyStep {
+    /// Returns the figures with their names in the table of steps.
+    pub fn named(&self) -> [(&'static str, Option<f64>); 5] {
+        [
+            ("ratio", Some(self.ratio)),
+            ("kl", Some(self.kl)),
+            ("clip_share", Some(self.clipped)),
+            ("reference_kl", self.reference_kl),
+            ("logprob_gap", Some(self.gap)),
+        ]
+    }
 }
 
 /// The best weights so far, by loss on the held-out examples.
@@ -64,10 +95,12 @@ struct Head {
 }
 
 /// Count of the fields of a step, stored in order; NaN if not measured.
-const FIGURES: usize = 10;
+const FIGURES: usize = 15;
 
 impl Step {
     fn figures(&self) -> [f64; FIGURES] {
+        let policy = self.policy.map_or([None; 5], |policy| policy.named().map(|(_, figure)| figure));
+        let policy = policy.map(|figure| figure.unwrap_or(f64::NAN));
         [
             self.step as f64,
             self.epoch,
@@ -79,6 +112,11 @@ impl Step {
             self.token_accuracy,
             self.eval_loss.unwrap_or(f64::NAN),
             self.eval_token_accuracy.unwrap_or(f64::NAN),
+            policy[0],
+            policy[1],
+            policy[2],
+            policy[3],
+            policy[4],
         ]
     }
 
@@ -95,6 +133,13 @@ impl Step {
             token_accuracy: figures[7],
             eval_loss: measured(figures[8]),
             eval_token_accuracy: measured(figures[9]),
+            policy: measured(figures[10]).map(|ratio| PolicyStep {
+                ratio,
+                kl: figures[11],
+                clipped: figures[12],
+                reference_kl: measured(figures[13]),
+                gap: figures[14],
+            }),
         }
     }
 }
@@ -126,6 +171,42 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
         parts.insert(format!("best/{name}"), tensor(numbers.clone())?);
     }
     safetensors::serialize(parts, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+}
+
+/// Serialises the optimiser alone, for a training that goes on from the weights.
+pub fn save_optimizer(adam: &AdamW) -> Result<Vec<u8>, OperatorError> {
+    let mut parts = BTreeMap::new();
+    for (name, moments) in adam.moments().map_err(unwritable)? {
+        parts.insert(format!("mean/{name}"), tensor(moments.mean)?);
+        parts.insert(format!("square/{name}"), tensor(moments.square)?);
+    }
+    let head = HashMap::from([("steps".to_owned(), adam.steps.to_string())]);
+    safetensors::serialize(parts, Some(head)).map_err(unwritable)
+}
+
+/// Restores a saved optimiser.
+///
+/// # Errors
+/// If it is not one of these weights.
+pub fn restore_optimizer(state: &[u8], weights: &BTreeMap<String, Var>, adam: &mut AdamW) -> Result<(), OperatorError> {
+    let other = |what: &str| {
+        OperatorError::data(format!("the optimiser's state {what}"))
+            .with_help("connect the output `state` of the training whose `model` is trained on")
+    };
+    let (_, metadata) = SafeTensors::read_metadata(state).map_err(|_| other("cannot be read"))?;
+    let steps = metadata.metadata().as_ref().and_then(|head| head.get("steps")?.parse().ok());
+    let tensors = SliceSafetensors::new(state).map_err(|_| other("cannot be read"))?;
+    for (name, var) in weights {
+        let part = |kind: &str| {
+            let numbers = tensors.load(&format!("{kind}/{name}"), &Device::Cpu).and_then(|part| part.to_vec1::<f32>());
+            numbers.ok().filter(|numbers| numbers.len() == var.elem_count())
+        };
+        let (mean, square) =
+            part("mean").zip(part("square")).ok_or_else(|| other(&format!("has no `{name}` of this shape")))?;
+        adam.restore(var, name.clone(), Moments { mean, square }).map_err(failed)?;
+    }
+    adam.steps = steps.ok_or_else(|| other("cannot be read"))?;
+    Ok(())
 }
 
 fn tensor<T: WithDType>(numbers: Vec<T>) -> Result<Tensor, OperatorError> {
@@ -199,7 +280,10 @@ mod tests {
         let gradients = BTreeMap::from([("w".to_owned(), Tensor::new(&[1.0_f32, 2.0], &Device::Cpu).unwrap())]);
         adam.step(&weights, &gradients, 0.1, 1.0).unwrap();
         let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
-        let step = Step::of(&[1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, f64::NAN, f64::NAN]);
+        let none = f64::NAN;
+        let step = [1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, none, none, 1.1, 0.2, 0.3, none, 0.4];
+        let step = Step::of(&step);
+        assert_eq!(step.policy.map(|policy| (policy.reference_kl, policy.gap)), Some((None, 0.4)));
         let progressed = Progressed { steps: vec![step], best, stale: 2, ..Progressed::default() };
         let saved = save(&weights, &adam, &progressed).unwrap();
         let (fresh, mut other) =
@@ -214,5 +298,11 @@ mod tests {
         assert!(restore(&saved, &strange, &mut other).unwrap().is_none(), "of another shape");
         assert!(restore(&saved[..saved.len() / 2], &fresh, &mut other).unwrap().is_none(), "torn");
         assert!(restore(b"", &fresh, &mut other).unwrap().is_none());
+        let (alone, mut next) = (save_optimizer(&adam).unwrap(), AdamW::new(AdamParams::default()));
+        restore_optimizer(&alone, &fresh, &mut next).unwrap();
+        assert_eq!((next.steps, next.moments().unwrap()), (1, adam.moments().unwrap()));
+        let error = restore_optimizer(&alone, &strange, &mut next).unwrap_err();
+        assert!(error.message.contains("has no `w` of this shape"), "{}", error.message);
+        assert!(restore_optimizer(b"torn", &fresh, &mut next).is_err());
     }
 }

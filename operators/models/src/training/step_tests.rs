@@ -59,6 +59,7 @@ fn examples() -> Vec<Example> {
         tokens: (0..length).map(|at| ((at * 37 + number * 11) % 90) as u32).collect(),
         learnt: (0..length).map(|at| at % 4 != 1).collect(),
         weight: 1.0 + number as f32,
+        sampled: None,
     };
     [12, 30, 7].into_iter().enumerate().map(example).collect()
 }

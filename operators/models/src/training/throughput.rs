@@ -46,6 +46,7 @@ pub fn tuning(
         tokens: (0..tokens).map(|at| (at * 7919 % vocabulary) as u32).collect(),
         learnt: vec![true; tokens],
         weight: 1.0,
+        sampled: None,
     };
     let (examples, mut adam, mut losses) = ([text], AdamW::new(AdamParams::default()), Vec::new());
     let settings = Settings { objective: &Sft::default(), pass_tokens: tokens, checkpointing, dropout: None };

@@ -194,6 +194,7 @@ fn unknown(step: u64) -> Step {
         token_accuracy: f64::NAN,
         eval_loss: None,
         eval_token_accuracy: None,
+        policy: None,
     }
 }
 

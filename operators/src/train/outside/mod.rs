@@ -46,8 +46,8 @@ pub(super) fn train(
 ) -> Result<(), OperatorError> {
     let folder = std::path::absolute(context.scratch().join("training"))?;
     let given = match params.method {
-        Method::Sft => examples(params, inputs, &folder, context)?,
         Method::External => raw_tables(params, inputs, &folder, context)?,
+        _ => examples(params, inputs, &folder, context)?,
     };
     let model = std::path::absolute(&inputs.tree("model")?.path)?;
     let trainer = Trainer { params, context, model: &model, given: &given };
@@ -59,8 +59,8 @@ pub(super) fn train(
     let to = outputs.tree("model")?;
     files::take_model(&trainer.trained(&metrics)?, &model, &to)?;
     let trained = match params.method {
-        Method::Sft => None,
         Method::External => Some(files::elements(&to)?),
+        _ => None,
     };
     publish(params, &model, &given, &metrics, trained, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
@@ -293,8 +293,8 @@ fn publish(
     let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
     let trainable = || config.as_ref().map_or(0, |config| params.tuning.trained_parameters(config));
     let (steps, more) = match params.method {
-        Method::Sft => (metrics.steps.clone(), BTreeMap::new()),
         Method::External => metrics.everything(),
+        _ => (metrics.steps.clone(), BTreeMap::new()),
     };
     let report = page::Report {
         params,

@@ -1,0 +1,262 @@
+//! `repeat:`: unrolls the rounds of loops. Each node of a loop becomes one node per round (`step@round=3`); what a round
+//! carries to the next one is an output of a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::coordinate::Coordinate;
+use super::field::{self, Problems, take};
+use super::node;
+use super::pipeline::{NodeSpec, Reference};
+use super::reference::{self, base};
+use super::scope::{Scope, Shared};
+use super::value::{Key, Spanned, Value};
+use super::{matrix, suggest};
+use crate::diagnostic::{Diagnostic, Span};
+
+const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix"];
+
+/// Name of the coordinate of a round.
+pub(super) const ROUND: &str = "round";
+
+/// Limit of rounds of a loop.
+const MAX_ROUNDS: u64 = 10_000;
+
+/// A loop after unrolling: what its last round hands on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Loop {
+    pub(super) name: String,
+    pub(super) span: Span,
+    /// Its last round, counted from 0.
+    pub(super) last: u64,
+    /// What a round carries to the next one, by name: the reference to an output.
+    pub(super) next: BTreeMap<String, String>,
+}
+
+/// Reads the loops of a file, unrolled.
+pub(super) fn all(value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> (Vec<NodeSpec>, Vec<Loop>) {
+    let entries = field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default();
+    let read = entries.into_iter().filter_map(|(name, body)| read(&name, body, scope, shared));
+    let (nodes, loops): (Vec<_>, Vec<_>) = read.unzip();
+    (nodes.into_iter().flatten().collect(), loops)
+}
+
+fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<(Vec<NodeSpec>, Loop)> {
+    let what = format!("the loop `{}`", name.text);
+    if !field::node_id(&name.text, name.span, &mut shared.problems) {
+        return None;
+    }
+    let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
+    let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
+    let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
+    let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
+    let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
+    let nodes = take(&mut fields, "nodes");
+    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    if entries.is_empty() {
+        let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
+        shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
+    }
+    let own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
+    check(&Carried { what: &what, span: name.span, carry: &carry, next: &next, own: &own }, &mut shared.problems);
+    // What `next` lacks or has wrong was reported; what follows from it need not be.
+    next.retain(|(_, (text, _))| own.contains(base(text)));
+    let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
+    let lacking: Vec<_> = carry.iter().filter(|(_, (text, _))| !text.is_empty()).filter(lacks).cloned().collect();
+    next.extend(lacking);
+    let mut unrolled = node::all(entries, &outer, scope, shared);
+    for node in &mut unrolled {
+        hand_on(node, &carry, &next, &mut shared.problems);
+    }
+    let next = next.into_iter().map(|(key, (text, _))| (key.text, text)).collect();
+    Some((unrolled, Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next }))
+}
+
+/// Returns the number of rounds; 1 after an error, so that the nodes of the loop are known.
+fn rounds(value: Option<Spanned>, name: &Key, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> u64 {
+    let Some(mut value) = value else {
+        let fault = Diagnostic::error("missing-key", format!("the loop `{}` has no `rounds`", name.text));
+        shared.report(fault.at(name.span, "").help("write `rounds: 10`"));
+        return 1;
+    };
+    scope.apply(&mut value, None, shared);
+    match field::whole(&value, "`rounds`", 1, &mut shared.problems) {
+        Some(rounds) if rounds > MAX_ROUNDS => {
+            let message = format!("`rounds` is {rounds} (limit: {MAX_ROUNDS})");
+            shared.report(field::fault("too-many-rounds", &value, message));
+            1
+        }
+        rounds => rounds.unwrap_or(1),
+    }
+}
+
+/// A name of what rounds carry, with the reference to an output as written; empty: the first round starts without it.
+type Entry = (Key, (String, Span));
+
+fn carried(
+    value: Option<Spanned>,
+    (what, starts): (&str, bool),
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<Entry> {
+    let Some(mut value) = value else { return Vec::new() };
+    scope.apply(&mut value, None, shared);
+    let entries = field::map(value, what, &mut shared.problems).unwrap_or_default();
+    let entry = |(key, value): (Key, Spanned)| {
+        field::node_id(&key.text, key.span, &mut shared.problems);
+        if starts && value.value == Value::Null {
+            return Some((key, (String::new(), value.span)));
+        }
+        let what = format!("{what}: `{}`", key.text);
+        match reference::references(&value, &what, &mut shared.problems).as_slice() {
+            [one] => Some((key, (one.node.clone(), value.span))),
+            [] => None,
+            _ => {
+                shared.problems.push(field::wrong_type(&value, &what, "one output of a node"));
+                None
+            }
+        }
+    };
+    entries.into_iter().filter_map(entry).collect()
+}
+
+/// Returns the coordinates of every round: those of the loop's own matrix, then the round.
+fn outer(
+    matrix: Option<Spanned>,
+    name: &Key,
+    rounds: u64,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<Vec<Coordinate>> {
+    let variants = match matrix {
+        None => vec![Vec::new()],
+        Some(mut matrix) => {
+            scope.apply(&mut matrix, None, shared);
+            matrix::combinations(&matrix, &mut shared.problems)
+        }
+    };
+    let of_variant = |variant: &Vec<Coordinate>| {
+        (0..rounds).map(|round| [&variant[..], &[coordinate(name, round)]].concat()).collect()
+    };
+    variants.iter().flat_map::<Vec<_>, _>(of_variant).collect()
+}
+
+fn coordinate(name: &Key, round: u64) -> Coordinate {
+    let value = Spanned::new(Value::Int(i64::try_from(round).unwrap_or(i64::MAX)), name.span);
+    Coordinate {
+        key: ROUND.to_owned(),
+        name: round.to_string(),
+        value,
+        is_named: false,
+        repeats: Some(name.text.clone()),
+    }
+}
+
+/// What a loop carries, and what it is made of.
+struct Carried<'l> {
+    what: &'l str,
+    span: Span,
+    carry: &'l [Entry],
+    next: &'l [Entry],
+    /// The ids of its nodes, without rounds.
+    own: &'l BTreeSet<String>,
+}
+
+/// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
+fn check(carried: &Carried<'_>, problems: &mut Problems) {
+    let Carried { what, span, carry, next, own } = carried;
+    let names = |entries: &[Entry]| entries.iter().map(|(key, _)| key.text.clone()).collect::<BTreeSet<_>>();
+    let (started, handed) = (names(carry), names(next));
+    for (key, (text, at)) in *carry {
+        if !handed.contains(&key.text) {
+            let fault = bad(key.span, format!("{what} carries `{0}`, but `next` has no `{0}`", key.text));
+            problems.push(
+                fault.help(format!(
+                    "name the output that the next round starts from: `next: {{{}: NODE.PORT}}`",
+                    key.text
+                )),
+            );
+        }
+        if own.contains(&key.text) {
+            let fault = bad(key.span, format!("`{}` is a node of {what} and something that it carries", key.text));
+            problems.push(fault.help("rename one of them"));
+        }
+        if own.contains(base(text)) {
+            let fault = bad(*at, format!("the first round cannot start from `{text}`, a node of {what} itself"));
+            problems.push(fault.help("name a node outside the loop; `next` names what the later rounds start from"));
+        }
+    }
+    for (key, (text, at)) in *next {
+        if !started.contains(&key.text) {
+            let fault = bad(key.span, format!("`next` has `{0}`, but {what} does not carry `{0}`", key.text));
+            let known: Vec<&str> = started.iter().map(String::as_str).collect();
+            problems.push(fault.help_some(suggest::advice(&key.text, &known)));
+        }
+        if !own.contains(base(text)) {
+            let known: Vec<&str> = own.iter().map(String::as_str).collect();
+            let fault = bad(*at, format!("`{text}` is no node of {what}"));
+            problems.push(fault.help(suggest::suggest(base(text), &known, "nodes of the loop")));
+        }
+    }
+    if own.contains(ROUND) || started.contains(ROUND) {
+        problems.push(bad(*span, format!("`{ROUND}` is the number of the round: give the node another name")));
+    }
+}
+
+fn bad(span: Span, message: String) -> Diagnostic {
+    Diagnostic::error("bad-repeat", message).at(span, "")
+}
+
+/// Replaces the names of what is carried by the outputs that the node's round starts from.
+fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut Problems) {
+    let Some(round) = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some()) else { return };
+    let before = round.name.parse::<u64>().unwrap_or_default().checked_sub(1);
+    let entries = if before.is_some() { next } else { carry };
+    let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
+    for binding in node.from.iter_mut().chain(of_services) {
+        binding.references.retain_mut(|reference| {
+            let name = base(&reference.node);
+            let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { return true };
+            if reference.node != name {
+                let fault = bad(reference.span, format!("`{name}` is one output, which the round before hands on"));
+                problems.push(fault.help(format!("write `{name}`")));
+            }
+            *reference = Reference { node: text.clone(), round: before, span: *span, ..reference.clone() };
+            !text.is_empty()
+        });
+    }
+    node.from.retain(|binding| !binding.references.is_empty());
+}
+
+/// Returns the output that a reference to a loop (`rl.policy`) stands for: that of its last round.
+pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> Result<Reference, Diagnostic> {
+    let name = &repeats.name;
+    if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
+        let fault = bad(
+            reference.span,
+            format!("`{}` is what the loop `{name}` ends with, and `{}` is part of it", reference.node, base(&node.id)),
+        );
+        return Err(fault.help("name what the round starts from without the name of the loop"));
+    }
+    let names: Vec<&str> = repeats.next.keys().map(String::as_str).collect();
+    let wanted = reference.node.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
+    let Some(text) = repeats.next.get(wanted) else {
+        let fault = bad(reference.span, format!("`{}` is nothing that the loop `{name}` carries", reference.node));
+        let near = suggest::closest(wanted, names.iter().copied()).or(names.first().copied());
+        return Err(fault.help_some(near.map(|near| format!("write `{name}.{near}` for what its last round hands on"))));
+    };
+    Ok(Reference { node: text.clone(), round: Some(repeats.last), ..reference.clone() })
+}
+
+/// Reports loops that have the name of a node or of another loop.
+pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
+    let ids: BTreeMap<&str, Span> = nodes.iter().map(|node| (base(&node.id), node.id_span)).collect();
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for repeats in loops {
+        let name = repeats.name.as_str();
+        let first = ids.get(name).copied().or_else(|| seen.insert(name, repeats.span));
+        if let Some(first) = first {
+            let fault = Diagnostic::error("duplicate-node", format!("a node or loop `{name}` is there already"));
+            problems.push(fault.at(repeats.span, "again here").at(first, "first here").help("rename one of them"));
+        }
+    }
+}

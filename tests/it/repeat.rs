@@ -1,0 +1,148 @@
+//! Tests of loops: rounds as nodes, what they carry, what more rounds cost, and mistakes.
+
+use serde_json::Value;
+
+use crate::mill::Mill;
+
+const SUM: &str = "\
+name: sum
+params: {rounds: 4, step: 10}
+nodes:
+  start: {op: read, with: {path: start.jsonl, as: table}}
+  curve: {op: sql, from: {t: add}, with: {query: \"select round, x from t order by round\"}}
+  last:  {op: sql, from: {t: sum.total}, with: {query: \"select x from t\"}}
+repeat:
+  sum:
+    rounds: \"${params.rounds}\"
+    carry: {total: start}
+    nodes:
+      add: {op: sql, from: {t: total}, with: {query: \"select x + ${params.step} * ${repeat.round} as x from t\"}}
+    next: {total: add}
+";
+
+fn sum() -> Mill {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", SUM);
+    mill.write("start.jsonl", "{\"x\": 1}\n");
+    mill
+}
+
+fn rows(mill: &Mill, node: &str) -> Vec<Value> {
+    mill.call(&["show", node, "--json"]).exit(0).events()
+}
+
+fn ran(told: &crate::mill::Told) -> Vec<String> {
+    let done = told.events().into_iter().filter(|event| event["event"] == "node_finished");
+    done.filter_map(|event| Some(event["node"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn rounds_hand_on_and_more_of_them_run_only_what_is_new() {
+    let mill = sum();
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    let x = |row: &Value| row["x"].as_i64().expect("a number");
+    assert_eq!(rows(&mill, "curve").iter().map(x).collect::<Vec<_>>(), [1, 11, 31, 61]);
+    assert_eq!(rows(&mill, "curve")[2]["round"], 2, "a number, not text");
+    assert_eq!(x(&rows(&mill, "last")[0]), 61);
+    assert_eq!(x(&rows(&mill, "add@round=1")[0]), 11);
+    let more = mill.run(&["--set", "rounds=6"]).exit(0);
+    let mut new = ran(&more);
+    new.sort();
+    assert_eq!(new, ["add@all", "add@round=4", "add@round=5", "curve", "last"], "{}", more.stdout);
+    assert_eq!(x(&rows(&mill, "last")[0]), 151);
+}
+
+#[test]
+fn mistakes_in_loops_are_told_at_their_place() {
+    let told = |from: &str, to: &str| {
+        let mill = sum();
+        assert!(SUM.contains(from), "{from}");
+        mill.write("pipeline.yaml", &SUM.replace(from, to));
+        mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr
+    };
+    for (from, to, place, words) in [
+        ("\"${params.rounds}\"", "0", "9:13", "`rounds` must be a whole number of at least 1"),
+        ("rounds: \"${params.rounds}\"", "rounds: 1e9", "9:13", "whole number"),
+        ("rounds: \"${params.rounds}\"", "rounds: 20000", "9:13", "(limit: 10000)"),
+        ("    rounds: \"${params.rounds}\"\n", "", "8:3", "has no `rounds`"),
+        ("    next: {total: add}\n", "", "10:13", "but `next` has no `total`"),
+        ("next: {total: add}", "next: {totl: add, total: add}", "13:12", "did you mean `total`?"),
+        ("next: {total: add}", "next: {total: ad}", "13:19", "did you mean `add`?"),
+        ("carry: {total: start}", "carry: {total: strat}", "10:20", "there is no node `strat`"),
+        ("carry: {total: start}", "carry: {total: add}", "10:20", "the first round cannot start from `add`"),
+        ("{t: sum.total}", "{t: sum.totl}", "6:30", "write `sum.total`"),
+        ("{t: sum.total}", "{t: sum}", "6:30", "write `sum.total`"),
+        ("from: {t: total}", "from: {t: sum.total}", "12:32", "is part of it"),
+        ("from: {t: total}", "from: {t: total.rows}", "12:32", "write `total`"),
+        (
+            "  start: {",
+            "  sum: {op: read, with: {path: start.jsonl, as: table}}\n  start: {",
+            "9:3",
+            "`sum` is there already",
+        ),
+        ("    carry:", "    cary: {}\n    carry:", "10:5", "did you mean `carry`?"),
+        (
+            "with: {query: \"select x from t\"}",
+            "with: {query: \"select ${repeat.round} from t\"}",
+            "6:64",
+            "there are no rounds here",
+        ),
+        ("${repeat.round}", "${repeat.rond}", "12:83", "`repeat` has only `round`"),
+    ] {
+        let text = told(from, to);
+        let is_there = text.contains(words) && text.contains(&format!("pipeline.yaml:{place}"));
+        assert!(is_there && text.matches("error[").count() <= 2, "{to}\n{text}");
+    }
+}
+
+#[test]
+fn a_thousand_rounds_are_planned_in_order() {
+    let mill = sum();
+    let told = mill.call(&["plan", "pipeline.yaml", "--set", "rounds=1000", "--json"]).exit(0).events();
+    let at = |id: &str| told.iter().position(|node| node["node"] == id).unwrap_or_else(|| panic!("{id}"));
+    assert!(at("add@round=9") < at("add@round=10") && at("add@round=999") < at("last"));
+}
+
+const LEARNT: &str = "\
+name: rl
+params: {rounds: 2}
+nodes:
+  world:   {op: generate-world, with: {documents: 120, questions: 12, min_hops: 1, max_hops: 1}, seed: 5}
+  bm25:    {op: index, from: chunks, with: {kind: bm25}}
+  chunks:  {op: chunk, from: world, with: {size: 60, count: words}}
+  start:   {op: read-model, with: {model: models/decoder}}
+  steps:   {op: sql, from: {s: step.steps}, with: {query: \"select round, step, ratio, kl, logprob_gap from s order by round, step\"}}
+  best:    {op: rollout, from: {questions: world.questions, search: bm25, model: rl.policy}, with: {policy: {model: {temperature: 0, max_tokens: 8}}, max_turns: 2}}
+repeat:
+  rl:
+    rounds: \"${params.rounds}\"
+    carry: {policy: start, optimizer: null}
+    nodes:
+      batch:    {op: sample, from: world.questions, with: {n: 4}, seed: \"${repeat.round}\"}
+      rollouts: {op: rollout, from: {questions: batch, search: bm25, model: policy}, with: {policy: {model: {temperature: 1, max_tokens: 8}}, max_turns: 2, samples: 3, record: tokens}, seed: \"${repeat.round}\"}
+      scored:   {op: advantage, from: rollouts, with: {reward: \"completion_tokens % 5\", method: grpo}}
+      step:     {op: train, from: {trajectories: scored, model: policy, state: optimizer, reference: start}, with: {method: grpo, epochs: 1, batch_size: 6, learning_rate: 1e-3, schedule: constant, warmup_ratio: 0, policy_loss: {kl: {coefficient: 0.01}}}}
+    next: {policy: step.model, optimizer: step.state}
+";
+
+#[test]
+fn a_policy_learns_from_its_own_tokens_round_by_round() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", LEARNT);
+    crate::models::write(&mill.path("models"));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    let steps = rows(&mill, "steps");
+    let figure = |row: &Value, name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!(steps.iter().map(|row| figure(row, "round")).collect::<Vec<_>>(), [0.0, 0.0, 1.0, 1.0]);
+    for row in steps.iter().filter(|row| row["step"] == 1) {
+        assert!(figure(row, "logprob_gap") < 1e-4 && figure(row, "kl") < 1e-8, "sampled by the same weights: {row}");
+    }
+    let again = mill.run(&[]).exit(0);
+    assert!(ran(&again).is_empty(), "{}", again.stdout);
+    let third = mill.run(&["--set", "rounds=3"]).exit(0);
+    assert!(ran(&third).iter().all(|node| node.ends_with("round=2") || !node.contains("round=")), "{}", third.stdout);
+    let told = mill.call(&["audit", "step@round=2", "--replay", "--rollouts"]).exit(0);
+    assert!(told.stdout.contains("as recorded") || told.stderr.contains("as recorded"), "{}", told.stdout);
+}
