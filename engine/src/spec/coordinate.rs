@@ -41,6 +41,11 @@ pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
     format!("{base}@{}", coordinates.join(","))
 }
 
+/// Returns the id of a node or reference before `@` or `.`.
+pub(super) fn base(reference: &str) -> &str {
+    reference.split(['@', '.']).next().unwrap_or_default()
+}
+
 /// Returns the coordinates as text, as in the node's id.
 pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
     coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()

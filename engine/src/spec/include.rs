@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::coordinate::base;
 use super::field::{self, take};
 use super::pipeline::NodeSpec;
-use super::reference;
-use super::repeat::Loop;
+use super::rounds::Loop;
 use super::scope::{Scope, Shared};
 use super::source;
 use super::value::{Spanned, Value};
@@ -136,9 +136,9 @@ pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, mut loops: Vec<Loop>, prefix: &
         return (nodes, loops);
     }
     let names = loops.iter().map(|repeats| repeats.name.clone());
-    let own: BTreeSet<_> = nodes.iter().map(|node| reference::base(&node.id).to_owned()).chain(names).collect();
+    let own: BTreeSet<_> = nodes.iter().map(|node| base(&node.id).to_owned()).chain(names).collect();
     let rename = |text: &mut String| {
-        if own.contains(reference::base(text)) {
+        if own.contains(base(text)) {
             text.insert_str(0, prefix);
         }
     };

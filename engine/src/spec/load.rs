@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::coordinate::base;
 use super::fragment::{Over, fragment};
 use super::include::Place;
 use super::pipeline::{NodeSpec, Overrides, Spec};
 use super::scope::Shared;
-use super::{reference, repeat};
+use super::{reference, rounds};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// Reads a whole pipeline.
@@ -16,7 +17,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     let place = Place { path: path.to_owned(), file, chain: vec![canonical] };
     let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
     check_ids(&mut root.nodes, shared);
-    repeat::check_names(&root.loops, &root.nodes, &mut shared.problems);
+    rounds::check_names(&root.loops, &root.nodes, &mut shared.problems);
     reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
@@ -34,16 +35,18 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     })
 }
 
-/// Reports duplicate node ids and keeps the first node of each.
+/// Reports duplicate node ids and keeps the first node of each. A node and the variants or rounds of another one may not
+/// have the same name either: a reference by the name would mean both.
 fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     nodes.retain(|node| {
-        let Some(first) = seen.get(&node.id) else {
-            seen.insert(node.id.clone(), node.id_span);
+        let name = base(&node.id);
+        let first = *seen.entry(name.to_owned()).or_insert(node.id_span);
+        if first == node.id_span {
             return true;
-        };
-        let fault = Diagnostic::error("duplicate-node", format!("duplicate node `{}`", node.id));
-        let fault = fault.at(node.id_span, "again here").at(*first, "first here");
+        }
+        let fault = Diagnostic::error("duplicate-node", format!("duplicate node `{name}`"));
+        let fault = fault.at(node.id_span, "again here").at(first, "first here");
         shared.report(fault.help("rename one of them, or include the file with a `prefix:`"));
         false
     });

@@ -28,6 +28,7 @@ mod notify;
 mod pipeline;
 mod reference;
 mod repeat;
+mod rounds;
 mod scalar;
 mod schedule;
 mod scope;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
-use super::coordinate::{Coordinate, names, node_id};
+use super::coordinate::{Coordinate, base, names, node_id};
 use super::field::{self, Problems};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
-use super::repeat::{self, Loop, ROUND};
+use super::rounds::{self, Loop, ROUND};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
@@ -58,11 +58,6 @@ fn is_reference(text: &str) -> bool {
         Some(_) => !rest[1..].is_empty() && !rest.contains(char::is_whitespace),
     };
     field::is_id(base) && good_rest
-}
-
-/// Returns the id before `@` or `.`.
-pub(super) fn base(reference: &str) -> &str {
-    reference.split(['@', '.']).next().unwrap_or_default()
 }
 
 /// Splits references, and expands those to a node with a matrix and to loops.
@@ -155,7 +150,7 @@ impl<'l> Targets<'l> {
     }
 
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
-        let of_loop = self.loops.get(base(&reference.node)).map(|repeats| repeat::output(repeats, reference, node));
+        let of_loop = self.loops.get(base(&reference.node)).map(|repeats| rounds::output(repeats, reference, node));
         let reference = &match of_loop {
             None => reference.clone(),
             Some(Ok(output)) => output,

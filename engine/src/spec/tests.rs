@@ -262,6 +262,22 @@ fn the_first_round_may_start_without_what_the_others_carry() {
 }
 
 #[test]
+fn a_node_has_no_name_of_the_rounds_or_variants_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("loop.yaml"), LOOP).unwrap();
+    std::fs::write(folder.path().join("variants.yaml"), "nodes: {step: {op: x, matrix: {a: [1, 2]}}}\n").unwrap();
+    for (include, own) in
+        [("loop.yaml", "step: {op: y}"), ("variants.yaml", "step: {op: y}"), ("loop.yaml", "rl: {op: y}")]
+    {
+        let text = format!("include: {include}\nnodes: {{{own}}}\n");
+        let mut sources = SourceMap::new();
+        let reading = read_text(&folder.path().join("p.yaml"), text, &Overrides::default(), &mut sources);
+        let codes: Vec<_> = reading.problems.iter().map(|problem| problem.code).collect();
+        assert_eq!(codes, ["duplicate-node"], "{own}: {:#?}", reading.problems);
+    }
+}
+
+#[test]
 fn an_included_loop_is_prefixed_with_its_nodes() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("loop.yaml"), LOOP).unwrap();
