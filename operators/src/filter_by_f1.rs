@@ -14,8 +14,8 @@ use searchmill_text::answer_metrics::answer_scores;
 use serde::{Deserialize, Serialize};
 
 /// Keeps the rollouts whose prediction reaches a token F1 against the golden answers (the best over all of them, as
-/// in FlashRAG). With `grounded: true`, a tool result must also contain gold evidence or the answer: F1 alone keeps
-/// lucky guesses on yes/no questions. All columns pass unchanged, in order; the other rollouts go to the port
+/// in FlashRAG). With `grounded: true`, a tool result must also show a gold document (any chunk of it), a gold fact or the
+/// answer: F1 alone keeps lucky guesses on yes/no questions. All columns pass unchanged, in order; the other rollouts go to the port
 /// `dropped`.
 pub(crate) struct FilterByF1;
 
@@ -26,7 +26,7 @@ pub(crate) struct FilterByF1Params {
     /// Minimum F1 to keep a rollout, from 0 to 1.
     #[serde(default = "success")]
     pub(crate) threshold: f64,
-    /// Also require that a tool result contains gold evidence or the answer.
+    /// Also require that a tool result shows a gold document (any chunk of it), a gold fact or the answer.
     #[serde(default)]
     pub(crate) grounded: bool,
 }

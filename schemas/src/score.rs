@@ -34,7 +34,7 @@ described! {
         pub recall: f64,
         /// Whether F1 reached the success threshold.
         pub success: bool,
-        /// Whether an observation contained gold evidence or the answer.
+        /// Whether an observation showed a gold document (any chunk of it), a gold fact or the answer.
         pub grounded: bool,
     }
 }

@@ -59,7 +59,12 @@ impl Report {
         let table = self.table(index);
         outputs.figure("rows_before", self.rows as f64);
         outputs.figure("rows_matched", self.matched as f64);
+        outputs.figure("tests_too_short", index.short as f64);
         outputs.summary(&table.render());
+        if index.short > 0 {
+            let what = if index.short == 1 { "1 test row was" } else { &format!("{} test rows were", index.short) };
+            outputs.summary(&format!("{what} not compared: fewer words than `min_words`\n"));
+        }
         let folder = outputs.tree("report")?;
         Ok(std::fs::write(folder.join("report.html"), self.page(&table))?)
     }

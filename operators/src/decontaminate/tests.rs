@@ -92,6 +92,8 @@ fn rows_that_share_an_ngram_are_dropped() {
         ]
     );
     assert_eq!((outcome.figures["rows_before"], outcome.figures["rows_matched"]), (5.0, 2.0));
+    assert_eq!(outcome.figures["tests_too_short"], 2.0);
+    assert!(outcome.summary.contains("2 test rows were not compared: fewer words"), "{}", outcome.summary);
     assert!(outcome.summary.contains("│ 1        │    2 │     1 │ 50.0% │             1 │"), "{}", outcome.summary);
     let page = std::fs::read_to_string(outcome.trees["report"].join("report.html")).expect("a page");
     assert!(page.contains("<td>which river flows through the birthplace of chopin s teacher</td>"), "{page}");

@@ -49,6 +49,8 @@ pub(super) struct TestsIndex {
     sketcher: Option<Sketcher>,
     pub(super) tests: Vec<Test>,
     pub(super) sets: usize,
+    /// Test rows that are too short to be compared.
+    pub(super) short: usize,
     rows: u64,
     /// Lengths of the n-grams in `grams`.
     lengths: BTreeSet<usize>,
@@ -67,6 +69,7 @@ impl TestsIndex {
             sketcher,
             tests: Vec::new(),
             sets: 0,
+            short: 0,
             rows: 0,
             lengths: BTreeSet::new(),
             grams: IndexMap::new(),
@@ -89,7 +92,8 @@ impl TestsIndex {
         let sketched: Vec<_> = texts.par_iter().map(sketch).collect();
         for (place, (words, grams, signature)) in sketched.into_iter().enumerate() {
             let number = self.tests.len() as u32;
-            self.add_grams(number, &words);
+            let is_compared = self.add_grams(number, &words) || signature.is_some();
+            self.short += usize::from(!is_compared);
             if let (Some(bands), Some(signature)) = (&mut self.bands, signature) {
                 bands.add(number, &signature);
             }
@@ -99,10 +103,11 @@ impl TestsIndex {
         }
     }
 
-    fn add_grams(&mut self, number: u32, words: &Words) {
+    /// Returns whether the text is long enough.
+    fn add_grams(&mut self, number: u32, words: &Words) -> bool {
         let length = self.ngram.min(words.count());
         if length == 0 || length < self.min_words.min(self.ngram) {
-            return;
+            return false;
         }
         self.lengths.insert(length);
         for gram in words.windows(length) {
@@ -111,6 +116,7 @@ impl TestsIndex {
                 tests.push(number);
             }
         }
+        true
     }
 
     /// Call it after the last row.
