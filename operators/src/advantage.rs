@@ -140,12 +140,11 @@ impl BlockingKernel for AdvantageParams {
             let ids = text_column(&batch, "id")?;
             let mut kept = Vec::new();
             for (row, reward) in self.rewards(&batch)?.into_iter().enumerate() {
-                match reward {
-                    Some(_) => kept.push(row as u32),
-                    None => {
-                        let unfit = Unfit::new(format!("`{}` is null or no finite number", self.reward));
-                        outputs.reject(unfit.reject(ids.value(row).to_owned()))?;
-                    }
+                if reward.is_some() {
+                    kept.push(row as u32);
+                } else {
+                    let unfit = Unfit::new(format!("`{}` is null or no finite number", self.reward));
+                    outputs.reject(unfit.reject(ids.value(row).to_owned()))?;
                 }
             }
             if kept.is_empty() {

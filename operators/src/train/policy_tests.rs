@@ -83,7 +83,9 @@ fn train(
     if more.iter().all(|(port, _)| *port != "model") {
         bound.bind("model", tree_input(TreeKind::Model, &bench.model));
     }
-    more.into_iter().for_each(|(port, artifact)| bound.bind(port, artifact));
+    for (port, artifact) in more {
+        bound.bind(port, artifact);
+    }
     bench.harness.run(&entry::<Train>(), whole, &bound)
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::example::Example;
 use super::learning_rate::{Decay, Rate};
-use super::objective::{Objective, Observed};
+use super::objective::Objective;
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::Order;
 use super::state::{self, Best, PolicyStep, Progressed, Step};
@@ -181,7 +181,7 @@ impl Fit<'_> {
     /// Returns the figures of a step of reinforcement learning.
     fn observed(&self, outcome: &Outcome) -> Option<PolicyStep> {
         let of = |(example, found): (&usize, &Vec<f32>)| self.objective.observe(&self.examples[*example], found);
-        let all = outcome.log_probabilities.iter().filter_map(of).reduce(Observed::add)?;
+        let all = outcome.log_probabilities.iter().filter_map(of).reduce(std::ops::Add::add)?;
         let mean = |sum: f64| sum / all.tokens;
         Some(PolicyStep {
             ratio: mean(all.ratio),

@@ -48,9 +48,11 @@ pub struct Observed {
     pub gap: f64,
 }
 
-impl Observed {
-    /// Adds the sums of another example.
-    pub fn add(self, other: Self) -> Self {
+impl std::ops::Add for Observed {
+    type Output = Self;
+
+    /// Returns the sums over both; of the gaps, the larger one.
+    fn add(self, other: Self) -> Self {
         let both = self.reference_kl.zip(other.reference_kl).map(|(one, other)| one + other);
         Self {
             tokens: self.tokens + other.tokens,

@@ -158,7 +158,7 @@ impl Objective for PolicyGradient {
                 gap: f64::from((now - sampled.log_probabilities[at]).abs()),
             }
         };
-        places.zip(log_probabilities).map(of_token).reduce(Observed::add)
+        places.zip(log_probabilities).map(of_token).reduce(std::ops::Add::add)
     }
 }
 
