@@ -61,8 +61,8 @@ impl std::fmt::Display for Reason {
                 write!(f, "the operator `{operator}` changed from version {from} to {to}")
             }
             Self::ParamChanged { path, from, to } => {
-                // A param with its default may be absent from the key.
-                let shown = |value: &Value| if value.is_null() { "its default".to_owned() } else { brief(value) };
+                // A param with its default, and a name in a map, may be absent from the key.
+                let shown = |value: &Value| if value.is_null() { "unset".to_owned() } else { brief(value) };
                 write!(f, "param `{path}` changed from {} to {}", shown(from), shown(to))
             }
             Self::InputChanged { port } => write!(f, "the content of input `{port}` changed"),
@@ -203,10 +203,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_default_that_the_key_lacks_is_called_so() {
+    fn a_param_that_the_key_lacks_is_called_unset() {
         let told = |from: Value, to: Value| Reason::ParamChanged { path: "ks".to_owned(), from, to }.to_string();
-        assert_eq!(told(Value::Null, json!(7)), "param `ks` changed from its default to 7");
-        assert_eq!(told(json!(7), Value::Null), "param `ks` changed from 7 to its default");
+        assert_eq!(told(Value::Null, json!(7)), "param `ks` changed from unset to 7");
+        assert_eq!(told(json!(7), Value::Null), "param `ks` changed from 7 to unset");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
-use crate::plan::with_all_before;
+use crate::plan::{Node, with_all_before};
+use crate::spec::meant_node;
 use crate::store::{RunRecord, Store};
 
 /// The status of a node, and why it would run.
@@ -65,7 +66,12 @@ impl Session {
         limit: Option<u64>,
     ) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
-        let (place, found) = plan.node(node).ok_or_else(|| unknown_node(plan, node))?;
+        let elsewhere = || {
+            let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
+            let help = format!("{}; `--file FILE` names another pipeline", meant_node(node, &nodes));
+            Failure::usage(format!("there is no node `{node}` in `{}`", plan.name)).with_help(help)
+        };
+        let (place, found) = plan.node(node).ok_or_else(elsewhere)?;
         let before = against.map(|run| before(store, run, found.id())).transpose()?;
         // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &BTreeSet::from([place]));

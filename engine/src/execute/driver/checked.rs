@@ -56,7 +56,8 @@ impl Driver {
         let words = |reaction| failed(reaction).map(ToString::to_string).collect::<Vec<_>>().join("; ");
         if failed(OnFailure::Fail).next().is_some() {
             let error = OperatorError::data(format!("a check failed: {}", words(OnFailure::Fail)));
-            let help = "the result is stored, and nothing after it ran; `searchmill show` shows it";
+            let help =
+                format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
             self.books.check_failed(node, &error.with_help(help), &made)?;
             return self.end(Step::Failed(place));
         }

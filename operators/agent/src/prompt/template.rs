@@ -17,6 +17,9 @@ use super::names;
 
 /// Variable with the description of the answer's fields.
 const OUTPUT_SCHEMA: &str = "output_schema";
+/// Characters of a line of a template that an error shows.
+const LONGEST_LINE: usize = 160;
+
 /// Instructions that one template may execute. Bounds endless loops; a loop over 100,000 elements fits.
 const FUEL: u64 = 10_000_000;
 /// Longest prompt in bytes.
@@ -230,8 +233,10 @@ impl Prompts {
         variables.insert(OUTPUT_SCHEMA.to_owned(), described.unwrap_or_default().into());
         let mut messages = Vec::with_capacity(self.messages.len());
         for (place, role) in &self.messages {
-            let rendered = self.environment.get_template(place).and_then(|template| template.render(&variables));
-            let text = rendered.map_err(|error| format!("`{place}`: {}", told(&error)))?;
+            let template = self.environment.get_template(place).map_err(|error| told(&error))?;
+            let wrong =
+                |error: minijinja::Error| format!("`{place}`: {}{}", told(&error), quoted(&error, template.source()));
+            let text = template.render(&variables).map_err(wrong)?;
             if text.len() > LONGEST {
                 return Err(format!("`{place}` has {} bytes; the longest prompt has {LONGEST}", text.len()));
             }
@@ -286,6 +291,15 @@ fn told(error: &minijinja::Error) -> String {
     format!("{line}{}{detail}", error.kind())
 }
 
+/// Returns the line of the template that an error is about.
+fn quoted(error: &minijinja::Error, template: &str) -> String {
+    let line = error.line().and_then(|line| template.lines().nth(line.checked_sub(1)?));
+    let Some(line) = line.map(str::trim).filter(|line| !line.is_empty()) else { return String::new() };
+    let shown: String = line.chars().take(LONGEST_LINE).collect();
+    let more = if shown.len() < line.len() { "…" } else { "" };
+    format!(" in: {shown}{more}")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -337,5 +351,9 @@ mod tests {
         assert!(error.contains("fuel"), "{error}");
         let error = rendered(json!("{{ a.b }}"), json!({"a": {}})).unwrap_err();
         assert!(error.contains("undefined"), "{error}");
+        let error =
+            rendered(json!("Rate this:\n{% for e in evidence %}{{ e.fcat }}{% endfor %}"), json!({"evidence": [{}]}));
+        let wanted = "`prompt`: line 2: undefined value in: {% for e in evidence %}{{ e.fcat }}{% endfor %}";
+        assert_eq!(error.unwrap_err(), wanted);
     }
 }

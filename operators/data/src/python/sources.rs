@@ -92,8 +92,8 @@ impl PythonFunction {
             names => format!(", and the values of {}", names.join(", ")),
         };
         format!(
-            "the cache key does not cover all that `{}` reads: data that `files` does not name, and packages that no \
-             lock file pins{variables}",
+            "the cache key covers `{}`, what it imports from the project, and lock files; it does not cover data that \
+             `files` does not name, and packages that no lock file pins{variables}",
             self.file
         )
     }
