@@ -18,6 +18,9 @@
 //! depends on other tokens of the example does not fit: logits are held for some tokens at a time, and their slopes are
 //! needed before they are freed.
 //!
+//! `objective::Sft` is supervised fine-tuning. `policy_gradient` is the clipped loss of PPO, GRPO and REINFORCE++; its
+//! examples are rollouts with recorded tokens, which `recorded` reads.
+//!
 //! `train` only turns params into settings and outputs into ports. External trainers (`operators/src/train/outside`)
 //! get examples as JSONL, an empty folder and a log for figures. Such a training is `Seeded` by its key but not
 //! repeatable, so `audit` checks its record and does not run it again.
