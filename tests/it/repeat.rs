@@ -1,8 +1,10 @@
 //! Tests of loops: rounds as nodes, what they carry, what more rounds cost, and mistakes.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::mill::Mill;
+use crate::mill::{Mill, killed_after};
 
 const SUM: &str = "\
 name: sum
@@ -121,7 +123,7 @@ repeat:
     nodes:
       batch:    {op: sample, from: world.questions, with: {n: 4}, seed: \"${repeat.round}\"}
       rollouts: {op: rollout, from: {questions: batch, search: bm25, model: policy}, with: {policy: {model: {temperature: 1, max_tokens: 8}}, max_turns: 2, samples: 3, record: tokens}, seed: \"${repeat.round}\"}
-      scored:   {op: advantage, from: rollouts, with: {reward: \"completion_tokens % 5\", method: grpo}}
+      scored:   {op: advantage, from: rollouts, with: {reward: \"sample_index\", method: grpo}}
       step:     {op: train, from: {trajectories: scored, model: policy, state: optimizer, reference: start}, with: {method: grpo, epochs: 1, batch_size: 6, learning_rate: 1e-3, schedule: constant, warmup_ratio: 0, policy_loss: {kl: {coefficient: 0.01}}}}
     next: {policy: step.model, optimizer: step.state}
 ";
@@ -139,10 +141,47 @@ fn a_policy_learns_from_its_own_tokens_round_by_round() {
     for row in steps.iter().filter(|row| row["step"] == 1) {
         assert!(figure(row, "logprob_gap") < 1e-4 && figure(row, "kl") < 1e-8, "sampled by the same weights: {row}");
     }
+    for row in steps.iter().filter(|row| row["step"] == 2) {
+        assert!(figure(row, "kl") > 0.0, "the first step moved the policy: {row}");
+    }
     let again = mill.run(&[]).exit(0);
     assert!(ran(&again).is_empty(), "{}", again.stdout);
     let third = mill.run(&["--set", "rounds=3"]).exit(0);
     assert!(ran(&third).iter().all(|node| node.ends_with("round=2") || !node.contains("round=")), "{}", third.stdout);
     let told = mill.call(&["audit", "step@round=2", "--replay", "--rollouts"]).exit(0);
     assert!(told.stdout.contains("as recorded") || told.stderr.contains("as recorded"), "{}", told.stdout);
+}
+
+#[test]
+fn kill_9_at_any_moment_of_a_loop_gives_the_same_model() {
+    let learning = || {
+        let mill = Mill::new();
+        mill.write("pipeline.yaml", LEARNT);
+        crate::models::write(&mill.path("models"));
+        mill
+    };
+    let model = |mill: &Mill| {
+        mill.run(&["--set", "rounds=4", "step"]).exit(0);
+        let nodes = mill.last_nodes();
+        let step = nodes.iter().find(|node| node.node == "step@round=3").expect("the last round");
+        (step.outputs["model"].id, step.outputs["state"].id)
+    };
+    let (calm, killed) = (learning(), learning());
+    for wait in [120, 260, 340, 420, 500] {
+        let mut run = killed.command(&["run", "pipeline.yaml", "--set", "rounds=4", "step", "-q"]);
+        killed_after(&mut run, Duration::from_millis(wait));
+    }
+    assert_eq!(model(&killed), model(&calm));
+}
+
+#[test]
+fn another_reward_keeps_the_rollouts_of_the_first_round() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", LEARNT);
+    crate::models::write(&mill.path("models"));
+    mill.run(&["step"]).exit(0);
+    mill.write("pipeline.yaml", &LEARNT.replace("\"sample_index\"", "\"sample_index * sample_index\""));
+    let mut again = ran(&mill.run(&["step"]).exit(0));
+    again.sort();
+    assert_eq!(again, ["rollouts@round=1", "scored@round=0", "scored@round=1", "step@round=0", "step@round=1"]);
 }

@@ -44,7 +44,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
         shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
     }
     let own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
-    check(&Carried { what: &what, span: name.span, carry: &carry, next: &next, own: &own }, &mut shared.problems);
+    check(&Carried { what: &what, carry: &carry, next: &next, own: &own }, &mut shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|(_, (text, _))| own.contains(base(text)));
     let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
@@ -141,7 +141,6 @@ fn coordinate(name: &Key, round: u64) -> Coordinate {
 /// What a loop carries, and what it is made of.
 struct Carried<'l> {
     what: &'l str,
-    span: Span,
     carry: &'l [Entry],
     next: &'l [Entry],
     /// The ids of its nodes, without rounds.
@@ -150,7 +149,7 @@ struct Carried<'l> {
 
 /// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
 fn check(carried: &Carried<'_>, problems: &mut Problems) {
-    let Carried { what, span, carry, next, own } = carried;
+    let Carried { what, carry, next, own } = carried;
     let names = |entries: &[Entry]| entries.iter().map(|(key, _)| key.text.clone()).collect::<BTreeSet<_>>();
     let (started, handed) = (names(carry), names(next));
     for (key, (text, at)) in *carry {
@@ -183,9 +182,6 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
             let fault = bad(*at, format!("`{text}` is no node of {what}"));
             problems.push(fault.help(suggest::suggest(base(text), &known, "nodes of the loop")));
         }
-    }
-    if own.contains(ROUND) || started.contains(ROUND) {
-        problems.push(bad(*span, format!("`{ROUND}` is the number of the round: give the node another name")));
     }
 }
 

@@ -3,8 +3,8 @@
 use arrow::datatypes::Float64Type;
 use searchmill_engine::operator::entry;
 use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs};
-use searchmill_fixtures::trajectories::trajectory;
-use searchmill_schemas::{SampledWith, TokenSpan, to_batch};
+use searchmill_fixtures::trajectories::{sampled_from_all, trajectory};
+use searchmill_schemas::{TokenSpan, to_batch};
 use serde_json::{Value, json};
 
 use super::*;
@@ -118,14 +118,7 @@ fn recorded_tokens_count_before_those_that_were_told() {
         ids: (0..count).collect(),
         logprobs: sampled.then(|| vec![-0.5; count as usize]),
     };
-    let sampling = SampledWith {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        other: None,
-        logprobs: "processed".to_owned(),
-        revision: None,
-    };
+    let sampling = sampled_from_all();
     let recorded = |(_, _, tokens): &(&str, f64, i64)| RecordedTokens {
         tokens: vec![span(false, 9), span(true, 1), span(false, 4), span(true, *tokens as i32 - 1)],
         sampling: sampling.clone(),

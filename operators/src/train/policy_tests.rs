@@ -7,12 +7,13 @@ use arrow::array::{ArrayRef, Float64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 use searchmill_engine::operator::testing::{Outcome, batch_input, tree_input};
 use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, TreeKind, entry};
+use searchmill_fixtures::trajectories::sampled_from_all;
 use searchmill_models::device::Compute;
 use searchmill_models::training::example::Example;
 use searchmill_models::training::objective::Sft;
 use searchmill_models::training::step;
 use searchmill_models::training::student::{Student, Tuning};
-use searchmill_schemas::{RecordKind, RecordedTokens, SampledWith, TokenSpan, to_batch};
+use searchmill_schemas::{RecordKind, RecordedTokens, TokenSpan, to_batch};
 use serde_json::{Value, json};
 
 use super::params::TrainParams;
@@ -43,15 +44,7 @@ fn recorded(example: &Example, found: &[f32]) -> RecordedTokens {
         span.ids.push(*token as i32);
         span.logprobs.iter_mut().for_each(|all| all.extend(found.next().copied()));
     }
-    let sampling = SampledWith {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        other: None,
-        logprobs: "processed".to_owned(),
-        revision: None,
-    };
-    RecordedTokens { tokens: spans, sampling }
+    RecordedTokens { tokens: spans, sampling: sampled_from_all() }
 }
 
 fn rollouts(bench: &Bench) -> (Vec<Example>, RecordBatch) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Repeatability, Secret, is_web_address};
 use searchmill_models::device::Precision;
+use searchmill_models::training::recorded::NEUTRAL;
 use searchmill_schemas::SampledWith;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -189,11 +190,6 @@ fn stall_seconds() -> f64 {
 
 /// Field of the request body for the number of most probable tokens to sample from.
 const TOP_K: &str = "top_k";
-
-/// Fields that change probabilities, with the values that do not. Servers may take other defaults from the model's
-/// `generation_config.json`, so they are sent when tokens are recorded.
-pub(super) const NEUTRAL: [(&str, f64); 5] =
-    [(TOP_K, -1.0), ("min_p", 0.0), ("repetition_penalty", 1.0), ("frequency_penalty", 0.0), ("presence_penalty", 0.0)];
 
 /// Fields of the request body that `extra` must not set.
 const OWN_FIELDS: [&str; 15] = [

@@ -79,6 +79,18 @@ pub struct Read {
     pub rejects: Vec<Reject>,
 }
 
+impl Read {
+    /// Takes the examples of a row, or why there are none.
+    pub(super) fn add(&mut self, id: &str, made: Result<Vec<Example>, Unfit>) -> Result<(), OperatorError> {
+        match made {
+            Ok(examples) => self.examples.extend(examples),
+            Err(Unfit::Row(message)) => self.rejects.push(reject(id, message)),
+            Err(Unfit::Vocabulary(error)) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
 /// A row before it is tokenised.
 struct Row<'a> {
     id: &'a str,
@@ -98,11 +110,7 @@ impl Reader<'_> {
             let rows = self.rows(&batch)?;
             let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
             for (row, made) in rows.iter().zip(made) {
-                match made {
-                    Ok(example) => read.examples.push(example),
-                    Err(Unfit::Row(message)) => read.rejects.push(reject(row.id, message)),
-                    Err(Unfit::Vocabulary(error)) => return Err(error),
-                }
+                read.add(row.id, made.map(|example| vec![example]))?;
             }
         }
         Ok(read)
@@ -199,8 +207,11 @@ impl Reader<'_> {
     }
 }
 
-enum Unfit {
+/// Why a row is no example.
+pub(super) enum Unfit {
+    /// The row cannot be trained on.
     Row(String),
+    /// No row can: tokens and model do not belong together.
     Vocabulary(OperatorError),
 }
 

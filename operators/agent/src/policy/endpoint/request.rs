@@ -1,11 +1,11 @@
 //! Request bodies. The constant part is serialised once per node, each message once per conversation.
 
 use bytes::Bytes;
+use searchmill_models::training::recorded::NEUTRAL;
 use searchmill_schemas::{Message, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::super::params::NEUTRAL;
 use super::super::{Api, EndpointParams};
 use crate::episode::Offer;
 use crate::protocol::Protocol;
