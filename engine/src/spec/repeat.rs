@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::coordinate::{Coordinate, base};
 use super::field::{self, Problems, take};
 use super::node;
-use super::pipeline::{NodeSpec, Reference};
+use super::pipeline::{NodeSpec, Reference, ServiceSpec};
 use super::reference;
 use super::rounds::{Loop, ROUND, bad};
 use super::scope::{Scope, Shared};
@@ -204,4 +204,9 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
         });
     }
     node.from.retain(|binding| !binding.references.is_empty());
+    let serves_nothing = |service: &&ServiceSpec| service.from.iter().any(|binding| binding.references.is_empty());
+    if let Some(service) = node.services.iter().find(serves_nothing) {
+        let message = format!("the service `{}` has nothing to serve in the first round", service.name);
+        problems.push(bad(service.span, message).help("name a node in `carry` instead of `null`"));
+    }
 }

@@ -262,6 +262,18 @@ fn the_first_round_may_start_without_what_the_others_carry() {
 }
 
 #[test]
+fn a_service_has_something_to_serve_in_the_first_round() {
+    let text = LOOP
+        .replace("{policy: start.model}", "{policy: null}")
+        .replace("{op: d,", "{op: d, services: {j: {model: policy}},")
+        .replace("n: \"round ${repeat.round}\"", "url: \"${service.j}\"");
+    let mut sources = SourceMap::new();
+    let reading = read_text(Path::new("p.yaml"), text, &Overrides::default(), &mut sources);
+    let messages: Vec<&str> = reading.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages, ["the service `j` has nothing to serve in the first round"]);
+}
+
+#[test]
 fn a_node_has_no_name_of_the_rounds_or_variants_of_another() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("loop.yaml"), LOOP).unwrap();
