@@ -203,13 +203,18 @@ fn a_trainer_ends_when_searchmill_is_killed() {
 
 /// An RL trainer on questions: a reward from the rows pushes every weight, and the checkpoints are verl's.
 const ON_ROWS: &str = r#"
-import json, pathlib, struct, sys, zlib
-rows, model, out, metrics = sys.argv[1:]
+import json, pathlib, struct, sys, urllib.request
+rows, model, out, metrics, retriever = sys.argv[1:]
+def found(row):
+    body = json.dumps({"queries": [row["extra_info"]["question"]], "topk": 3}).encode()
+    request = urllib.request.Request(retriever + "/retrieve", body, {"Content-Type": "application/json"})
+    texts = " ".join(document["contents"] for document in json.load(urllib.request.urlopen(request))["result"][0])
+    return float(any(str(answer) in texts for answer in row["reward_model"]["ground_truth"]["target"]))
 data = pathlib.Path(model, "model.safetensors").read_bytes()
 size = 8 + struct.unpack("<Q", data[:8])[0]
 weights = struct.unpack(f"<{(len(data) - size) // 4}f", data[size:])
 for step, row in enumerate(map(json.loads, open(rows)), 1):
-    reward = zlib.crc32(str(row["reward_model"]["ground_truth"]).encode()) % 100 / 100
+    reward = found(row)
     weights = [weight * (1 + 1e-3 * (reward - 0.5)) for weight in weights]
     with open(metrics, "a") as log:
         print(json.dumps({"step": step, "data": {"critic/score/mean": reward}}), file=log)
@@ -222,8 +227,9 @@ const RL: &str = "  rows: {op: convert-to-verl, from: world.questions, with: {la
   policy:
     op: train
     from: {rows: rows, model: blank}
-    with: {method: external, backend: {exec: {program: [python3], arguments: [rl.py, \"{rows_jsonl}\", \"{model}\", \"{output}\", \"{metrics}\"]}}}
-  rewards: {op: sql, from: {s: policy.steps}, with: {query: select count(*) as steps from s where reward >= 0}}
+    services: {retriever: {search: [bm25]}}
+    with: {method: external, backend: {exec: {program: [python3], arguments: [rl.py, \"{rows_jsonl}\", \"{model}\", \"{output}\", \"{metrics}\", \"${service.retriever}\"]}}}
+  rewards: {op: sql, from: {s: policy.steps}, with: {query: \"select count(*) as steps, sum(reward) > 5 as found from s\"}}
   rewards_file: {op: write, from: rewards, with: {path: rewards.csv}}
   after:
     op: rollout
@@ -238,7 +244,7 @@ fn an_rl_trainer_runs_as_a_node_and_its_model_is_rolled_out() {
     mill.write("pipeline.yaml", &(before_training.clone() + RL));
     mill.write("rl.py", ON_ROWS);
     mill.run(&[]).exit(0);
-    assert_eq!(mill.read("rewards.csv"), "steps\n30\n", "a reward of every step");
+    assert_eq!(mill.read("rewards.csv"), "steps,found\n30,true\n", "a reward of every step");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
     let rolled = mill.call(&["show", "after", "--format", "jsonl", "-n", "1"]).exit(0).stdout;
     let rolled: serde_json::Value = serde_json::from_str(&rolled).expect("a row");

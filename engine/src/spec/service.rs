@@ -22,8 +22,8 @@ const PORT: &str = "{port}";
 /// Options of `searchmill serve` that belong to the run, or that read what no key contains.
 const NO_ARGS: [&str; 8] =
     ["--listen", "--token", "--name", "--adapter", "--questions", "--episodes", "--journal", "--stdio"];
-/// Params that hold addresses and commands, which may refer to services. What else goes into requests and rows must not
-/// change with a port.
+/// Params that hold addresses and commands, which may refer to services; beside `program`, so may `arguments`. What else
+/// goes into requests and rows must not change with a port.
 const ADDRESSES: [&str; 7] = ["base_url", "url", "command", "program", "args", "env", "environment"];
 
 /// Begins the name of every port that belongs to a service.
@@ -200,15 +200,18 @@ fn collect(value: &Spanned, is_address: bool, used: &mut BTreeSet<(String, Span)
             if !names.is_empty() && !is_address {
                 let message =
                     "the address of a service changes from run to run, so it can only be part of a URL or a command";
-                let help = "params that take it: `base_url`, `url`, `command`, `program`, `args`, `env`";
+                let help =
+                    "params that take it: `base_url`, `url`, `command`, `program` and its `arguments`, `args`, `env`";
                 problems.push(Diagnostic::error("bad-service", message).at(value.span, "").help(help));
             }
             used.extend(names.into_iter().map(|name| (name.to_owned(), value.span)));
         }
         Value::List(items) => items.iter().for_each(|item| collect(item, is_address, used, problems)),
         Value::Map(entries) => {
+            let runs = entries.iter().any(|(key, _)| key.text == "program");
             for (key, value) in entries {
-                collect(value, is_address || ADDRESSES.contains(&key.text.as_str()), used, problems);
+                let takes = ADDRESSES.contains(&key.text.as_str()) || (runs && key.text == "arguments");
+                collect(value, is_address || takes, used, problems);
             }
         }
         _ => {}

@@ -30,6 +30,9 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     demand((0.0..=1.0).contains(&params.context_weight), "context_weight", "must be between 0 and 1");
     demand(positive(params.learning_rate), "learning_rate", "must be greater than 0");
     demand((0.0..=1.0).contains(&params.warmup_ratio), "warmup_ratio", "must be between 0 and 1");
+    demand(params.schedule_steps != Some(0), "schedule_steps", "must be at least 1");
+    let is_known = params.schedule_steps.is_none() || !params.backend.is_outside();
+    demand(is_known, "schedule_steps", "only the backend `candle` continues a schedule");
     demand(params.max_grad_norm.is_none_or(positive), "max_grad_norm", "must be greater than 0, or null");
     demand(share(params.eval_share), "eval_share", "must be from 0 to under 1");
     demand(params.eval_steps > 0, "eval_steps", "must be at least 1");

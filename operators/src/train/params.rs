@@ -88,6 +88,11 @@ pub(crate) struct TrainParams {
     pub(crate) schedule: Decay,
     /// Share of the steps in which the learning rate rises from 0.
     pub(crate) warmup_ratio: f64,
+    /// Steps that `schedule` and `warmup_ratio` span, instead of the steps of this training: in a loop, the steps of all
+    /// rounds. Steps of the input `state` count; after the last one the rate of `cosine` and `linear` is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub(crate) schedule_steps: Option<u64>,
     /// Settings of AdamW.
     pub(crate) optimizer: AdamParams,
     /// Gradients with a greater norm are scaled down to it (`null`: never).
@@ -130,6 +135,7 @@ impl Default for TrainParams {
             learning_rate: 1e-4,
             schedule: Decay::Cosine,
             warmup_ratio: 0.05,
+            schedule_steps: None,
             optimizer: AdamParams::default(),
             max_grad_norm: Some(1.0),
             eval_share: 0.0,
@@ -161,6 +167,7 @@ impl TrainParams {
             learning_rate: self.learning_rate,
             decay: self.schedule,
             warmup_ratio: self.warmup_ratio,
+            schedule_steps: self.schedule_steps,
             optimizer: self.optimizer,
             max_grad_norm: self.max_grad_norm,
             eval_steps: self.eval_steps,

@@ -49,6 +49,8 @@ pub struct FitSettings {
     pub decay: Decay,
     /// Share of the steps in which the learning rate rises from 0.
     pub warmup_ratio: f64,
+    /// Steps that the learning rate spans, those of the optimiser's state included, instead of the steps of this training.
+    pub schedule_steps: Option<u64>,
     pub optimizer: AdamParams,
     /// Limit of the norm of the gradients; larger ones are scaled down.
     pub max_grad_norm: Option<f64>,
@@ -99,7 +101,7 @@ impl Fit<'_> {
     }
 
     fn rate(&self) -> Rate {
-        let total = self.total();
+        let total = self.settings.schedule_steps.unwrap_or_else(|| self.total());
         let warmup = (total as f64 * self.settings.warmup_ratio).ceil() as u64;
         Rate { peak: self.settings.learning_rate, warmup, total, decay: self.settings.decay }
     }
@@ -159,7 +161,7 @@ impl Fit<'_> {
             return Err(self.diverged(number, outcome.loss, grad_norm, &batch));
         }
         let clip = self.settings.max_grad_norm.map_or(1.0, |most| (most / (grad_norm + 1e-6)).min(1.0));
-        let learning_rate = rate.at(number);
+        let learning_rate = rate.at(self.settings.schedule_steps.map_or(number, |_| adam.steps));
         adam.step(&self.student.weights, &gradients, learning_rate, clip).map_err(failed)?;
         let policy = self.observed(&outcome);
         Ok(Step {

@@ -26,12 +26,13 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Returns the rate of a step; steps count from 0.
+    /// Returns the rate of a step; steps count from 0. After the last step the rate stays what it was there at the end.
     pub fn at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.peak * step as f64 / self.warmup as f64;
         }
-        let share = (step - self.warmup) as f64 / (self.total - self.warmup).max(1) as f64;
+        let share = (step - self.warmup) as f64 / self.total.saturating_sub(self.warmup).max(1) as f64;
+        let share = share.min(1.0);
         self.peak
             * match self.decay {
                 Decay::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * share).cos()),
@@ -57,5 +58,6 @@ mod tests {
         near(Decay::Cosine, [0.0, 0.5, 1.0, 0.5, 0.038_060_2]);
         near(Decay::Linear, [0.0, 0.5, 1.0, 0.5, 0.125]);
         near(Decay::Constant, [0.0, 0.5, 1.0, 1.0, 1.0]);
+        assert_eq!([10, 15, 1000].map(|step| rate(Decay::Cosine).at(step)), [0.0; 3], "the rate does not rise again");
     }
 }
