@@ -106,7 +106,7 @@ nodes:
     assert_eq!(mill.artifacts(), undisturbed.artifacts());
 }
 
-const ROWS: usize = 30_000;
+const ROWS: usize = 20_000;
 
 /// A project whose function writes a line for each row, or for each row of a batch.
 fn calling(function: &str, with: &str) -> Mill {
@@ -153,7 +153,7 @@ fn killed_and_whole(function: &str, with: &str) {
 fn a_function_that_is_called_with_rows() {
     killed_and_whole(
         "import time\n\
-         def f(text):\n    with open('called', 'a') as file: file.write(text + '\\n')\n    time.sleep(0.0001)\n    \
+         def f(text):\n    with open('called', 'a') as file: file.write(text + '\\n')\n    time.sleep(0.00002)\n    \
          return [{'text': text.upper()}, {'text': text}]\n",
         "",
     );
@@ -173,7 +173,7 @@ fn a_function_that_is_called_with_batches() {
     killed_and_whole(
         "import time\n\
          def f(batch):\n    texts = batch['text'].to_pylist()\n    \
-         with open('called', 'a') as file: file.write('\\n'.join(texts) + '\\n')\n    time.sleep(0.01)\n    \
+         with open('called', 'a') as file: file.write('\\n'.join(texts) + '\\n')\n    time.sleep(0.003)\n    \
          return {'text': [text.upper() for text in texts]}\n",
         &format!(", batch: 100, interpreter: [\"{python}\"]"),
     );
