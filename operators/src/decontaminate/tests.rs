@@ -205,7 +205,7 @@ fn rows_are_compared_by_the_vectors_of_indexes() {
     };
     let rows = made("d", &["the salt mill of Orlo", "a bridge", "mill of Orlo, the salt"]);
     let sets = [made("s", &["the salt mill of Orlo", "something else"]), made("t", &["a harbour in the north"])];
-    let tree = |folder| tree_input(TreeKind::Index, folder);
+    let tree = |folder: &std::path::Path| tree_input(TreeKind::Index, folder);
     let mut bound = inputs([("rows", rows_input(&rows))]);
     bound.bind("index", tree(&crate::index::tests::index(&harness, &rows, dense.clone())));
     for set in &sets {
