@@ -23,13 +23,11 @@ use serde::{Deserialize, Serialize};
 use crate::columns::{id_column, with_columns};
 use crate::near::{Cosine, Minhash, Texts, column_issues, text_column};
 use crate::relation::{ROWS, columns_checked};
-use by_vectors::ByVectors;
+use by_vectors::{AGAINST_INDEX, ByVectors, INDEX};
 use matches::Report;
 use tests_index::{Found, TestsIndex};
 
 const AGAINST: &str = "against";
-const INDEX: &str = "index";
-const AGAINST_INDEX: &str = "against_index";
 const MATCHES: &str = "matches";
 /// Column of `mark`.
 const CONTAMINATED: &str = "contaminated";

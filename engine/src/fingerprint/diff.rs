@@ -237,7 +237,7 @@ mod tests {
         let (from, to) = (query("hops > 1"), query("hops > 2"));
         assert_eq!(
             told(&from, &to),
-            "param `q` changed from …ions WHERE hops > 1 ORDER BY id\" to …ions WHERE hops > 2 ORDER BY id\""
+            "param `q` changed from …stions WHERE hops > 1 ORDER BY id\" to …stions WHERE hops > 2 ORDER BY id\""
         );
         let long = "x".repeat(200);
         assert_eq!(told("a", &long), format!("param `q` changed from \"a\" to \"{}…", "x".repeat(59)));

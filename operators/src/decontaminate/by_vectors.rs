@@ -8,8 +8,12 @@ use searchmill_engine::operator::{Context, Inputs, OperatorError};
 use searchmill_retrieval::IndexVectors;
 
 use super::tests_index::{Found, LISTED, TestsIndex};
-use super::{AGAINST_INDEX, INDEX};
 use crate::columns::{id_at, id_column};
+
+/// Input of the rows' index.
+pub(super) const INDEX: &str = "index";
+/// Input of the test sets' indexes.
+pub(super) const AGAINST_INDEX: &str = "against_index";
 
 /// Similar test rows by row of the index.
 pub(super) struct ByVectors {
