@@ -29,8 +29,8 @@ pub(crate) struct Sql;
 pub(crate) struct SqlParams {
     /// One query (`SELECT …` or `WITH … SELECT …`) over the inputs named in `from:`.
     pub(crate) query: String,
-    /// Record kind of the output. Columns of the kind that the query lacks become null or an empty list, if the kind allows
-    /// it.
+    /// Record kind of the output. Columns of the kind that the query lacks become null if the kind allows it; `evidence`
+    /// becomes empty.
     #[serde(rename = "as", default)]
     pub(crate) kind: RowKind,
 }
@@ -150,6 +150,9 @@ mod tests {
         assert_eq!(told, [("q3", "Título 3"), ("q2", "Título 2"), ("q1", "…"), ("q0", "Título 0")]);
         assert!(questions.iter().all(|row| row.golden_answers == ["a", "b"] && row.evidence.is_empty()));
         assert!(questions.iter().all(|row| row.question_type.is_none() && row.metadata.is_none()));
+        let query = "SELECT d.id, d.text AS question, string_to_array('a', '|') AS golden_answer FROM d";
+        let error = run(json!({"query": query, "as": "question"}), &trajectories(1)).expect_err("a slip");
+        assert_eq!(error.message, "the result is declared as question rows but lacks `golden_answers`");
     }
 
     #[test]

@@ -11,7 +11,10 @@ use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::RecordKind;
 
-/// Adds columns of the declared kind that the result lacks: nulls, or empty lists.
+/// The list that may be empty without making a row useless. A forgotten list of golden answers is a mistake.
+const EVIDENCE: &str = "evidence";
+
+/// Adds columns of the declared kind that the result lacks: nulls, or no evidence.
 ///
 /// # Errors
 /// If the result lacks columns that must have a value.
@@ -41,7 +44,7 @@ pub(crate) fn with_columns_of(kind: RowKind, mut frame: DataFrame) -> Result<Dat
 fn filler(field: &Field) -> Option<ScalarValue> {
     match field.data_type() {
         kind if field.is_nullable() => ScalarValue::try_from(kind).ok(),
-        DataType::List(item) => {
+        DataType::List(item) if field.name() == EVIDENCE => {
             let items = new_empty_array(item.data_type());
             Some(ScalarValue::List(Arc::new(ListArray::new(
                 Arc::clone(item),
