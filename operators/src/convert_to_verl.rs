@@ -93,8 +93,8 @@ impl Operator for ConvertToVerl {
 
 fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
     let missing = params.data_source.is_none() && params.layout != Layout::Research;
-    let issue = ParamIssue::new("data_source", "this layout needs the name of the data set").with_help(
-        "one of nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own",
+    let issue = ParamIssue::new("data_source", "this layout needs `data_source`, the name of a data set").with_help(
+        "write `data_source: NAME`: nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own",
     );
     missing.then_some(issue).into_iter().collect()
 }

@@ -1,5 +1,6 @@
 //! `decontaminate`: drops or marks rows that share text with test sets.
 
+mod by_vectors;
 mod matches;
 mod tests_index;
 #[cfg(test)]
@@ -20,8 +21,9 @@ use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{id_column, with_columns};
-use crate::near::{Minhash, Texts, column_issues, text_column};
+use crate::near::{Cosine, Minhash, Texts, column_issues, text_column};
 use crate::relation::{ROWS, columns_checked};
+use by_vectors::{AGAINST_INDEX, ByVectors, INDEX};
 use matches::Report;
 use tests_index::{Found, TestsIndex};
 
@@ -31,7 +33,7 @@ const MATCHES: &str = "matches";
 const CONTAMINATED: &str = "contaminated";
 
 /// Finds rows that share text with rows of test sets: an n-gram of words (13, as for GPT-3: Brown et al. 2020, appendix
-/// C) or, with `minhash`, most of their n-grams. Words are lower-case, without punctuation, as in datatrove's
+/// C), with `minhash` most of their n-grams, or with `vectors` what they say. Words are lower-case, without punctuation, as in datatrove's
 /// decontamination, which also removes accents and replaces numbers; one ideograph, kana or Hangul syllable is a word. The
 /// row is dropped; GPT-3 dropped only the text around the n-gram. `matches` lists at most 10 test rows for each row.
 pub(crate) struct Decontaminate;
@@ -51,6 +53,10 @@ pub(crate) struct DecontaminateParams {
     pub(crate) min_words: usize,
     /// Also match by the similarity of all n-grams (default: no). A match is a similarity of `threshold` or more.
     pub(crate) minhash: Option<Minhash>,
+    /// Also match by the vectors of dense indexes: that of the rows, `index`, and those of the test sets, `against_index`, in
+    /// their order (default: no).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) vectors: Option<Cosine>,
     /// Keep all rows and add the column `contaminated` (default: drop the rows that match).
     pub(crate) mark: bool,
 }
@@ -63,6 +69,7 @@ impl Default for DecontaminateParams {
             ngram: 13,
             min_words: 8,
             minhash: None,
+            vectors: None,
             mark: false,
         }
     }
@@ -86,6 +93,10 @@ impl Operator for Decontaminate {
             title: "By similarity alone",
             yaml: "clean: {op: decontaminate, from: {rows: train, against: test}, with: {columns: [question], ngram: 0, minhash: {banding: {bands: 32, rows: 4}}}}",
         },
+        Example {
+            title: "Also those that say the same in other words, by the vectors of dense indexes",
+            yaml: "clean: {op: decontaminate, from: {rows: passages, index: dense, against: held_out, against_index: held_out_dense}, with: {vectors: {threshold: 0.95}}}",
+        },
     ];
 
     fn declare(params: &DecontaminateParams) -> Declaration {
@@ -97,11 +108,27 @@ impl Operator for Decontaminate {
                 MATCHES,
                 RecordKind::Table,
                 "`row` (counted from 1), `id`, `against` (number of the test set, in the order written), `against_row`, \
-                 `against_id`, `by` (`ngram` or `minhash`), the shared `ngram`, and `similarity`.",
+                 `against_id`, `by` (`ngram`, `minhash` or `vectors`), the shared `ngram`, and `similarity`.",
             )
             .tree_out("report", TreeKind::Report, "`report.html`: matches by test set, and the first ones in full.");
+        let ports = if params.vectors.is_some() {
+            ports.input_of(INDEX, Accept::Tree(TreeKind::Index), Arity::One, "A dense index of the rows.").input_of(
+                AGAINST_INDEX,
+                Accept::Tree(TreeKind::Index),
+                Arity::Many,
+                "Dense indexes of the test sets, in their order.",
+            )
+        } else {
+            ports
+        };
         let given = params.clone();
-        Declaration::pure(ports).issues(issues(params)).checks_columns(move |tables| {
+        let declaration = Declaration::pure(ports).issues(issues(params));
+        let declaration = if params.vectors.is_some() {
+            declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("vectors", kinds))
+        } else {
+            declaration
+        };
+        declaration.checks_columns(move |tables| {
             let texts = |port, param, columns: &[String]| {
                 columns_checked(tables, port, |schema| Texts::new(schema, param, columns))
             };
@@ -123,12 +150,10 @@ fn issues(params: &DecontaminateParams) -> Vec<ParamIssue> {
     if params.min_words == 0 {
         issues.push(ParamIssue::new("min_words", "must be at least 1"));
     }
-    match &params.minhash {
-        Some(minhash) => issues.extend(minhash.issues("minhash")),
-        None if params.ngram == 0 => {
-            issues.push(ParamIssue::new("ngram", "nothing is compared").with_help("write `minhash: {}`, or 1 or more"));
-        }
-        None => {}
+    issues.extend(params.minhash.iter().flat_map(|minhash| minhash.issues("minhash")));
+    issues.extend(params.vectors.iter().flat_map(|vectors| vectors.issues("vectors")));
+    if params.ngram == 0 && params.minhash.is_none() && params.vectors.is_none() {
+        issues.push(ParamIssue::new("ngram", "nothing is compared").with_help("write `minhash: {}`, or 1 or more"));
     }
     issues
 }
@@ -138,13 +163,18 @@ impl BlockingKernel for DecontaminateParams {
         let index = self.index(inputs, context)?;
         let rows = inputs.rows(ROWS)?;
         let texts = Texts::new(&rows.schema, "columns", &self.columns)?;
+        let vectors = self.vectors.map(|vectors| ByVectors::new(vectors.threshold, inputs, &index, context));
+        let vectors = vectors.transpose()?;
         let mut report = Report::new(&index);
         outputs.write(ROWS, &self.kept(&RecordBatch::new_empty(Arc::clone(&rows.schema)), &[])?)?;
         outputs.write(MATCHES, &matches::batch(&[], &index)?)?;
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
-            let found: Vec<Vec<Found>> = texts.of(&batch)?.par_iter().map(|text| index.find(text)).collect();
+            let mut found: Vec<Vec<Found>> = texts.of(&batch)?.par_iter().map(|text| index.find(text)).collect();
+            if let Some(vectors) = &vectors {
+                vectors.find(&batch, &index, &mut found)?;
+            }
             outputs.write(ROWS, &self.kept(&batch, &found)?)?;
             let listed = report.add(found, id_column(&batch).as_ref(), &index);
             outputs.write(MATCHES, &matches::batch(&listed, &index)?)?;
@@ -162,6 +192,7 @@ impl DecontaminateParams {
     fn index(&self, inputs: &Inputs, context: &Context) -> Result<TestsIndex, OperatorError> {
         let columns = self.columns_of_tests();
         let mut index = TestsIndex::new(self.ngram, self.min_words, self.minhash.as_ref());
+        index.compares_all = self.vectors.is_some();
         for artifact in inputs.many(AGAINST) {
             let InputArtifact::Rows(rows) = artifact else { continue };
             let texts = Texts::new(&rows.schema, "against_columns", columns)?;

@@ -1,6 +1,10 @@
 //! `dedup`: keeps one row per key, or per group of near duplicates.
 
+mod by_vectors;
+mod groups;
 mod similar;
+#[cfg(test)]
+mod by_vectors_tests;
 #[cfg(test)]
 mod similar_tests;
 
@@ -13,15 +17,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
-    QueryKernel, QueryOutput,
+    Accept, Arity, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports,
+    QueryInputs, QueryKernel, QueryOutput, TreeKind,
 };
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::near::{Near, Texts};
+use crate::near::{Cosine, Near, Texts};
 use crate::relation::{KEPT, ROW, ROWS, check_key, columns_checked, keep, key, numbered, register_functions};
-use similar::{DUPLICATES, Similar, Stays};
+use by_vectors::{INDEX, SimilarVectors, check_ids};
+use groups::{DUPLICATES, Stays};
+use similar::Similar;
 
 /// Keeps one row per key (`by`), or per group of rows with similar texts (`near`), in input order, with all its columns.
 /// NULL keys are equal to each other. With `near`, rows that are similar to each other, directly or through others, are a
@@ -69,6 +75,10 @@ impl Operator for Dedup {
             title: "Questions that differ by more than a few words; more bands of fewer rows miss fewer pairs",
             yaml: "unique: {op: dedup, from: train, with: {near: {columns: [question], minhash: {ngram: 2, threshold: 0.6, banding: {bands: 32, rows: 4}, normalized: true}}, keep: last}}",
         },
+        Example {
+            title: "Passages that say the same, by the vectors of their dense index",
+            yaml: "unique: {op: dedup, from: {rows: passages, index: dense}, with: {near: {vectors: {threshold: 0.95}}}}",
+        },
     ];
 
     fn declare(params: &DedupParams) -> Declaration {
@@ -79,11 +89,24 @@ impl Operator for Dedup {
                 DUPLICATES,
                 RecordKind::Table,
                 "The dropped rows: `row` (counted from 1), `id`, `kept_row`, `kept_id`, and `similarity`, the Jaccard \
-                 similarity to the kept row. It may be below the threshold if others link the two.",
+                 similarity to the kept row, or the cosine of both vectors. It may be below the threshold if others link \
+                 the two.",
             ),
+        };
+        let by_vectors = params.near.as_ref().is_some_and(|near| near.vectors.is_some());
+        let ports = if by_vectors {
+            ports.input_of(INDEX, Accept::Tree(TreeKind::Index), Arity::One, "A dense index of the rows.")
+        } else {
+            ports
         };
         let declaration = Declaration::pure(ports).issues(issues(params));
         let Some(near) = &params.near else { return declaration.query(params.clone()) };
+        if by_vectors {
+            let declaration = declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("near.vectors", kinds));
+            return declaration
+                .gives_plain_columns()
+                .checks_columns(|tables| columns_checked(tables, ROWS, check_ids).into_iter().collect());
+        }
         let columns = near.columns.clone();
         declaration.gives_plain_columns().checks_columns(move |tables| {
             let texts = columns_checked(tables, ROWS, |schema| Texts::new(schema, "near.columns", &columns));
@@ -94,6 +117,9 @@ impl Operator for Dedup {
     fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(match &params.near {
             None => Kernel::Query(Box::new(params.clone())),
+            Some(Near { vectors: Some(vectors), .. }) => {
+                Kernel::Blocking(Box::new(SimilarVectors { threshold: vectors.threshold, keep: params.keep }))
+            }
             Some(near) => Kernel::Blocking(Box::new(Similar::new(near, params.keep))),
         })
     }

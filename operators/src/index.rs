@@ -1,7 +1,7 @@
 //! `index`: builds a search index of chunks.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{

@@ -15,7 +15,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROW, explain, numbered, require_columns};
+use crate::relation::{ROW, explain, numbered, with_columns_of};
 
 const LEFT: &str = "left";
 const RIGHT: &str = "right";
@@ -133,7 +133,7 @@ impl QueryKernel for JoinParams {
             require_keys(right.schema(), right_param, self.right_keys())?;
             let right = self.renamed(left.schema(), right)?;
             let frame = self.joined(left, right)?;
-            require_columns(self.kind.unwrap_or_default(), frame.schema())?;
+            let frame = with_columns_of(self.kind.unwrap_or_default(), frame)?;
             Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
         }
         .boxed()

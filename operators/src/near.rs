@@ -21,6 +21,44 @@ pub(crate) struct Near {
     /// MinHash with banding.
     #[serde(default)]
     pub(crate) minhash: Minhash,
+    /// Compare the vectors of the input `index` instead of words: finds texts that say the same in other words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) vectors: Option<Cosine>,
+}
+
+/// Comparison of the vectors of a dense index.
+///
+/// All pairs are compared, exactly. The index must have `factory: Flat`; the id of a row is that of a chunk in it, or of a
+/// document with one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cosine {
+    /// Minimum cosine of the two vectors, above 0 and at most 1 (0.9). What is similar differs between encoders.
+    #[serde(default = "likely_same")]
+    pub(crate) threshold: f64,
+}
+
+fn likely_same() -> f64 {
+    0.9
+}
+
+impl Cosine {
+    /// Returns the issues of the params, which stand at this path.
+    pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
+        let outside = !(self.threshold > 0.0 && self.threshold <= 1.0);
+        let message = || format!("must be above 0 and at most 1, found {}", self.threshold);
+        outside.then(|| ParamIssue::new(format!("{path}.threshold"), message())).into_iter().collect()
+    }
+
+    /// Returns the issues of the kinds of indexes bound to an input, `None` while they are unknown.
+    pub(crate) fn kind_issues(path: &str, kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+        let other = kinds.iter().flatten().find(|kind| **kind != "dense");
+        let issue = |kind: &&str| {
+            ParamIssue::new(path, format!("an index of the kind `{kind}` has no vectors of texts"))
+                .with_help("name an index with `kind: {dense: …}`")
+        };
+        other.map(issue).into_iter().collect()
+    }
 }
 
 /// MinHash with banding, over sets of word n-grams.
@@ -68,6 +106,12 @@ impl Near {
     pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = column_issues(&format!("{path}.columns"), &self.columns);
         issues.extend(self.minhash.issues(&format!("{path}.minhash")));
+        let Some(vectors) = &self.vectors else { return issues };
+        issues.extend(vectors.issues(&format!("{path}.vectors")));
+        if self.minhash != Minhash::default() {
+            let issue = ParamIssue::new(format!("{path}.minhash"), "belongs to words, but `vectors` are compared");
+            issues.push(issue.with_help("remove one of the two, or use two nodes"));
+        }
         issues
     }
 }

@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
 use serde::{Deserialize, Serialize};
 
 use crate::relation::{
-    check_query, check_tables, check_types, explain, register_functions, require_columns, require_repeatable_plan,
+    check_query, check_tables, check_types, explain, register_functions, require_repeatable_plan, with_columns_of,
 };
 
 /// Output port of the result.
@@ -29,7 +29,8 @@ pub(crate) struct Sql;
 pub(crate) struct SqlParams {
     /// One query (`SELECT …` or `WITH … SELECT …`) over the inputs named in `from:`.
     pub(crate) query: String,
-    /// Record kind of the output. A kind other than `table` must have that kind's columns.
+    /// Record kind of the output. Columns of the kind that the query lacks become null if the kind allows it; `evidence`
+    /// becomes empty.
     #[serde(rename = "as", default)]
     pub(crate) kind: RowKind,
 }
@@ -77,7 +78,7 @@ impl QueryKernel for SqlParams {
             let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
             require_repeatable_plan("query", frame.logical_plan())?;
             check_types(session, "query", frame.logical_plan(), &inputs.tables)?;
-            require_columns(self.kind, frame.schema())?;
+            let frame = with_columns_of(self.kind, frame)?;
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
         }
         .boxed()
@@ -97,7 +98,7 @@ mod tests {
     use arrow::datatypes::{Float64Type, Int64Type};
     use searchmill_engine::operator::entry;
     use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
-    use searchmill_schemas::{Document, Trajectory};
+    use searchmill_schemas::{Document, Question, Trajectory};
     use serde_json::{Value, json};
 
     use super::*;
@@ -137,7 +138,21 @@ mod tests {
         let wanted: Vec<_> = rows.iter().filter(|row| row.turns > 2).cloned().collect();
         assert_eq!(outcome.read::<Trajectory>("rows"), wanted);
         let error = run(json!({"query": "SELECT id FROM t", "as": "document"}), &rows).expect_err("no text");
-        assert_eq!(error.message, "the result is declared as document rows but lacks `title`, `text`, `metadata`");
+        assert_eq!(error.message, "the result is declared as document rows but lacks `text`");
+    }
+
+    #[test]
+    fn columns_of_the_kind_that_may_lack_values_are_filled() {
+        let query = "SELECT d.id, coalesce(d.title, d.text) AS question, string_to_array('a|b', '|') AS golden_answers FROM d ORDER BY d.id DESC";
+        let outcome = run(json!({"query": query, "as": "question"}), &trajectories(1)).expect("runs");
+        let questions: Vec<Question> = outcome.read("rows");
+        let told: Vec<_> = questions.iter().map(|row| (row.id.as_str(), row.question.as_str())).collect();
+        assert_eq!(told, [("q3", "Título 3"), ("q2", "Título 2"), ("q1", "…"), ("q0", "Título 0")]);
+        assert!(questions.iter().all(|row| row.golden_answers == ["a", "b"] && row.evidence.is_empty()));
+        assert!(questions.iter().all(|row| row.question_type.is_none() && row.metadata.is_none()));
+        let query = "SELECT d.id, d.text AS question, string_to_array('a', '|') AS golden_answer FROM d";
+        let error = run(json!({"query": query, "as": "question"}), &trajectories(1)).expect_err("a slip");
+        assert_eq!(error.message, "the result is declared as question rows but lacks `golden_answers`");
     }
 
     #[test]

@@ -195,7 +195,9 @@ pub fn start_logging(verbose: u8) {
         ["warn,lopdf=off", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn,lopdf=off", "debug"];
     let default = level[usize::from(verbose).min(level.len() - 1)];
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || !std::io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
+    let subscriber = subscriber.with_ansi(!plain);
     if subscriber.try_init().is_err() {
         tracing::debug!("logging was started before");
     }

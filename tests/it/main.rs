@@ -27,6 +27,7 @@ mod laws;
 mod lineage;
 mod limits;
 mod map;
+mod map_kills;
 mod map_python;
 mod matrix;
 mod mill;

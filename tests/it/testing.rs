@@ -256,11 +256,41 @@ fn wrong_tests_are_refused_with_their_place() {
 #[test]
 fn the_tests_of_the_shipped_pipelines_pass() {
     let mill = Mill::new();
-    for name in ["quickstart", "hotpotqa"] {
-        let file = format!("{}/pipelines/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/pipelines", env!("CARGO_MANIFEST_DIR"));
+    let files = crate::mill::files_in(std::path::Path::new(&folder));
+    let files: Vec<_> = files.iter().filter(|file| file.extension().is_some_and(|end| end == "yaml")).collect();
+    assert!(files.len() >= 9, "{files:?}");
+    for file in files {
+        let (name, file) = (file.display(), file.display().to_string());
         let told = mill.call(&["test", &file, "--json"]).exit(0);
         assert!(told.events().iter().any(|event| event["passed"] == true), "{name}: {}", told.stdout);
     }
+}
+
+#[test]
+fn params_of_a_test_merge_with_the_options_of_the_pipeline() {
+    let mill = Mill::new();
+    mill.write(
+        "pipeline.yaml",
+        r#"name: options
+params: {cut: {by_words: {size: 3, overlap: 1}}, many: {rows: {count: 1}}, words: "${params.cut.by_words.size} ${params.cut.by_words.overlap}"}
+nodes:
+  rows: {op: read, with: {path: nosuch.jsonl, as: table}}
+  told: {op: sql, from: {r: rows}, with: {query: "SELECT '${params.words}' AS words, ${params.many.rows.count} AS count FROM r"}}
+tests:
+- name: merged
+  params: {cut: {by_words: {size: 9}}, many: {rows: {count: 2}}}
+  given: {rows: [{a: 1}]}
+  expect: {told: [{words: "9 1", count: 2}]}
+- name: unknown
+  params: {cut: {by_words: {sise: 9}}}
+  given: {rows: [{a: 1}]}
+  expect: {told: []}
+"#,
+    );
+    mill.call(&["test", "pipeline.yaml", "merged"]).exit(0);
+    let told = mill.call(&["test", "pipeline.yaml", "unknown"]);
+    assert!(told.code != 0 && format!("{}{}", told.stdout, told.stderr).contains("cut.by_words.sise"), "{told:?}");
 }
 
 /// Rows that need no file and no model.

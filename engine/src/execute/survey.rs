@@ -192,7 +192,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
         match Work::of(store, node, parts, &inputs, forced, all.then_some(directory)) {
             Ok(work) => Some(work),
             Err(error) => {
-                tracing::warn!("cannot count the calls of `{}`: {}", node.id(), error.message);
+                tracing::info!("cannot count the calls of `{}`: {}", node.id(), error.message);
                 None
             }
         }

@@ -62,8 +62,10 @@ impl std::fmt::Display for Reason {
             }
             Self::ParamChanged { path, from, to } => {
                 // A param with its default, and a name in a map, may be absent from the key.
-                let shown = |value: &Value| if value.is_null() { "unset".to_owned() } else { brief(value) };
-                write!(f, "param `{path}` changed from {} to {}", shown(from), shown(to))
+                let text = |value: &Value| if value.is_null() { "unset".to_owned() } else { value.to_string() };
+                let (from, to) = (text(from), text(to));
+                let skipped = common(&from, &to);
+                write!(f, "param `{path}` changed from {} to {}", cut(&from, skipped), cut(&to, skipped))
             }
             Self::InputChanged { port } => write!(f, "the content of input `{port}` changed"),
             Self::InputsRebound { port } => write!(f, "input `{port}` takes other artifacts than before"),
@@ -86,11 +88,27 @@ impl std::fmt::Display for Reason {
 }
 
 fn brief(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    cut(&value.to_string(), 0)
+}
+
+/// Longest text of a value, in characters.
+const SHOWN: usize = 60;
+/// Characters shown before the first difference of two long texts.
+const BEFORE: usize = 20;
+
+/// Returns the number of leading characters that need not be shown of two texts.
+fn common(one: &str, other: &str) -> usize {
+    let equal = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    if equal < SHOWN / 2 { 0 } else { equal - BEFORE }
+}
+
+/// Cuts a text at both ends.
+fn cut(text: &str, skipped: usize) -> String {
+    let start = if skipped == 0 { "" } else { "…" };
+    let mut rest = text.chars().skip(skipped);
+    let shown: String = rest.by_ref().take(SHOWN).collect();
+    let end = if rest.next().is_some() { "…" } else { "" };
+    format!("{start}{shown}{end}")
 }
 
 /// Returns the differences between the last run's preimage and the current one, most significant first. Empty if equal.
@@ -207,6 +225,22 @@ mod tests {
         let told = |from: Value, to: Value| Reason::ParamChanged { path: "ks".to_owned(), from, to }.to_string();
         assert_eq!(told(Value::Null, json!(7)), "param `ks` changed from unset to 7");
         assert_eq!(told(json!(7), Value::Null), "param `ks` changed from 7 to unset");
+    }
+
+    #[test]
+    fn of_long_values_the_difference_is_shown() {
+        let told = |from: &str, to: &str| {
+            let reason = Reason::ParamChanged { path: "q".to_owned(), from: json!(from), to: json!(to) };
+            reason.to_string()
+        };
+        let query = |end: &str| format!("SELECT id, question, golden_answers FROM questions WHERE {end} ORDER BY id");
+        let (from, to) = (query("hops > 1"), query("hops > 2"));
+        assert_eq!(
+            told(&from, &to),
+            "param `q` changed from …stions WHERE hops > 1 ORDER BY id\" to …stions WHERE hops > 2 ORDER BY id\""
+        );
+        let long = "x".repeat(200);
+        assert_eq!(told("a", &long), format!("param `q` changed from \"a\" to \"{}…", "x".repeat(59)));
     }
 
     #[test]

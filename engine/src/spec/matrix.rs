@@ -97,7 +97,7 @@ impl Taken<'_> {
     }
 }
 
-/// Returns all combinations of a matrix, with the last key varying fastest; one empty combination after an error.
+/// Returns all combinations of a matrix, with the last key varying fastest; a single one after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
     let size = axes.iter().fold(1_u128, |size, axis| size.saturating_mul(axis.len() as u128));
@@ -106,7 +106,8 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
         let lengths: Vec<_> = axes.iter().map(|axis| format!("`{}` has {}", axis[0].key, axis.len())).collect();
         let fault = Diagnostic::error("matrix-too-large", message).at(matrix.span, "");
         problems.push(fault.help(format!("remove values: {}", lengths.join(", "))));
-        return vec![Vec::new()];
+        // Its keys are known to what refers to them.
+        return vec![axes.iter().map(|axis| Coordinate::broken(&axis[0].key, matrix.span)).collect()];
     }
     axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
 }

@@ -6,7 +6,7 @@ use super::scope::{Shared, param_advice};
 use super::settings::read_map;
 use super::suggest;
 use super::syntax;
-use super::value::{Key, Spanned, Value};
+use super::value::{Key, OVER, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// The name of the sources of `--set`.
@@ -25,7 +25,7 @@ pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Sh
 }
 
 /// Applies one map to another: maps merge, anything else replaces. An undeclared param is an error. Of two different
-/// choices (see [`choice`]), the new one replaces the old one.
+/// choices (see [`Spanned::choice`]), the new one replaces the old one.
 pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
     let Value::Map(new) = over.value else { return };
     for (key, value) in new {
@@ -43,17 +43,8 @@ pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, s
 }
 
 fn merges(old: &Spanned, new: &Spanned) -> bool {
-    let is_other_choice = choice(old).zip(choice(new)).is_some_and(|(old, new)| old != new);
+    let is_other_choice = old.choice().zip(new.choice()).is_some_and(|(old, new)| old != new);
     !old.entries().is_empty() && matches!(new.value, Value::Map(_)) && !is_other_choice
-}
-
-/// Returns the name in `{bert: {model: …}}`. A map whose only entry is a map selects one of several options. Params
-/// have no schema, so only this form shows it.
-fn choice(value: &Spanned) -> Option<&str> {
-    match value.entries() {
-        [(name, options)] if matches!(options.value, Value::Map(_)) => Some(&name.text),
-        _ => None,
-    }
 }
 
 /// Returns the slot of a param. Below the top level, an empty map accepts any key.
@@ -101,11 +92,19 @@ fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
     };
     let start = name.len() + 1;
     let Some(value) = parse_value(file, value, start, shared) else { return };
+    // `tests: params:` merges options, as a file of params does.
+    let (name, lies_over) = name.strip_suffix(OVER).map_or((name, false), |name| (name, true));
     let path: Vec<_> = name.trim().split('.').map(str::to_owned).collect();
-    place(params, &path, value, Span::new(file, 0, name.len()), shared);
+    place(params, &path, (value, lies_over), Span::new(file, 0, name.len()), shared);
 }
 
-fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shared: &mut Shared<'_>) {
+fn place(
+    params: &mut Spanned,
+    path: &[String],
+    (value, lies_over): (Spanned, bool),
+    span: Span,
+    shared: &mut Shared<'_>,
+) {
     let mut here = params;
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {
@@ -116,12 +115,15 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shar
         let Some(next) = slot(here, &path[depth], depth > 0) else { return };
         here = next;
     }
+    if lies_over && merges(here, &value) {
+        return lay(here, value, &mut path.to_vec(), shared);
+    }
     *here = value;
 }
 
 /// Advises on a path into another option of a choice, which is unknown here.
 fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
-    let (chosen, wanted) = (choice(here)?, &path[depth]);
+    let (chosen, wanted) = (here.choice()?, &path[depth]);
     let is_slip = suggest::closest(wanted, [chosen]).is_some();
     let around = path[..depth].join(".");
     let advice =

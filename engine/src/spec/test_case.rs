@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::field::{self, Problems, take};
-use super::value::{Key, Spanned, Value};
+use super::value::{Key, OVER, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
 const KEYS: &[&str] = &["name", "description", "params", "given", "model", "expect"];
@@ -30,7 +30,7 @@ pub struct TestCase {
 /// A param that a test sets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestParam {
-    /// As `--set` takes it: `a.b=value`.
+    /// As `--set` takes it: `a.b=value`, or `a.b~=value` to lie over the param.
     pub set: String,
     /// Location of the key.
     pub key: Span,
@@ -117,7 +117,8 @@ fn one(key: Option<Key>, body: Spanned, place: usize, problems: &mut Problems) -
     Some(TestCase { name, span, params, given, model, expect })
 }
 
-/// Flattens a map of params to `a.b=value`.
+/// Flattens a map of params to `a.b=value`. One that chooses an option stays whole: it may choose another than the pipeline
+/// does.
 fn settings(params: &Spanned) -> Vec<TestParam> {
     let mut found = Vec::new();
     let entries = params.entries().iter().rev();
@@ -125,6 +126,10 @@ fn settings(params: &Spanned) -> Vec<TestParam> {
         entries.map(|(key, value)| (key.text.clone(), key.span, value)).collect();
     while let Some((path, key, value)) = pending.pop() {
         match &value.value {
+            Value::Map(_) if value.choice().is_some() => {
+                let set = format!("{path}{}={}", OVER, value.to_json());
+                found.push(TestParam { set, key, value: value.span });
+            }
             Value::Map(entries) if !entries.is_empty() => {
                 let below = entries.iter().rev();
                 pending.extend(below.map(|(key, value)| (format!("{path}.{}", key.text), key.span, value)));

@@ -2,6 +2,9 @@
 
 use crate::diagnostic::Span;
 
+/// Stands before `=` in an override that lies over the param, as a file of params does: options merge, others are chosen.
+pub(crate) const OVER: char = '~';
+
 /// A value of YAML 1.2's core types.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -59,6 +62,15 @@ impl Spanned {
     /// Returns the value of a key if this is a map that has it.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
+    }
+
+    /// Returns the name in `{bert: {model: …}}`. A map whose only entry is a map selects one of several options. Params have
+    /// no schema, so only this form shows it.
+    pub(crate) fn choice(&self) -> Option<&str> {
+        match self.entries() {
+            [(name, options)] if matches!(options.value, Value::Map(_)) => Some(&name.text),
+            _ => None,
+        }
     }
 
     /// Returns the entries of a map; none for other values.

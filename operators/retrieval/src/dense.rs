@@ -105,6 +105,16 @@ pub(crate) fn build(
     index.write(&folder.join(VECTORS))
 }
 
+/// Returns the vectors of an index written by [`build`], concatenated, and their length.
+pub(crate) fn stored(params: &DenseParams, folder: &Path) -> Result<(Vec<f32>, usize), OperatorError> {
+    let index = FaissIndex::read(&folder.join(VECTORS), &params.factory, params.nprobe, params.ef_search)?;
+    let vectors = index.vectors().ok_or_else(|| {
+        let message = format!("an index with `factory: {}` does not keep its vectors as they are", params.factory);
+        OperatorError::pipeline(message).with_help("name one with `factory: Flat`")
+    })?;
+    Ok((vectors.to_vec(), index.dimensions()))
+}
+
 /// An opened dense index.
 pub(crate) struct DenseIndex {
     encoder: Box<dyn Encoder>,

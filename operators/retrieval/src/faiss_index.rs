@@ -237,6 +237,11 @@ impl FaissIndex {
         }
     }
 
+    /// Returns the vectors of a flat index, concatenated.
+    pub(crate) fn vectors(&self) -> Option<&[f32]> {
+        matches!(self.kind, Kind::Flat).then(|| self.stored(self.inner.inner_ptr()).vectors.rows)
+    }
+
     /// Returns the vectors of a flat index: this index or its quantizer.
     fn stored(&self, index: *mut sys::FaissIndex) -> Stored<'_> {
         let (dimensions, mut start, mut length) = (self.dimensions(), ptr::null_mut(), 0);

@@ -90,6 +90,19 @@ impl Vectors<'_> {
         parts.into_iter().flatten().map(|near| near.row).collect()
     }
 
+    /// Returns all rows with at least that nearness to each query, in order, apart from rounding.
+    pub(super) fn all_at_least(&self, queries: &[f32], least: f32) -> Vec<Vec<u32>> {
+        let all = Best { k: usize::MAX / 2, floor: least.next_down(), found: Vec::new() };
+        let parts: Vec<Vec<Best>> =
+            self.ranges().into_par_iter().map(|range| self.best_of(queries, range, &all)).collect();
+        let mut found = vec![Vec::new(); queries.len() / self.dimensions];
+        for part in parts {
+            let rows = part.into_iter().map(|best| best.found.into_iter().map(|near| near.row));
+            found.iter_mut().zip(rows).for_each(|(found, rows)| found.extend(rows));
+        }
+        found
+    }
+
     /// Returns equal ranges of rows in whole tiles, two per thread.
     fn ranges(&self) -> Vec<(usize, usize)> {
         let rows = self.count();

@@ -30,6 +30,7 @@ mod query_cache;
 mod search;
 mod statistics;
 mod token_store;
+mod vectors;
 
 use rayon::prelude::*;
 use schemars::JsonSchema;
@@ -48,6 +49,7 @@ pub use late::LateParams;
 pub use memory::memory_need;
 pub use search::{Numbered, Search};
 pub use token_store::Storage;
+pub use vectors::{IndexVectors, Pair};
 
 /// Name of the kind of index that ranks candidates.
 const LATE: &str = "late";

@@ -101,7 +101,7 @@ impl Match {
         let id = |id: &Option<String>| id.clone().unwrap_or_else(|| NOTHING.to_owned());
         let similarity = self.found.similarity.map(|similarity| format!("similarity {similarity:.3}"));
         let shared = self.found.ngram.clone().or(similarity).unwrap_or_default();
-        let by = self.found.by().to_owned();
+        let by = self.found.by.to_owned();
         vec![self.row.to_string(), id(&self.id), test.set.to_string(), test.row.to_string(), id(&test.id), by, shared]
     }
 }
@@ -121,7 +121,7 @@ pub(super) fn batch(listed: &[Match], index: &TestsIndex) -> Result<RecordBatch,
         ("against", whole(&|listed| listed.test(index).set as i64), false),
         ("against_row", whole(&|listed| listed.test(index).row as i64), false),
         ("against_id", text(&|listed| listed.test(index).id.clone()), true),
-        ("by", text(&|listed| Some(listed.found.by().to_owned())), false),
+        ("by", text(&|listed| Some(listed.found.by.to_owned())), false),
         ("ngram", text(&|listed| listed.found.ngram.clone()), true),
         ("similarity", Arc::new(similarities), true),
     ];

@@ -6,8 +6,8 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float64Type, Int64Type};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
-use searchmill_engine::operator::{OperatorError, entry};
+use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input, tree_input};
+use searchmill_engine::operator::{OperatorError, TreeKind, entry};
 use searchmill_schemas::{Document, Question};
 use serde_json::{Value, json};
 
@@ -193,4 +193,44 @@ fn wrong_params_are_named() {
         let message = fails(params);
         assert!(message.starts_with(path), "{message}");
     }
+}
+
+#[test]
+fn rows_are_compared_by_the_vectors_of_indexes() {
+    let harness = Harness::new();
+    let dense = json!({"dense": {"encoder": {"hashing": {"dimensions": 128}}}});
+    let made = |name: &str, texts: &[&str]| -> Vec<_> {
+        let chunk = |(place, text): (usize, &&str)| crate::index::tests::chunk(&format!("{name}{place}"), None, text);
+        texts.iter().enumerate().map(chunk).collect()
+    };
+    let rows = made("d", &["the salt mill of Orlo", "a bridge", "mill of Orlo, the salt"]);
+    let sets = [made("s", &["the salt mill of Orlo", "something else"]), made("t", &["a harbour in the north"])];
+    let tree = |folder: &std::path::Path| tree_input(TreeKind::Index, folder);
+    let mut bound = inputs([("rows", rows_input(&rows))]);
+    bound.bind("index", tree(&crate::index::tests::index(&harness, &rows, dense.clone())));
+    for set in &sets {
+        bound.bind("against", rows_input(set));
+    }
+    let params = json!({"vectors": {"threshold": 0.5}});
+    let error = harness.run(&entry::<Decontaminate>(), params.clone(), &bound).err().expect("an index is missing");
+    assert!(error.message.contains("found 0 indexes for 2 test sets"), "{error}");
+    for set in &sets {
+        bound.bind("against_index", tree(&crate::index::tests::index(&harness, set, dense.clone())));
+    }
+    let outcome = harness.run(&entry::<Decontaminate>(), params, &bound).expect("runs");
+    let kept: Vec<String> = outcome.read::<searchmill_schemas::Chunk>("rows").into_iter().map(|row| row.id).collect();
+    assert_eq!(kept, ["d1#0"]);
+    let found = outcome.batch("matches");
+    let column = |name: &str| found.column_by_name(name).expect(name).as_string::<i32>().clone();
+    let told: Vec<_> = (0..found.num_rows())
+        .map(|row| {
+            (
+                column("id").value(row).to_owned(),
+                column("by").value(row).to_owned(),
+                column("against_id").value(row).to_owned(),
+            )
+        })
+        .collect();
+    let wanted = [("d0#0", "vectors", "s0#0"), ("d2#0", "vectors", "s0#0")];
+    assert_eq!(told, wanted.map(|(id, by, against)| (id.to_owned(), by.to_owned(), against.to_owned())));
 }

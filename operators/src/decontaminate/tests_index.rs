@@ -13,7 +13,7 @@ use crate::columns::id_at;
 use crate::near::{Minhash, Sketcher};
 
 /// Maximum number of test rows listed for a row.
-const LISTED: usize = 10;
+pub(super) const LISTED: usize = 10;
 
 /// A row of a test set.
 pub(super) struct Test {
@@ -31,15 +31,10 @@ pub(super) struct Test {
 pub(super) struct Found {
     /// Number of the test row.
     pub(super) test: u32,
+    /// Name of the comparison.
+    pub(super) by: &'static str,
     pub(super) ngram: Option<String>,
     pub(super) similarity: Option<f64>,
-}
-
-impl Found {
-    /// Returns the name of the comparison.
-    pub(super) fn by(&self) -> &'static str {
-        if self.ngram.is_some() { "ngram" } else { "minhash" }
-    }
 }
 
 /// The rows of the test sets, in order.
@@ -51,6 +46,8 @@ pub(super) struct TestsIndex {
     pub(super) sets: usize,
     /// Test rows that are too short to be compared.
     pub(super) short: usize,
+    /// Whether all test rows are compared in another way, too.
+    pub(super) compares_all: bool,
     rows: u64,
     /// Lengths of the n-grams in `grams`.
     lengths: BTreeSet<usize>,
@@ -70,6 +67,7 @@ impl TestsIndex {
             tests: Vec::new(),
             sets: 0,
             short: 0,
+            compares_all: false,
             rows: 0,
             lengths: BTreeSet::new(),
             grams: IndexMap::new(),
@@ -92,7 +90,7 @@ impl TestsIndex {
         let sketched: Vec<_> = texts.par_iter().map(sketch).collect();
         for (place, (words, grams, signature)) in sketched.into_iter().enumerate() {
             let number = self.tests.len() as u32;
-            let is_compared = self.add_grams(number, &words) || signature.is_some();
+            let is_compared = self.add_grams(number, &words) || signature.is_some() || self.compares_all;
             self.short += usize::from(!is_compared);
             if let (Some(bands), Some(signature)) = (&mut self.bands, signature) {
                 bands.add(number, &signature);
@@ -145,7 +143,7 @@ impl TestsIndex {
             }
         }
         let listed = shared.into_iter().take(LISTED);
-        listed.map(|(test, gram)| Found { test, ngram: Some(gram.to_owned()), similarity: None }).collect()
+        listed.map(|(test, gram)| Found { test, by: "ngram", ngram: Some(gram.to_owned()), similarity: None }).collect()
     }
 
     fn by_similarity(&self, text: &str) -> Vec<Found> {
@@ -156,7 +154,8 @@ impl TestsIndex {
             let other = &self.tests[test as usize];
             let is_similar = sketcher.accepts(&grams, &other.grams);
             other.found.fetch_or(is_similar, Ordering::Relaxed);
-            is_similar.then(|| Found { test, ngram: None, similarity: Some(jaccard(&grams, &other.grams)) })
+            let similarity = || Some(jaccard(&grams, &other.grams));
+            is_similar.then(|| Found { test, by: "minhash", ngram: None, similarity: similarity() })
         };
         let mut found: Vec<_> = bands.candidates(&signature).into_iter().filter_map(similar).collect();
         found.truncate(LISTED);

@@ -39,8 +39,8 @@ pub(crate) struct MapParams {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(crate) arguments: Map<String, Value>,
     /// Remembers each row as soon as its call ends, for functions that pay or take long. `retry` then repeats calls that
-    /// raise an exception, and rows that failed are called again by the next run. Without it, a run repeats the part
-    /// of the input that it was working on.
+    /// raise an exception, and rows that failed are called again by the next run. Without it, a run that
+    /// was killed begins the node anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remember: Option<Remember>,
     /// Program and arguments that start Python 3.9 or later (default: `[python3]`; `uv` for a file with a `# /// script`

@@ -20,7 +20,7 @@ pub(crate) use expression::{
 };
 pub(crate) use functions::register as register_functions;
 pub(crate) use groups::{Grouping, Keys, unknown_key, unknown_keys};
-pub(crate) use kind::require_columns;
+pub(crate) use kind::with_columns_of;
 pub(crate) use labels::{GROUPS, Label, UNKNOWN, labels, require_few_groups};
 pub(crate) use order::{KEPT, ROW, keep, numbered};
 pub(crate) use random::{below, row_random};

@@ -10,6 +10,7 @@ mod reranker;
 mod nightly_budget;
 mod foreign_trajectories;
 mod own_documents;
+mod kills;
 
 use std::path::Path;
 

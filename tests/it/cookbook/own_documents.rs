@@ -23,13 +23,13 @@ const CHUNKS: [(&str, &str, &str, &str); 11] = [
     ("visitors.html#1", "Visiting the pans > How to get there", "Where does the ferry from Orlo land?", "east quay"),
 ];
 
-fn rows(mill: &Mill, node: &str) -> Vec<Value> {
+pub(super) fn rows(mill: &Mill, node: &str) -> Vec<Value> {
     let told = mill.call(&["show", node, "--format", "jsonl", "-n", "0"]).exit(0).stdout;
     told.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
 }
 
 /// What the model writes about each chunk, and how it answers: the last question wrongly.
-fn script(chunks: &[Value]) -> Script {
+pub(super) fn script(chunks: &[Value]) -> Script {
     let mut script = BTreeMap::new();
     for (chunk, (_, _, question, right)) in chunks.iter().zip(CHUNKS) {
         let made = json!({"question": question, "golden_answers": [right]}).to_string();

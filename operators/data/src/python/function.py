@@ -82,9 +82,10 @@ class Function:
             leave_if_forked()
             help = ""
             if isinstance(error, ModuleNotFoundError):
-                help = "add it to the dependencies in the script's `# /// script` block, or install it for {}".format(
-                    sys.executable
-                )
+                help = (
+                    "if it is a file of yours, put it beside `{}`; else add it to the dependencies in the "
+                    "`# /// script` block, or install it for {}"
+                ).format(os.path.basename(self.file), sys.executable)
             what = "cannot import `{}`: {}".format(os.path.basename(self.file), said(error))
             raise Failed(what, help, error) from None
         return module

@@ -1,0 +1,85 @@
+//! Matches by the vectors of dense indexes.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use arrow::array::RecordBatch;
+use searchmill_engine::operator::{Context, Inputs, OperatorError};
+use searchmill_retrieval::IndexVectors;
+
+use super::tests_index::{Found, LISTED, TestsIndex};
+use crate::columns::{id_at, id_column};
+
+/// Input of the rows' index.
+pub(super) const INDEX: &str = "index";
+/// Input of the test sets' indexes.
+pub(super) const AGAINST_INDEX: &str = "against_index";
+
+/// Similar test rows by row of the index.
+pub(super) struct ByVectors {
+    rows: IndexVectors,
+    /// Numbers of test rows, ascending, with their similarity.
+    similar: HashMap<u32, Vec<(u32, f64)>>,
+}
+
+impl ByVectors {
+    /// Compares all rows of the index with all test rows.
+    pub(super) fn new(
+        threshold: f64,
+        inputs: &Inputs,
+        tests: &TestsIndex,
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
+        let rows = IndexVectors::open(inputs.tree(INDEX)?)?;
+        let sets = inputs.trees(AGAINST_INDEX);
+        if sets.len() != tests.sets {
+            let message = format!("found {} indexes for {} test sets", sets.len(), tests.sets);
+            return Err(OperatorError::pipeline(message)
+                .with_help("name one index for each test set, in the same order: `against_index: [one, two]`"));
+        }
+        let mut similar: HashMap<u32, Vec<(u32, f64)>> = HashMap::new();
+        for (place, tree) in sets.into_iter().enumerate() {
+            let against = IndexVectors::open(tree)?;
+            let mut numbers: HashMap<u32, Vec<u32>> = HashMap::new();
+            for (number, test) in (0_u32..).zip(&tests.tests).filter(|(_, test)| test.set == place + 1) {
+                let missing = || OperatorError::data(format!("row {} of test set {} has no id", test.row, test.set));
+                let id = test.id.as_deref().ok_or_else(missing)?;
+                numbers.entry(against.row(id)?).or_default().push(number);
+            }
+            rows.similar(&against, threshold, context, |pair| {
+                let tests = numbers.get(&pair.other).into_iter().flatten();
+                similar.entry(pair.row).or_default().extend(tests.map(|test| (*test, pair.similarity)));
+            })?;
+        }
+        similar.values_mut().for_each(|tests| tests.sort_by_key(|(test, _)| *test));
+        Ok(Self { rows, similar })
+    }
+
+    /// Adds the matches of the rows of a batch, at most [`LISTED`] each.
+    pub(super) fn find(
+        &self,
+        batch: &RecordBatch,
+        tests: &TestsIndex,
+        found: &mut [Vec<Found>],
+    ) -> Result<(), OperatorError> {
+        let ids = id_column(batch);
+        for (place, found) in found.iter_mut().enumerate() {
+            let id = id_at(ids.as_ref(), place).ok_or_else(|| {
+                OperatorError::pipeline("`vectors` finds rows in the index by their `id`, and these rows have none")
+                    .with_help("add the text column `id` by `sql`")
+            })?;
+            let similar = self.similar.get(&self.rows.row(&id)?).map_or(&[][..], Vec::as_slice);
+            for (test, _) in similar {
+                tests.tests[*test as usize].found.store(true, Ordering::Relaxed);
+            }
+            let listed = similar.iter().take(LISTED);
+            found.extend(listed.map(|(test, similarity)| Found {
+                test: *test,
+                by: "vectors",
+                ngram: None,
+                similarity: Some(*similarity),
+            }));
+        }
+        Ok(())
+    }
+}
