@@ -38,6 +38,7 @@ mod prompt_tools;
 mod public;
 mod remote;
 mod repeat;
+mod stop;
 mod rerank;
 mod rot;
 mod neighbours;

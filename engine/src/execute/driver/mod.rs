@@ -100,13 +100,13 @@ impl Driver {
             started: (books.started() * 1e9) as u64,
             plan,
             store,
-            options,
+            options: Arc::new(options),
             reporter: Arc::clone(&books.reporter),
             stop,
             http: http_client().map_err(|error| StoreError::Location(error.message))?,
-            endpoints,
-            history: History::before(books.run()),
-            sources,
+            endpoints: Arc::new(endpoints),
+            history: Arc::new(History::before(books.run())),
+            sources: Arc::new(sources),
         };
         Ok(Self {
             run: Arc::new(run),

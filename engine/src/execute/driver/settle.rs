@@ -1,5 +1,7 @@
 //! Handles the end of a node: delivers and records its outputs, or runs it again.
 
+use std::sync::Arc;
+
 use super::{Driver, Report};
 use crate::execute::context::bare_context;
 use crate::execute::deliver::{Made, deliver, hands_over};
@@ -7,6 +9,7 @@ use crate::execute::loss::Account;
 use crate::execute::node::NodeDone;
 use crate::execute::repeats::{READINGS, Remake};
 use crate::execute::scheduler::Event as Step;
+use crate::execute::verdict::settled;
 use crate::operator::{Blame, OperatorError};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult, StoreError};
@@ -147,6 +150,17 @@ impl Driver {
     }
 
     fn succeeded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
+        match settled(&self.run.plan, &self.run.store, place, made.outputs()) {
+            Ok(None) => {}
+            Ok(Some(plan)) => {
+                self.run = Arc::new(self.run.with(plan));
+                self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
+            }
+            Err(error) => {
+                tracing::warn!("{}", error.message);
+                return self.remake_checked(place, Damage::Corrupt);
+            }
+        }
         let node = self.run.node(place);
         match &made {
             Made::Known { key, outputs, figures } => self.books.cached(node, *key, outputs, figures, held_back)?,
