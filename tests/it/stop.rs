@@ -61,7 +61,7 @@ fn a_loop_ends_when_its_rows_say_so_and_hands_on_the_best_round() {
     let told = mill.run(&[]).exit(0);
     let found = end(&told);
     assert_eq!((found["repeats"].as_str(), found["round"].as_u64()), (Some("climb"), Some(4)), "{found}");
-    assert_eq!(found["reason"], "`best` has not risen for 2 rounds (3.0 in round 2)");
+    assert_eq!(found["reason"], "`best` has not risen for 2 rounds (3 in round 2)");
     assert_eq!((found["left_out"].as_u64(), found["hands_on"].as_u64()), (Some(4), Some(2)));
     assert_eq!((xs(&mill, "curve"), xs(&mill, "last")), (vec![1, 2, 3, 4, 5], vec![3]));
     let summary = told.summary();
@@ -93,7 +93,10 @@ fn another_condition_runs_what_it_needs() {
     let others: Vec<String> = ran(&told).into_iter().filter(|node| !node.starts_with("climb@")).collect();
     assert_eq!(others, ["add@round=5", "curve", "score@all", "score@round=5"], "{}", told.stdout);
     let told = mill.run(&["--set", "goal=2"]).exit(0);
-    assert_eq!((end(&told)["round"].as_u64(), end(&told)["reason"].as_str()), (Some(1), Some("`when` is true (max(f1) is 2)")));
+    assert_eq!(
+        (end(&told)["round"].as_u64(), end(&told)["reason"].as_str()),
+        (Some(1), Some("`when` is true (max(f1) is 2)"))
+    );
     assert!(ran(&told).iter().all(|node| !node.starts_with("add@")), "{}", told.stdout);
     assert_eq!((xs(&mill, "curve"), xs(&mill, "last")), (vec![1, 2], vec![2]));
     // A loop whose conditions never hold runs all its rounds.
@@ -105,14 +108,23 @@ fn another_condition_runs_what_it_needs() {
 #[test]
 fn a_watch_ends_the_loop_and_the_round_before_is_handed_on() {
     let mill = climb();
-    mill.write("pipeline.yaml", &CLIMB.replace("    best: \"select max(f1) from score\"\n", "").replace("      patience: \"${params.patience}\"\n", ""));
+    mill.write(
+        "pipeline.yaml",
+        &CLIMB
+            .replace("    best: \"select max(f1) from score\"\n", "")
+            .replace("      patience: \"${params.patience}\"\n", ""),
+    );
     let told = mill.run(&["--set", "kl=0.45"]).exit(0);
     let found = end(&told);
     assert_eq!((found["round"].as_u64(), found["hands_on"].as_u64()), (Some(4), Some(3)), "{found}");
     assert_eq!(found["reason"], "`kl` does not hold (max(kl) is 0.5)");
     assert_eq!((xs(&mill, "curve").len(), xs(&mill, "last")), (5, vec![4]));
     let told = mill.run(&["--set", "kl=0.05"]).exit(1);
-    assert!(told.stdout.contains("there is no round to hand on: after the first round, `kl` does not hold"), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("there is no round to hand on: after the first round, `kl` does not hold"),
+        "{}",
+        told.stdout
+    );
 }
 
 #[test]
@@ -123,7 +135,10 @@ fn the_best_of_all_rounds_is_handed_on_without_a_stop() {
     assert!(!told.stdout.contains("loop_ended"), "{}", told.stdout);
     assert_eq!((xs(&mill, "curve").len(), xs(&mill, "last")), (9, vec![3]));
     let told = mill.run(&["--set", "rounds=2"]).exit(0);
-    assert_eq!((ran(&told), xs(&mill, "last")), (vec!["curve".to_owned(), "last".to_owned(), "score@all".to_owned()], vec![2]));
+    assert_eq!(
+        (ran(&told), xs(&mill, "last")),
+        (vec!["curve".to_owned(), "last".to_owned(), "score@all".to_owned()], vec![2])
+    );
 }
 
 #[test]
@@ -153,7 +168,17 @@ fn each_variant_of_a_loop_ends_for_itself() {
 #[test]
 fn plan_status_graph_why_and_show_tell_the_end() {
     let mill = climb();
-    let nodes = |told: &Told| told.events().into_iter().map(|node| (node["node"].as_str().unwrap_or_default().to_owned(), node["status"].as_str().unwrap_or_default().to_owned())).collect::<Vec<_>>();
+    let nodes = |told: &Told| {
+        told.events()
+            .into_iter()
+            .map(|node| {
+                (
+                    node["node"].as_str().unwrap_or_default().to_owned(),
+                    node["status"].as_str().unwrap_or_default().to_owned(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
     let status = |told: &Told, id: &str| nodes(told).into_iter().find(|(node, _)| node == id).map(|(_, status)| status);
     let before = mill.call(&["plan", "pipeline.yaml", "--json"]).exit(0);
     assert_eq!(status(&before, "add@round=0").as_deref(), Some("run"));
@@ -163,16 +188,24 @@ fn plan_status_graph_why_and_show_tell_the_end() {
     mill.run(&[]).exit(0);
     let after = mill.call(&["plan", "pipeline.yaml", "--json", "--detailed-exitcode"]).exit(0);
     assert_eq!(status(&after, "add@round=4").as_deref(), Some("cached"));
-    assert_eq!((status(&after, "add@round=5").as_deref(), status(&after, "climb@round=8").as_deref()), (Some("ended"), Some("ended")));
+    assert_eq!(
+        (status(&after, "add@round=5").as_deref(), status(&after, "climb@round=8").as_deref()),
+        (Some("ended"), Some("ended"))
+    );
     assert!(nodes(&after).iter().all(|(_, status)| status == "cached" || status == "ended"), "{}", after.stdout);
-    let said = "the loop `climb` ended after round 4: `best` has not risen for 2 rounds (3.0 in round 2); 4 rounds do not run";
+    let said =
+        "the loop `climb` ended after round 4: `best` has not risen for 2 rounds (3 in round 2); 4 rounds do not run";
     for command in ["plan", "status"] {
         let told = mill.call(&[command, "pipeline.yaml"]).exit(0).stdout;
         assert!(told.contains(said) && !told.contains("round=5"), "{told}");
     }
     let graph = mill.call(&["graph", "pipeline.yaml"]).exit(0).stdout;
     assert!(graph.contains("add@round=4") && !graph.contains("round=5"), "{graph}");
-    assert!(mill.why("add@round=6").contains("ended, the loop `climb` ended after round 4"), "{}", mill.why("add@round=6"));
+    assert!(
+        mill.why("add@round=6").contains("ended, the loop `climb` ended after round 4"),
+        "{}",
+        mill.why("add@round=6")
+    );
     assert!(mill.why("score@all").contains("cached, nothing changed"), "{}", mill.why("score@all"));
     let told = mill.call(&["show", "add@round=6"]).exit(2).stderr;
     assert!(told.contains("its loop had ended") && told.contains("after round 4"), "{told}");
@@ -225,7 +258,12 @@ fn mistakes_in_conditions_are_told_at_their_place() {
         ("\"${params.patience}\"", "soon", "18:17", "patience"),
         ("      when:", "      wenn:", "17:7", "did you mean `when`?"),
         ("    stop:\n", "    stop: {}\n    stopp:\n", "16:11", "has no condition"),
-        ("      score: {", "      climb: {op: sql, from: {t: add}, with: {query: \"select 1\"}}\n      score: {", "13:7", "climb"),
+        (
+            "      score: {",
+            "      climb: {op: sql, from: {t: add}, with: {query: \"select 1\"}}\n      score: {",
+            "13:7",
+            "climb",
+        ),
     ] {
         let mill = climb();
         assert!(CLIMB.contains(from), "{from}");
@@ -240,7 +278,10 @@ fn mistakes_in_conditions_are_told_at_their_place() {
         ("select 'nan'::double from score", "`best` gives NaN"),
     ] {
         let mill = climb();
-        mill.write("pipeline.yaml", &CLIMB.replace("select max(f1) from score\"\n    stop", &format!("{query}\"\n    stop")));
+        mill.write(
+            "pipeline.yaml",
+            &CLIMB.replace("select max(f1) from score\"\n    stop", &format!("{query}\"\n    stop")),
+        );
         let told = mill.run(&[]).exit(1);
         assert!(told.stdout.contains(words) && told.nodes("node_failed").contains("climb@round=0"), "{}", told.stdout);
     }
@@ -248,7 +289,10 @@ fn mistakes_in_conditions_are_told_at_their_place() {
 
 #[test]
 fn kill_9_at_any_moment_of_a_loop_that_ends_gives_the_same() {
-    let slow = CLIMB.replace("select x + 1 as x from t", "select x + 1 as x from t where (select count(*) from range(0, 3000000) r) > 0");
+    let slow = CLIMB.replace(
+        "select x + 1 as x from t",
+        "select x + 1 as x from t where (select count(*) from range(0, 3000000) r) > 0",
+    );
     let mill = || {
         let mill = climb();
         mill.write("pipeline.yaml", &slow);
@@ -257,7 +301,11 @@ fn kill_9_at_any_moment_of_a_loop_that_ends_gives_the_same() {
     let digests = |mill: &Mill| {
         let told = mill.run(&[]).exit(0);
         assert_eq!(end(&told)["round"], 4);
-        let mut nodes: Vec<_> = mill.last_nodes().into_iter().map(|node| (node.node, node.key, node.outcome == searchmill_engine::store::NodeOutcome::Ended)).collect();
+        let mut nodes: Vec<_> = mill
+            .last_nodes()
+            .into_iter()
+            .map(|node| (node.node, node.key, node.outcome == searchmill_engine::store::NodeOutcome::Ended))
+            .collect();
         nodes.sort_by(|one, other| one.0.cmp(&other.0));
         nodes
     };

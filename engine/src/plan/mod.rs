@@ -45,7 +45,7 @@ mod trial;
 pub use bind::bind;
 pub use checking::{Offenders, ROWS, unfit_column};
 pub use explain::{check_types, explain, missing_input, parse_fault};
-pub use graph::{Input, Node, Plan};
+pub use graph::{Input, Node, Plan, Tie};
 pub use loops::{End, Loop};
 pub use places::check_store;
 pub use schema::pipeline_schema;

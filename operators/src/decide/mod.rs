@@ -63,12 +63,12 @@ impl Operator for Decide {
     const ABOUT: &'static str = "Says after a round of a loop whether the loop ends, and which round it hands on.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "What a loop puts after a round: the best F1, and an end once it is 0.8",
-            yaml: "decision: {op: decide, from: {validation: scores}, with: {best: \"select avg(f1) from validation\", when: \"select avg(f1) >= 0.8 from validation\"}}",
+            title: "What a loop puts after a round: the best F1, and an end once it is 0.8 or answers get too long",
+            yaml: "decision: {op: decide, from: {validation: scores, rollouts: rollouts}, with: {best: \"select avg(f1) from validation\", when: \"select avg(f1) >= 0.8 from validation\", watch: {turns: \"select max(turns) < 9 from rollouts\"}}}",
         },
         Example {
-            title: "An end after three rounds without progress, or once answers get too long",
-            yaml: "decision: {op: decide, from: {rollouts: rollouts, rounds: earlier}, with: {best: \"select -avg(turns) from rollouts\", patience: 3, watch: {turns: \"select max(turns) < 9 from rollouts\"}}}",
+            title: "An end after three rounds without progress, or after so many rounds",
+            yaml: "decision: {op: decide, from: {rollouts: rollouts, rounds: earlier}, with: {best: \"select -avg(turns) from rollouts\", when: \"select max(round) >= 20 from rounds\", patience: 3, watch: {turns: \"select avg(turns) < 5 from rollouts\"}}}",
         },
     ];
 

@@ -150,11 +150,12 @@ impl Driver {
     }
 
     fn succeeded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
+        let mut ends = false;
         match settled(&self.run.plan, &self.run.store, place, made.outputs()) {
             Ok(None) => {}
             Ok(Some(plan)) => {
                 self.run = Arc::new(self.run.with(plan));
-                self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
+                ends = true;
             }
             Err(error) => {
                 tracing::warn!("{}", error.message);
@@ -167,6 +168,9 @@ impl Driver {
             Made::Now { result, reasons, cached_rows } => {
                 self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)?;
             }
+        }
+        if ends {
+            self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
         }
         self.known.insert(place, made.into_outputs());
         self.end(Step::Succeeded(place))
