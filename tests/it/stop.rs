@@ -145,21 +145,21 @@ fn the_best_of_all_rounds_is_handed_on_without_a_stop() {
 fn each_variant_of_a_loop_ends_for_itself() {
     let mill = climb();
     let text = CLIMB
-        .replace("    carry:", "    matrix: {top: [2, 4]}\n    carry:")
-        .replace("3 - abs(x - 3)", "${matrix.top} - abs(x - ${matrix.top})")
-        .replace("select round, x, f1 from t order by round", "select top, round, x from t order by top, round")
-        .replace("select x from t\"", "select x, top, round from t order by top\"");
+        .replace("    carry:", "    matrix: {peak: [2, 4]}\n    carry:")
+        .replace("3 - abs(x - 3)", "${matrix.peak} - abs(x - ${matrix.peak})")
+        .replace("select round, x, f1 from t order by round", "select peak, round, x from t order by peak, round")
+        .replace("select x from t\"", "select x, peak, round from t order by peak\"");
     mill.write("pipeline.yaml", &text);
     mill.call(&["validate", "pipeline.yaml"]).exit(0);
     let told = mill.run(&[]).exit(0);
     let ends: Vec<_> = told.events().into_iter().filter(|event| event["event"] == "loop_ended").collect();
     let mut ends: Vec<_> = ends.iter().map(|end| (end["repeats"].as_str(), end["round"].as_u64())).collect();
     ends.sort_unstable();
-    assert_eq!(ends, [(Some("climb@top=2"), Some(3)), (Some("climb@top=4"), Some(5))]);
+    assert_eq!(ends, [(Some("climb@peak=2"), Some(3)), (Some("climb@peak=4"), Some(5))]);
     assert_eq!(xs(&mill, "curve"), [1, 2, 3, 4, 1, 2, 3, 4, 5, 6]);
     let last = rows(&mill, "last");
     let of = |row: &Value, name: &str| row[name].as_i64().expect("a number");
-    let found: Vec<_> = last.iter().map(|row| (of(row, "top"), of(row, "round"), of(row, "x"))).collect();
+    let found: Vec<_> = last.iter().map(|row| (of(row, "peak"), of(row, "round"), of(row, "x"))).collect();
     assert_eq!(found, [(2, 1, 2), (4, 3, 4)], "{last:?}");
     let again = mill.run(&["--set", "rounds=20"]).exit(0);
     assert!(ran(&again).is_empty(), "{}", again.stdout);
@@ -212,7 +212,8 @@ fn plan_status_graph_why_and_show_tell_the_end() {
     let decision = rows(&mill, "climb@round=4");
     assert_eq!((decision.len(), decision[4]["hands_on"].as_i64(), decision[3]["ended"].is_null()), (5, Some(2), true));
     mill.call(&["audit", "last", "--replay"]).exit(0);
-    mill.call(&["audit"]).exit(0);
+    let run = mill.store().newest_runs()[0].clone();
+    mill.call(&["audit", &run]).exit(0);
     let trace = mill.call(&["trace", "last"]).exit(0).stdout;
     assert!(trace.contains("add@round=2") && !trace.contains("add@round=3"), "{trace}");
 }

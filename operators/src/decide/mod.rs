@@ -323,11 +323,11 @@ mod tests {
     }
 
     fn decided(params: &Value, rows: &[(f64, f64)], rounds: &[Round]) -> Result<Vec<Round>, OperatorError> {
-        let mut bound = vec![("v", scores(rows))];
+        let mut bound = inputs([("v", scores(rows))]);
         if !rounds.is_empty() {
-            bound.push((ROUNDS, before(rounds)));
+            bound.bind(ROUNDS, before(rounds));
         }
-        let outcome = Harness::new().run(&entry::<Decide>(), params.clone(), &inputs(bound))?;
+        let outcome = Harness::new().run(&entry::<Decide>(), params.clone(), &bound)?;
         let batch = outcome.batch(ROWS);
         rounds_before(Some(&RowsInput::from_batches(RecordKind::Table, batch.schema(), vec![batch])))
     }
