@@ -11,7 +11,8 @@ const CLIMB: &str = "\
 name: climb
 params: {rounds: 9, patience: 2, goal: 99, kl: 99}
 nodes:
-  start: {op: read, with: {path: start.jsonl, as: table}}
+  world: {op: generate-world, with: {documents: 12, questions: 2}, seed: 1}
+  start: {op: sql, from: {w: world.questions}, with: {query: \"select 0 * count(*) as x from w\"}}
   curve: {op: sql, from: {t: score}, with: {query: \"select round, x, f1 from t order by round\"}}
   last:  {op: sql, from: {t: climb.total}, with: {query: \"select x from t\"}}
 repeat:
@@ -32,7 +33,6 @@ repeat:
 fn climb() -> Mill {
     let mill = Mill::new();
     mill.write("pipeline.yaml", CLIMB);
-    mill.write("start.jsonl", "{\"x\": 0}\n");
     mill
 }
 
@@ -245,25 +245,25 @@ fn a_loop_starts_from_the_best_round_of_another_one() {
 #[test]
 fn mistakes_in_conditions_are_told_at_their_place() {
     for (from, to, place, words) in [
-        ("max(f1) from score", "max(f2) from score", "15:23", "there is no column `f2`"),
-        ("max(f1) from score", "max(f1) from scores", "15:32", "there is no node `scores` in the loop `climb`"),
-        ("max(f1) from score", "max(f1) from start", "15:32", "there is no node `start` in the loop `climb`"),
-        ("select max(f1) from score", "selec max(f1) from score", "15:12", "not SQL"),
-        ("select max(f1) from score", "select 'x' from score", "15:11", "a number is needed, and the query gives Utf8"),
-        ("select max(f1) from score", "select random() from score", "15:19", "gives another value each time"),
-        (">= ${params.goal}", "", "17:13", "true or false is needed"),
-        ("from score.rows", "from score.steps", "19:19", "has no output `steps`"),
-        ("max(kl) <", "max(kl) + 1 + 0 *", "19:19", "true or false is needed"),
-        ("    best: \"select max(f1) from score\"\n", "", "17:17", "there is no `best`"),
-        ("\"${params.patience}\"", "0", "18:17", "`patience` is 0"),
-        ("\"${params.patience}\"", "soon", "18:17", "patience"),
-        ("      when:", "      wenn:", "17:7", "did you mean `when`?"),
-        ("    stop:\n", "    stop: {}\n    stopp:\n", "16:11", "has no condition"),
+        ("max(f1) from score", "max(f2) from score", "16:23", "there is no column `f2`"),
+        ("max(f1) from score", "max(f1) from scores", "16:32", "there is no node `scores` in the loop `climb`"),
+        ("max(f1) from score", "max(f1) from start", "16:32", "there is no node `start` in the loop `climb`"),
+        ("select max(f1) from score", "selec max(f1) from score", "16:12", "not SQL"),
+        ("select max(f1) from score", "select 'x' from score", "16:11", "a number is needed, and the query gives Utf8"),
+        ("select max(f1) from score", "select random() from score", "16:19", "gives another value each time"),
+        (">= ${params.goal}", "", "18:13", "true or false is needed"),
+        ("from score.rows", "from score.steps", "20:19", "has no output `steps`"),
+        ("max(kl) <", "max(kl) + 1 + 0 *", "20:19", "true or false is needed"),
+        ("    best: \"select max(f1) from score\"\n", "", "2:31", "there is no `best`"),
+        ("\"${params.patience}\"", "0", "19:17", "`patience` is 0"),
+        ("\"${params.patience}\"", "soon", "19:17", "patience"),
+        ("      when:", "      whenn:", "18:7", "did you mean `when`?"),
+        ("    stop:\n", "    stop: {}\n    stopp:\n", "17:11", "has no condition"),
         (
             "      score: {",
             "      climb: {op: sql, from: {t: add}, with: {query: \"select 1\"}}\n      score: {",
-            "13:7",
-            "climb",
+            "9:3",
+            "duplicate node `climb`",
         ),
     ] {
         let mill = climb();

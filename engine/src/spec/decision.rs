@@ -61,24 +61,26 @@ impl<'l> Binder<'l> {
         Self { name, own: own.collect(), known: BTreeMap::new() }
     }
 
-    /// Binds the inputs of a node that decides.
+    /// Binds the inputs of a node that decides. A query with a table that is not there was reported: it is not read again.
     pub(super) fn bind(&mut self, node: &mut NodeSpec, problems: &mut Problems) {
-        let named = ["best", "when"].iter().filter_map(|key| node.with.get(key));
-        let watched = node.with.get("watch").into_iter().flat_map(Spanned::children);
         let mut from: BTreeMap<String, Binding> = BTreeMap::new();
-        for query in named.chain(watched) {
+        for query in queries(&mut node.with) {
             let Value::String(text) = &query.value else { continue };
             let tables = self.known.entry(text.clone()).or_insert_with(|| tables(text)).clone();
             for table in &tables {
                 let port = table.schema().map_or(String::new(), |schema| format!("{schema}.")) + table.table();
                 match self.reference(table, query) {
                     Ok(Some(reference)) => {
-                        let binding =
-                            || Binding { port: Some(port.clone()), port_span: query.span, references: vec![reference] };
-                        from.entry(port.clone()).or_insert_with(binding);
+                        let port_span = query.span;
+                        let references = vec![reference];
+                        from.entry(port.clone()).or_insert(Binding { port: Some(port), port_span, references });
                     }
                     Ok(None) => {}
-                    Err(fault) => problems.push(*fault),
+                    Err(fault) => {
+                        problems.push(*fault);
+                        query.value = Value::Broken;
+                        break;
+                    }
                 }
             }
         }
@@ -119,6 +121,24 @@ impl<'l> Binder<'l> {
             }
         }
     }
+}
+
+/// Returns the queries among the params of a node that decides.
+fn queries(with: &mut Spanned) -> Vec<&mut Spanned> {
+    let Value::Map(entries) = &mut with.value else { return Vec::new() };
+    let mut found = Vec::new();
+    for (key, value) in entries {
+        match key.text.as_str() {
+            "best" | "when" => found.push(value),
+            "watch" => {
+                if let Value::Map(watched) = &mut value.value {
+                    found.extend(watched.iter_mut().map(|(_, query)| query));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Returns the tables that a query names; none if it is not one query, which its operator reports.

@@ -79,7 +79,8 @@ impl Operator for Decide {
         Declaration::pure(ports)
             .issues(issues(params))
             .checks_inputs(move |inputs| {
-                let known: Vec<&str> = inputs.iter().copied().chain([ROUNDS]).collect();
+                let named_inputs = inputs.iter().copied().filter(|input| *input != ROUNDS);
+                let known: Vec<&str> = named_inputs.chain([ROUNDS]).collect();
                 let questions = questions(&named).into_iter();
                 questions.filter_map(|question| check_tables(&question.path, &question.text, &known)).collect()
             })
