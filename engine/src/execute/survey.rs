@@ -186,6 +186,8 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
 /// Returns the first decision on which it depends whether a node runs, and whether its inputs depend on it, too.
 fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)> {
     let awaited = plan.awaited(place)?;
+    // Without the decision of one round, there is none of a later one.
+    awaited.decisions().last().filter(|last| !known.contains_key(last))?;
     let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
     Some((vec![plan.nodes[decision].id().to_owned()], awaited.inputs))
 }

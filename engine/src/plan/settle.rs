@@ -159,7 +159,8 @@ impl Plan {
         let mut at = 0..;
         inputs.retain(|_| at.next().is_none_or(|at| !removed.contains(&at)));
         let left = |port: &String| inputs.iter().any(|input| input.port == *port);
-        if if is_put_between { inputs.is_empty() } else { !ports.iter().all(left) } {
+        let is_left = if is_put_between { !inputs.is_empty() } else { ports.iter().all(left) };
+        if !is_left {
             return Ok(true);
         }
         let node = &mut self.nodes[place];

@@ -167,7 +167,7 @@ mod tests {
         let named = |text: &str| tables(text).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             named("select max(a) from validation where n in (select n from step.steps)"),
-            ["step.steps", "validation"]
+            ["validation", "step.steps"]
         );
         assert_eq!(named("with x as (select 1) select * from x, generate_series(1, 3)"), Vec::<String>::new());
         assert!(named("selec").is_empty() && named("select 1; select 2 from t").is_empty());

@@ -202,6 +202,10 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
     let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
     for binding in node.from.iter_mut().chain(of_services) {
         binding.references.retain_mut(|reference| {
+            // A decision reads the one of the round before.
+            if reference.round.is_some() {
+                return true;
+            }
             let name = base(&reference.node);
             let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { return true };
             if reference.node != name {
