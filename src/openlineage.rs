@@ -172,6 +172,8 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         | Event::NodeProgress { .. }
         | Event::NodeLog { .. }
         | Event::HeldBack { .. }
+        | Event::LoopEnded { .. }
+        | Event::NodeEnded { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
         | Event::BudgetUsedUp { .. } => Vec::new(),

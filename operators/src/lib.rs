@@ -28,6 +28,7 @@ mod filter;
 mod sql;
 mod join;
 mod gather;
+mod decide;
 mod dedup;
 mod decontaminate;
 mod sample;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<sql::Sql>(),
         entry::<join::Join>(),
         entry::<gather::Gather>(),
+        entry::<decide::Decide>(),
         entry::<dedup::Dedup>(),
         entry::<decontaminate::Decontaminate>(),
         entry::<sample::Sample>(),

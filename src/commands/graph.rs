@@ -1,6 +1,8 @@
 //! `graph`: prints the DAG as a drawing or as data.
 
-use searchmill_engine::{Failure, Input, Plan, Session};
+use std::collections::BTreeSet;
+
+use searchmill_engine::{Failure, Input, Node, NodeStatus, Pipeline, Plan, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
@@ -9,12 +11,14 @@ use crate::display::{Drawing, Terminal};
 use crate::exit::OK;
 
 pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) -> Result<u8, Failure> {
-    let plan = pipeline::check(session, &args.pipeline)?.plan;
+    let checked = pipeline::check(session, &args.pipeline)?;
+    let ended = ended(session, &checked)?;
+    let plan = checked.plan;
     let format = if terminal.is_json() { GraphFormat::Json } else { args.format };
     let text = match format {
-        GraphFormat::Mermaid => drawing(&plan).mermaid(),
-        GraphFormat::Dot => drawing(&plan).dot(),
-        GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan)).unwrap_or_default(),
+        GraphFormat::Mermaid => drawing(&plan, &ended).mermaid(),
+        GraphFormat::Dot => drawing(&plan, &ended).dot(),
+        GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan, &ended)).unwrap_or_default(),
     };
     terminal.line(text.trim_end());
     Ok(OK)
@@ -26,15 +30,34 @@ fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Input, usize)> {
     nodes.flat_map(|(to, node)| node.inputs.iter().map(move |input| (input.node, input, to)))
 }
 
-fn drawing(plan: &Plan) -> Drawing {
-    let nodes = plan.nodes.iter().map(|node| (node.id().to_owned(), node.entry.name.to_owned())).collect();
-    let edges = edges(plan).map(|(from, input, to)| (from, to, input.output.clone())).collect();
-    Drawing { title: "pipeline", quote: "", nodes, edges }
+/// Returns the nodes that do not run because a loop ended before them. Reads the store only if there is such a loop.
+fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<usize>, Failure> {
+    if checked.plan.loops().iter().all(|repeats| !repeats.stops) {
+        return Ok(BTreeSet::new());
+    }
+    let survey = session.survey(checked, &RunOptions::default())?;
+    let ended = survey.nodes.iter().filter(|(_, status)| matches!(status, NodeStatus::Ended { .. }));
+    Ok(ended.map(|(place, _)| *place).collect())
 }
 
-fn as_json(plan: &Plan) -> serde_json::Value {
+fn drawing(plan: &Plan, ended: &BTreeSet<usize>) -> Drawing {
+    let shown: Vec<usize> = (0..plan.nodes.len()).filter(|place| !ended.contains(place)).collect();
+    let node = |place: &usize| (plan.nodes[*place].id().to_owned(), plan.nodes[*place].entry.name.to_owned());
+    let at = |place: usize| shown.binary_search(&place).ok();
+    let edges = edges(plan).filter_map(|(from, input, to)| Some((at(from)?, at(to)?, input.output.clone())));
+    Drawing { title: "pipeline", quote: "", nodes: shown.iter().map(node).collect(), edges: edges.collect() }
+}
+
+fn as_json(plan: &Plan, ended: &BTreeSet<usize>) -> serde_json::Value {
     let id = |place: usize| plan.nodes[place].id();
-    let nodes: Vec<_> = plan.nodes.iter().map(|node| json!({"id": node.id(), "operator": node.entry.name})).collect();
+    let node = |(place, node): (usize, &Node)| {
+        let mut told = json!({"id": node.id(), "operator": node.entry.name});
+        if ended.contains(&place) {
+            told["ended"] = json!(true);
+        }
+        told
+    };
+    let nodes: Vec<_> = plan.nodes.iter().enumerate().map(node).collect();
     let edge = |(from, input, to): (usize, &Input, usize)| {
         let kind = input.port_type.to_string();
         json!({"from": id(from), "to": id(to), "port": input.output, "type": kind})

@@ -26,9 +26,10 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
 /// Prints the plan; returns whether there is work to do.
 pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey) -> bool {
     let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes.get(*place)?, status)));
-    let cached = survey.nodes.values().filter(|status| status.is_known()).count();
+    let ended = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Ended { .. })).count();
+    let cached = survey.nodes.values().filter(|status| status.is_known()).count() - ended;
     let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
-    let to_run = survey.nodes.len() - cached - held;
+    let to_run = survey.nodes.len() - cached - held - ended;
     if terminal.is_json() {
         for (place, node, status) in told() {
             terminal.json(&as_json(session, node, status, survey.work.get(&place)));
@@ -39,8 +40,10 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
         let (word, detail) = words(status);
         vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]
     };
-    let rows: Vec<Vec<String>> = told().map(row).collect();
+    let shown = told().filter(|(_, _, status)| !matches!(status, NodeStatus::Ended { .. }));
+    let rows: Vec<Vec<String>> = shown.map(row).collect();
     terminal.table(&["node", "operator", "status", "why"], &rows);
+    tell_loops(terminal, survey);
     let held = if held > 0 { format!(", {held} held") } else { String::new() };
     terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide{held}", rows.len()));
     show_work(terminal, plan, survey);
@@ -50,6 +53,22 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
         }
     }
     to_run > 0
+}
+
+/// Says how loops ended, or that they may end.
+pub(super) fn tell_loops(terminal: &Terminal, survey: &Survey) {
+    for repeats in &survey.loops {
+        match &repeats.end {
+            Some(end) if end.left_out > 0 => {
+                let rounds = if end.left_out == 1 { "round does" } else { "rounds do" };
+                terminal.line(&format!("{repeats}; {} {rounds} not run", end.left_out));
+            }
+            None if repeats.stops => {
+                terminal.line(&format!("the loop `{}` runs up to {} rounds", repeats.id, repeats.rounds()));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Prints the expected calls of nodes that use an endpoint, and their cost.
@@ -139,6 +158,7 @@ pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
             let changed = if reasons.is_empty() { waits } else { format!("{waits}; {}", sentence(reasons)) };
             ("decided later", changed)
         }
+        NodeStatus::Ended { why } => ("ended", why.clone()),
         NodeStatus::Broken { problem } => ("broken", problem.clone()),
     }
 }

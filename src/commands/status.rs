@@ -24,6 +24,9 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
         if terminal.is_json() {
             terminal.json(&json!({"node": node.id(), "status": word, "result": result}));
         }
+        if matches!(status, NodeStatus::Ended { .. }) {
+            continue;
+        }
         rows.push(vec![
             node.id().to_owned(),
             node.entry.name.to_owned(),
@@ -36,6 +39,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
     }
     if !terminal.is_json() {
         terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
+        super::plan::tell_loops(terminal, &survey);
     }
     Ok(OK)
 }

@@ -23,6 +23,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let text = match word {
         "cached" if !detail.is_empty() => format!("{node}: cached, {detail}"),
         "cached" if lines.is_empty() => format!("{node}: cached, nothing changed"),
+        "ended" => format!("{node}: ended, {detail}"),
         "decided later" => waiting(node, &why.status),
         _ => format!("{node}: {word}"),
     };

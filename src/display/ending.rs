@@ -63,6 +63,17 @@ fn kept(lines: &[&str]) -> usize {
     blocks.unwrap_or(LINES)
 }
 
+/// Says how a loop ended, after which round, how many rounds do not run, and which round it hands on.
+pub(super) fn of_loop(repeats: &str, (round, left_out, hands_on): (usize, usize, usize), reason: &str) -> String {
+    let left_out = match left_out {
+        0 => String::new(),
+        1 => "; 1 round does not run".to_owned(),
+        count => format!("; {count} rounds do not run"),
+    };
+    let hands_on = if hands_on == round { String::new() } else { format!("; it hands on round {hands_on}") };
+    format!("{GOOD}ended{GOOD:#}    the loop `{repeats}` after round {round}: {reason}{left_out}{hands_on}")
+}
+
 /// Formats the last line of a run.
 pub(super) fn balance(summary: &RunSummary) -> String {
     let mut parts = vec![format!("{} cached", summary.cached), format!("{} ran", summary.finished)];
@@ -81,6 +92,9 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     }
     if summary.checks_warned > 0 {
         parts.push(checks(summary.checks_warned, "warn"));
+    }
+    if summary.ended > 0 {
+        parts.push(format!("{} ended", summary.ended));
     }
     if summary.skipped > 0 {
         parts.push(format!("{} skipped", summary.skipped));

@@ -285,6 +285,10 @@ impl Live {
                 self.clear(state, node);
                 line(DIM, "skipped", node, "")
             }
+            Event::LoopEnded { repeats, round, left_out, reason, hands_on } => {
+                Some(ending::of_loop(repeats, (*round, *left_out, *hands_on), reason))
+            }
+            Event::NodeEnded { .. } => None,
             Event::EndpointSilent { endpoint, seconds, waiting } => {
                 let silent = duration(*seconds);
                 Some(format!("{WARN}{endpoint} has been silent for {silent}, calls waiting: {waiting}{WARN:#}"))

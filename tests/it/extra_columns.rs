@@ -49,9 +49,10 @@ nodes:
 ";
 
 /// Operators whose rows are not made of single rows, or are as others want them: why `tier` is not in them.
-const NOT_THERE: [(&str, &str); 14] = [
+const NOT_THERE: [(&str, &str); 15] = [
     ("compare", "figures of several tables; `group_by` takes any column"),
     ("convert-to-verl", "the columns are the trainer's; `carry` adds some"),
+    ("decide", "a row for each round of a loop"),
     ("evaluate", "`metrics` are figures of many rows; tests of `evaluate` check `scores`"),
     ("exec", "a program says what its rows have"),
     ("export-trajectories", "files of other tools; `carry` adds some"),

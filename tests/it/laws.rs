@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Schema};
 use indexmap::IndexMap;
@@ -13,7 +14,7 @@ use searchmill_engine::operator::{
     Accept, Arity, BoundOperator, InputArtifact, OperatorEntry, OutputType, PortType, Registry, Repeatability,
     processor,
 };
-use searchmill_engine::plan::{Input, Node};
+use searchmill_engine::plan::{Input, Node, Tie};
 use searchmill_engine::spec::{NodeSpec, Overrides, arguments, read_text};
 use searchmill_engine::store::{ArtifactId, NodeRun, OutputRecord};
 use searchmill_schemas::RecordKind;
@@ -201,7 +202,13 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
         let id = ArtifactId::from(hash_bytes(port.name.as_bytes()));
         let record = OutputRecord { id, artifact_type: (&port_type).into(), rows: 1, bytes: 1 };
         known.insert(place, IndexMap::from([("out".to_owned(), record)]));
-        inputs.push(Input { port: port.name.clone(), node: place, output: "out".to_owned(), port_type });
+        inputs.push(Input {
+            port: port.name.clone(),
+            node: place,
+            output: "out".to_owned(),
+            port_type,
+            tie: Tie::Stated,
+        });
     }
     let type_of = |output: &OutputType| match output {
         OutputType::Fixed(port_type) => Some(port_type.clone()),
@@ -221,7 +228,7 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
         services: serde_json::Value::Null,
         inputs,
         outputs,
-        operator,
+        operator: Arc::new(operator),
     };
     (node, known)
 }
@@ -449,6 +456,8 @@ nodes:
   counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}
   joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: anti}}
   merged:    {op: gather, from: {second: few, first: some}, with: {columns: [size], tables: [{name: first, values: [1]}, {name: second, values: [2]}]}}
+  decided:   {op: decide, from: {v: scores.scores}, with: {best: \"select avg(f1) from v\", when: \"select count(*) < 9 from v\"}}
+  decided2:  {op: decide, from: {v: counts, rounds: decided}, with: {best: \"select max(n) from v\", patience: 1, watch: {many: \"select min(n) > 0 from v\"}}}
   unique:    {op: dedup, from: rollouts, with: {by: [question_id]}}
   similar:   {op: dedup, from: chunks, with: {near: {minhash: {ngram: 3, threshold: 0.5}}}}
   clean:     {op: decontaminate, from: {rows: parts.train, against: parts.test}, with: {columns: [question], minhash: {ngram: 2}}}

@@ -39,6 +39,7 @@ mod prompt_tools;
 mod public;
 mod remote;
 mod repeat;
+mod stop;
 mod rerank;
 mod rot;
 mod neighbours;

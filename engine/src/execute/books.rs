@@ -13,7 +13,7 @@ use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
-use crate::plan::{Node, Plan};
+use crate::plan::{End, Loop, Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::spec::OnFailure;
 use crate::store::{
@@ -251,12 +251,27 @@ impl Books {
         self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
     }
 
+    /// Reports that a loop ended.
+    pub(super) fn loop_ended(&self, repeats: &Loop) {
+        let Some(End { last, left_out, hands_on, why: Some(why) }) = repeats.end.clone() else { return };
+        let (repeats, reason) = (repeats.id.clone(), why);
+        self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
+    }
+
+    /// Records a node that does not run because a loop ended.
+    pub(super) fn ended(&mut self, node: &Node, repeats: &Loop) -> Result<(), StoreError> {
+        self.summary.ended += 1;
+        self.reporter.event(&Event::NodeEnded { node: node.id().to_owned(), repeats: repeats.id.clone() });
+        let error = Some(repeats.to_string());
+        self.note(&NodeRun { error, ..ended(node, NodeOutcome::Ended) })
+    }
+
     fn note(&mut self, run: &NodeRun) -> Result<(), StoreError> {
         let checks = self.checks.remove(&run.node).unwrap_or_default();
         let run = &NodeRun { checks, ..run.clone() };
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.node(run)?;
-        if run.outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
+        if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { ledger.flush() }
     }
 
     /// Reports the end of the run.

@@ -8,7 +8,7 @@ use searchmill_schemas::{Reject, from_batch};
 use super::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
-use crate::plan::{Input, Node, Plan, with_all_before};
+use crate::plan::{Input, Node, Plan};
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -116,9 +116,14 @@ impl Account<'_> {
         reached.get(&place).map_or(WHOLE, |(_, leaving)| *leaving)
     }
 
-    /// Returns a node and all its dependencies, in order.
+    /// Returns a node and all whose outputs it reads, directly or through others, in order.
     fn before(&self, place: usize) -> BTreeSet<usize> {
-        with_all_before(self.plan, &BTreeSet::from([place]))
+        let (mut found, mut pending) = (BTreeSet::from([place]), vec![place]);
+        while let Some(place) = pending.pop() {
+            let inputs = self.plan.nodes[place].inputs.iter().map(|input| input.node);
+            pending.extend(inputs.filter(|before| found.insert(*before)));
+        }
+        found
     }
 
     /// Returns the rows lost by the node itself.

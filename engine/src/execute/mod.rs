@@ -102,6 +102,7 @@ mod spot;
 mod stop;
 mod survey;
 mod tenure;
+mod verdict;
 mod versions;
 mod watch;
 mod work;

@@ -1,5 +1,6 @@
 //! Predicts a run without running it: which nodes are cached, which would run, and why.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,11 +11,12 @@ use super::decide::{Decider, Decision, Look, Pending};
 use super::history::History;
 use super::identity::Known;
 use super::request::Request;
+use super::verdict::settled;
 use super::versions::version;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
-use crate::plan::{Node, Plan, with_all_before};
+use crate::plan::{Loop, Node, Plan, with_all_before};
 use crate::spec::service_of;
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
@@ -61,6 +63,11 @@ pub enum NodeStatus {
         /// Changes known so far; with any, only an earlier result of the same key avoids a run.
         reasons: Vec<Reason>,
     },
+    /// The node does not run because a loop ended.
+    Ended {
+        /// The loop, and why it ended.
+        why: String,
+    },
     /// A source cannot be read.
     Broken {
         /// Why not.
@@ -69,9 +76,9 @@ pub enum NodeStatus {
 }
 
 impl NodeStatus {
-    /// Whether the result exists, so that the node will not run.
+    /// Whether it is known that the node will not run: its result exists, or a loop ended before it.
     pub fn is_known(&self) -> bool {
-        matches!(self, Self::Cached { .. } | Self::Frozen { .. })
+        matches!(self, Self::Cached { .. } | Self::Frozen { .. } | Self::Ended { .. })
     }
 
     /// Returns the outputs, if they are known.
@@ -88,7 +95,15 @@ impl NodeStatus {
         match self {
             Self::Cached { result, .. } => Some(&result.preimage),
             Self::Run { preimage, .. } | Self::Held { preimage, .. } | Self::Unknown { preimage, .. } => Some(preimage),
-            Self::Frozen { .. } | Self::Broken { .. } => None,
+            Self::Frozen { .. } | Self::Ended { .. } | Self::Broken { .. } => None,
+        }
+    }
+
+    /// Returns the status of a node that does not run if a loop ends before: what decides about that is known later.
+    fn unless(self, waits_for: Option<Vec<String>>) -> Self {
+        match (self, waits_for) {
+            (Self::Run { preimage, reasons, .. }, Some(waits_for)) => Self::Unknown { waits_for, preimage, reasons },
+            (status, _) => status,
         }
     }
 
@@ -122,6 +137,8 @@ pub struct Survey {
     pub nodes: BTreeMap<usize, NodeStatus>,
     /// Work left for the nodes that would call an endpoint.
     pub work: BTreeMap<usize, Work>,
+    /// Loops about which rows decide, with their ends as far as they are known.
+    pub loops: Vec<Loop>,
 }
 
 /// Looks up the nodes that a run with that request would consider.
@@ -130,24 +147,49 @@ pub struct Survey {
 /// Fails if the store cannot be read.
 pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
     let history = History::before("");
-    let decider = Decider { plan, store, request, history: &history };
     let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
     let sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
-    for (place, node) in plan.nodes.iter().enumerate() {
+    let mut plan = Cow::Borrowed(plan);
+    for place in 0..plan.nodes.len() {
         if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
             continue;
         }
-        let decision = decider.decide(place, &known, &sources, Look::There)?;
-        work.extend(Some(place).zip(work_of(store, node, &decision, &known, request.directory)));
-        let status = NodeStatus::of(decision);
+        let open = open(&plan, place, &known);
+        let status = match (plan.ended(place), open) {
+            (Some(repeats), _) => NodeStatus::Ended { why: repeats.to_string() },
+            // Its inputs depend on how a loop ends.
+            (None, Some((waits_for, true))) => {
+                NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
+            }
+            (None, open) => {
+                let decider = Decider { plan: &plan, store, request, history: &history };
+                let decision = decider.decide(place, &known, &sources, Look::There)?;
+                work.extend(Some(place).zip(work_of(store, &plan.nodes[place], &decision, &known, request.directory)));
+                NodeStatus::of(decision).unless(open.map(|(waits_for, _)| waits_for))
+            }
+        };
         if let Some(outputs) = status.outputs() {
             known.insert(place, outputs.clone());
+            match settled(&plan, store, place, outputs) {
+                Ok(settled) => plan = settled.map_or(plan, Cow::Owned),
+                // A run reports it, and computes the decision again.
+                Err(error) => tracing::warn!("{}", error.message),
+            }
         }
         nodes.insert(place, status);
     }
-    Ok(Survey { nodes, work })
+    Ok(Survey { nodes, work, loops: plan.loops().to_vec() })
+}
+
+/// Returns the first decision on which it depends whether a node runs, and whether its inputs depend on it, too.
+fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)> {
+    let awaited = plan.awaited(place)?;
+    // Without the decision of one round, there is none of a later one.
+    awaited.decisions().last().filter(|last| !known.contains_key(last))?;
+    let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
+    Some((vec![plan.nodes[decision].id().to_owned()], awaited.inputs))
 }
 
 /// Returns those of `places` whose results are unknown. Reads the store only if `places` is not empty.

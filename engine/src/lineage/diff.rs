@@ -254,6 +254,7 @@ fn outcome(node: &NodeRun) -> &'static str {
         NodeOutcome::CheckFailed => "check failed",
         NodeOutcome::Failed => "failed",
         NodeOutcome::Skipped => "skipped",
+        NodeOutcome::Ended => "ended",
         NodeOutcome::Begun => "stopped",
     }
 }

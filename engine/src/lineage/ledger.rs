@@ -78,7 +78,11 @@ pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
             NodeOutcome::Failed => "it failed",
             NodeOutcome::Skipped => "it was skipped",
             NodeOutcome::Begun => "the run was killed or is still running",
-            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => continue,
+            NodeOutcome::Cached
+            | NodeOutcome::Finished
+            | NodeOutcome::HeldBack
+            | NodeOutcome::CheckFailed
+            | NodeOutcome::Ended => continue,
         };
         report.miss(format!("node {node}"), why);
     }

@@ -76,7 +76,7 @@ fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
     let fits = match made.outcome {
         NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => made.outputs == result.outputs,
         NodeOutcome::Begun => result.run == run,
-        NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped => false,
+        NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped | NodeOutcome::Ended => false,
     };
     made.key == Some(result.key) && fits && made.reasons.iter().any(asked)
 }

@@ -157,6 +157,7 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
     let (what, why) = match node.outcome {
         NodeOutcome::Failed => ("failed", node.error.clone()),
         NodeOutcome::Skipped => ("was skipped", None),
+        NodeOutcome::Ended => ("did not run, as its loop had ended,", node.error.clone()),
         NodeOutcome::Begun => ("was stopped before its end", None),
         NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => return None,
     };

@@ -7,6 +7,11 @@ use super::kernel::Kernel;
 use super::params::Params;
 use super::rows::Inputs;
 
+/// Column of a decision about a loop: why it ends (text).
+pub const ENDED: &str = "ended";
+/// Column of a decision about a loop: the round that it hands on (a whole number).
+pub const HANDS_ON: &str = "hands_on";
+
 /// A kind of step. CONTRIBUTING.md has a worked example.
 pub trait Operator: 'static {
     /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
@@ -25,6 +30,12 @@ pub trait Operator: 'static {
     /// Whether the engine puts it between a node with a matrix and an input that takes one table. Its inputs are then
     /// named by the variants, and its params are `columns` and `tables: [{name, values}]`.
     const GATHERS: bool = false;
+
+    /// Whether the engine puts it after each round of a loop with `best` or `stop`, whose keys are its params. Its inputs
+    /// are named by the tables of its queries; `rounds` is its result of the round before. In the last row of its first
+    /// output, [`ENDED`](super::ENDED) says why the loop ends (NULL: it goes on), and [`HANDS_ON`](super::HANDS_ON) which
+    /// round it hands on.
+    const DECIDES: bool = false;
 
     /// Declares ports, issues, effect and sources: everything the plan, the key and the reference page need. Depends on
     /// params alone; called once when they are bound, even if they have issues.

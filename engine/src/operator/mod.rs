@@ -84,7 +84,7 @@ pub use calls::{Attempt, Call, CallFailure};
 pub use context::{
     CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy, SecretLookup, http_client,
 };
-pub use contract::{Example, Operator};
+pub use contract::{ENDED, Example, HANDS_ON, Operator};
 pub use declaration::Declaration;
 pub use deliver::{Deliver, MANIFEST_ENDING};
 pub use endpoint_session::KeptCall;

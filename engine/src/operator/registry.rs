@@ -25,6 +25,8 @@ pub struct OperatorEntry {
     pub about: &'static str,
     /// Whether it gathers the variants of a node with a matrix.
     pub gathers: bool,
+    /// Whether it decides after a round of a loop.
+    pub decides: bool,
     /// Snippets for the reference page.
     pub examples: &'static [Example],
     /// Returns the JSON Schema of its params.
@@ -61,6 +63,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         version: O::VERSION,
         about: O::ABOUT,
         gathers: O::GATHERS,
+        decides: O::DECIDES,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),
         bind: bind::<O>,

@@ -2,26 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
-use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of};
 use super::checking::check_issues;
 use super::gather::gather;
-use super::graph::{Input, Node, Plan};
+use super::graph::{Input, Node, Plan, Tie};
 use super::honoured::check_settings;
+use super::loops::{Loops, order_of};
 use super::places::{NOT_FOUND, check_destinations, check_sources, find_text};
+use super::rejects::with_rejects;
 use super::services::{identity, ports_of, with_files_of_services};
 use super::trial::test_issues;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{
-    BoundOperator, CommandSources, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
+    BoundOperator, CommandSources, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
 };
-use crate::spec::{Binding, NodeSpec, Spec, arguments, closest, locate, meant_node, suggest};
+use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate, meant_node, suggest};
 
 /// Binds and checks a spec. Relative paths start at `directory`.
 ///
@@ -29,6 +31,7 @@ use crate::spec::{Binding, NodeSpec, Spec, arguments, closest, locate, meant_nod
 /// Fails with every error found.
 pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
+    choose_deciding(&mut spec, registry, &mut errors);
     let mut bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     if let Some(entry) = registry.iter().find(|entry| entry.gathers) {
         let ports: Vec<_> = bound.iter().map(|bound| Some(&bound.as_ref()?.operator.declaration.ports)).collect();
@@ -47,7 +50,7 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
         None => Default::default(),
     });
     check_destinations(&spec, &outside.collect::<Vec<_>>(), directory, &mut errors);
-    let order = order(&spec.nodes, &by_id, &mut errors);
+    let order = order(&spec, &by_id, &mut errors);
     if let Some(order) = order {
         let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
         let outputs = spec
@@ -66,6 +69,22 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
     }
     errors.sort_by_key(|error| error.span().map(|span| (span.file, span.start)));
     Err(errors)
+}
+
+/// Gives the nodes that decide after the rounds of loops their operator.
+fn choose_deciding(spec: &mut Spec, registry: &Registry, errors: &mut Vec<Diagnostic>) {
+    let Some(first) = spec.loops.first() else { return };
+    let Some(entry) = registry.iter().find(|entry| entry.decides) else {
+        let error = Diagnostic::error("unknown-operator", "no operator of this program decides about loops");
+        errors.push(error.at(first.span, "").help("remove `best` and `stop`"));
+        spec.nodes.retain(|node| !node.operator.is_empty());
+        return;
+    };
+    let deciding: BTreeSet<&str> =
+        spec.loops.iter().flat_map(|repeats| &repeats.rounds).map(|round| round.decision.as_str()).collect();
+    for node in spec.nodes.iter_mut().filter(|node| deciding.contains(node.id.as_str())) {
+        entry.name.clone_into(&mut node.operator);
+    }
 }
 
 struct Bound {
@@ -202,7 +221,8 @@ fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Ve
 }
 
 /// Returns the places in topological order, otherwise as written; `None` if the graph has a cycle.
-fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
+fn order(spec: &Spec, by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
+    let nodes = &spec.nodes;
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
     for _ in nodes {
         graph.add_node(());
@@ -217,6 +237,9 @@ fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<D
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }
         }
+    }
+    for (before, after) in order_of(&spec.loops, nodes, by_id) {
+        graph.update_edge(NodeIndex::new(before), NodeIndex::new(after), ());
     }
     if let Err(cycle) = petgraph::algo::toposort(&graph, None) {
         errors.push(cycle_error(nodes, &graph, cycle.node_id()));
@@ -299,8 +322,7 @@ fn wire(
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
         if let Some(bound) = &all[place] {
-            let node = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
-            wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
+            wired[place] = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
             errors.extend(wired[place].iter().flat_map(|wired| check_issues(&nodes[place], &wired.outputs)));
         }
     }
@@ -374,7 +396,7 @@ fn edges(
                     Some(port) => format!("{}.{port}", reference.node),
                     None => reference.node.clone(),
                 };
-                edges.push(Edge { node: from, output, port_type, span: reference.span, written });
+                edges.push(Edge { node: from, output, port_type, span: reference.span, written, tie: tie(reference) });
             }
             Err(error) => errors.push(*error),
         }
@@ -382,42 +404,17 @@ fn edges(
     edges
 }
 
-fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
-    let input = |port, edge: Edge| Input { port, node: edge.node, output: edge.output, port_type: edge.port_type };
-    edges.into_iter().map(move |edge| input(port.to_owned(), edge))
+fn tie(reference: &Reference) -> Tie {
+    match reference {
+        Reference { handed_on: true, .. } => Tie::HandedOn,
+        Reference { gathers: Some(_), .. } => Tie::Gathered,
+        _ => Tie::Stated,
+    }
 }
 
-/// Binds ports left open that take the rejects behind another input: the rejects of the external nodes that produced
-/// its rows, directly or through nodes that pass on rows of the same kind.
-fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[Option<Wired>]) -> Wired {
-    for port in &ports.inputs {
-        let Some(main) = &port.rejects_of else { continue };
-        if node.inputs.iter().any(|input| input.port == port.name) {
-            continue;
-        }
-        let mut pending: Vec<Input> = node.inputs.iter().filter(|input| input.port == *main).cloned().collect();
-        let (mut seen, mut makers) = (BTreeSet::new(), BTreeSet::new());
-        while let Some(input) = pending.pop() {
-            let (Some(maker), Some(before)) = (&all[input.node], &wired[input.node]) else { continue };
-            if !seen.insert(input.node) {
-                continue;
-            }
-            if maker.operator.declaration.effect == Effect::External {
-                makers.insert(input.node);
-            }
-            pending.extend(before.inputs.iter().filter(|next| next.port_type == input.port_type).cloned());
-        }
-        let rejects = |node| Input {
-            port: port.name.clone(),
-            node,
-            output: "rejects".to_owned(),
-            port_type: PortType::Rows(RecordKind::Reject),
-        };
-        node.inputs.extend(makers.into_iter().map(rejects));
-    }
-    let place = |input: &Input| ports.inputs.iter().position(|port| port.name == input.port);
-    node.inputs.sort_by_key(|input| place(input).unwrap_or(usize::MAX));
-    node
+fn bound_to(port: &str, edges: Vec<Edge>) -> impl Iterator<Item = Input> {
+    let input = |port, Edge { node, output, port_type, tie, .. }| Input { port, node, output, port_type, tie };
+    edges.into_iter().map(move |edge| input(port.to_owned(), edge))
 }
 
 /// Sorts inputs by the operator's port order; named ones by name. The order in the YAML never matters.
@@ -434,6 +431,8 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
     for (new, old) in order.iter().enumerate() {
         new_place[*old] = new;
     }
+    let old: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, node)| (node.id.clone(), i)).collect();
+    let after_each_other = order_of(&spec.loops, &spec.nodes, &old);
     let mut parts: Vec<_> = spec.nodes.into_iter().zip(bound).zip(wired).map(Some).collect();
     let mut nodes = Vec::with_capacity(order.len());
     let mut graph = DiGraph::with_capacity(order.len(), order.len());
@@ -445,21 +444,31 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
             graph.update_edge(NodeIndex::new(input.node), place, ());
         }
         let main_port = bound.operator.declaration.ports.inputs.first().map(|port| port.name.clone());
-        nodes.push(Node {
+        let mut node = Node {
             services: bound.services,
             spec,
             entry: bound.entry,
-            operator: bound.operator,
+            operator: Arc::new(bound.operator),
             identity_params: bound.identity_params,
             row_params: bound.row_params,
             inputs: wired.inputs,
             outputs: wired.outputs,
             main_port,
             sources: bound.sources,
-        });
+        };
+        with_rejects(&mut node, &nodes);
+        for input in node.inputs.iter().filter(|input| input.tie == Tie::Implied) {
+            graph.update_edge(NodeIndex::new(input.node), place, ());
+        }
+        nodes.push(node);
+    }
+    for (before, after) in after_each_other {
+        graph.update_edge(NodeIndex::new(new_place[before]), NodeIndex::new(new_place[after]), ());
     }
     let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
+    let loops = Loops::new(&spec.loops, &by_id);
     Plan {
+        loops,
         name: spec.name,
         file: file.to_owned(),
         params: spec.params,

@@ -1,5 +1,6 @@
 //! The checks of edges: ports exist, types match, required inputs are bound, and no binding is unused.
 
+use super::graph::Tie;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
 use crate::spec::{Binding, NodeSpec, Reference, service_of, suggest};
@@ -12,6 +13,7 @@ pub(super) struct Edge {
     pub(super) port_type: PortType,
     pub(super) span: Span,
     pub(super) written: String,
+    pub(super) tie: Tie,
 }
 
 /// Returns the port of a binding, or the error.

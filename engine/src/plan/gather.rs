@@ -8,6 +8,9 @@ use crate::diagnostic::Span;
 use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
 use crate::spec::{Binding, Coordinate, Gathers, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
 
+/// The param with the gathered tables.
+pub(super) const TABLES: &str = "tables";
+
 /// Binds such inputs to nodes that gather, and returns these. `ports`: those of the nodes that are bound.
 pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &OperatorEntry) -> Vec<NodeSpec> {
     let of_matrices = nodes.iter().zip(ports.iter().copied()).filter(|(node, _)| !node.matrix.is_empty());
@@ -47,7 +50,7 @@ fn gathered(group: &[Reference], variants: &Variants<'_>, only_stated: bool) -> 
     }
     let default = variants.get(&first.node).and_then(|(_, ports)| ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
-    Some(Reference { node: id_of(gathers, port), port: None, span: first.span, round: None, gathers: None })
+    Some(Reference::to(id_of(gathers, port), first.span))
 }
 
 /// Whether a binding can take a gathered table; `Some(true)`: it takes several tables, so that `@all` must be written.
@@ -82,11 +85,11 @@ fn node_of(id: String, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         map(vec![("name", text(variant(reference), span)), ("values", list(values, span))], span)
     };
     let tables = group.iter().map(named).collect();
-    let with = map(vec![("columns", list(columns, span)), ("tables", list(tables, span))], span);
+    let with = map(vec![("columns", list(columns, span)), (TABLES, list(tables, span))], span);
     let binding = |reference: &Reference| Binding {
         port: Some(variant(reference).to_owned()),
         port_span: span,
-        references: vec![Reference { gathers: None, ..reference.clone() }],
+        references: vec![reference.clone()],
     };
     NodeSpec {
         id,
@@ -110,7 +113,17 @@ fn node_of(id: String, group: &[Reference], variants: &Variants<'_>, entry: &Ope
 
 /// Returns the coordinates of a variant as they stand in its id.
 fn variant(reference: &Reference) -> &str {
-    reference.node.split_once('@').map_or(reference.node.as_str(), |(_, coordinates)| coordinates)
+    variant_of(&reference.node)
+}
+
+/// Returns the coordinates of a node as they stand in its id, which name its table.
+pub(super) fn variant_of(id: &str) -> &str {
+    id.split_once('@').map_or(id, |(_, coordinates)| coordinates)
+}
+
+/// Returns the name of a table in the params of a node that gathers.
+pub(super) fn name_of_table(table: &serde_json::Value) -> Option<&str> {
+    table["name"].as_str()
 }
 
 /// Returns the value of a column: a scalar itself, a named value, a list or a map by its name.

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
+use super::loops::Loops;
 use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PeriodLimits, PortType, Source};
 use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
@@ -21,16 +23,32 @@ pub struct Input {
     pub output: String,
     /// Type of the edge.
     pub port_type: PortType,
+    /// What happens to it when a loop ends.
+    pub tie: Tie,
+}
+
+/// What becomes of an input when a loop ends before the round that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// It is of one node: without that, its own node does not run.
+    Stated,
+    /// It is one of all variants of a node: it is left out.
+    Gathered,
+    /// It is what the loop hands on: it becomes that of the round that is handed on.
+    HandedOn,
+    /// It is the rejects behind another input: it follows that one.
+    Implied,
 }
 
 /// One node, ready to run.
+#[derive(Clone)]
 pub struct Node {
     /// The node as written.
     pub spec: NodeSpec,
     /// The operator's registry entry.
     pub entry: OperatorEntry,
     /// The operator with its params.
-    pub operator: BoundOperator,
+    pub operator: Arc<BoundOperator>,
     /// Params that enter the key.
     pub identity_params: Value,
     /// The part of these params that enters the row keys.
@@ -103,7 +121,7 @@ impl std::fmt::Debug for Node {
 }
 
 /// A checked plan: nodes in topological order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The pipeline's name.
     pub name: String,
@@ -125,6 +143,7 @@ pub struct Plan {
     pub tests: Vec<TestCase>,
     /// All nodes.
     pub nodes: Vec<Node>,
+    pub(super) loops: Loops,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
 }

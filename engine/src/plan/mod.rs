@@ -22,6 +22,8 @@
 //!
 //! What a service of a node reads is an input of the node, at a port that begins with `service.`. The kernel does not
 //! see it.
+//!
+//! `loops` has the loops about which rows decide (`best:`, `stop:`), and `settle` the plan once it is known how one ended.
 
 mod bind;
 mod check;
@@ -31,16 +33,20 @@ mod explain;
 mod gather;
 mod graph;
 mod honoured;
+mod loops;
 mod places;
+mod rejects;
 mod schema;
 mod select;
 mod services;
+mod settle;
 mod trial;
 
 pub use bind::bind;
 pub use checking::{Offenders, ROWS, unfit_column};
 pub use explain::{check_types, explain, missing_input, parse_fault};
-pub use graph::{Input, Node, Plan};
+pub use graph::{Input, Node, Plan, Tie};
+pub use loops::{End, Loop};
 pub use places::check_store;
 pub use schema::pipeline_schema;
 pub use select::{Selection, select, with_all_before, with_all_before_but};

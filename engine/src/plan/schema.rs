@@ -71,12 +71,30 @@ fn repeat_schema() -> Value {
         "properties": {
             "rounds": {"type": ["integer", "string"], "description": "Number of rounds. `${repeat.round}` counts them from 0."},
             "carry": outputs("What the first round starts from, by name: `node` or `node.port`. Nodes of the loop refer to it by that name."),
-            "next": outputs("What the next round starts from, by the same names: outputs of nodes of the loop. `LOOP.NAME` is that of the last round."),
+            "next": outputs("What the next round starts from, by the same names: outputs of nodes of the loop. `LOOP.NAME` is that of the last round, or of the one that `best` and `stop` choose."),
             "nodes": {
                 "type": "object", "description": "The nodes of a round, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
             "matrix": {"type": "object", "description": "Values of `${matrix.KEY}`: one loop for each combination."},
+            "best": {"type": "string", "description": "A query that gives one number: the loop hands on the round with the highest one."},
+            "stop": stop_schema(),
+        },
+    })
+}
+
+fn stop_schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "What ends the loop after a round. Queries name nodes of the loop (`step`, `step.steps`), with the rows of this round, and `rounds`.",
+        "additionalProperties": false,
+        "properties": {
+            "when": {"type": "string", "description": "A query that gives true or false: true ends the loop."},
+            "patience": {"type": ["integer", "string"], "description": "Rounds without a higher `best`."},
+            "watch": {
+                "type": "object", "description": "Queries that give true or false, by name: conditions that must hold.",
+                "additionalProperties": {"type": "string"},
+            },
         },
     })
 }

@@ -1,6 +1,7 @@
 //! Tests of a pipeline: the outputs that they name, and endpoints that a script plays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use petgraph::graph::NodeIndex;
@@ -94,8 +95,9 @@ impl Plan {
                 return Err(error.with_help(format!("give rows for it: `given: {{{id}: […]}}`")));
             }
         }
-        node.operator = (node.entry.bind)(params)
+        let bound = (node.entry.bind)(params)
             .map_err(|issue| OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message)))?;
+        node.operator = Arc::new(bound);
         let left = services_of(&node.operator.params);
         let sources = drop_services(node, &before.difference(&left).cloned().collect());
         for source in sources {

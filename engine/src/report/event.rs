@@ -21,6 +21,8 @@ pub struct RunSummary {
     pub failed: usize,
     /// Nodes not run because an upstream node failed or the run was stopped.
     pub skipped: usize,
+    /// Nodes not run because a loop ended before their round.
+    pub ended: usize,
     /// Rows rejected by external nodes of this run.
     pub dead_letters: u64,
     /// Nodes whose outputs were not delivered because too many rows were lost upstream.
@@ -232,6 +234,26 @@ pub enum Event {
         /// The node.
         node: String,
     },
+    /// A loop ended because its rows say so.
+    LoopEnded {
+        /// The loop.
+        repeats: String,
+        /// Its last round.
+        round: usize,
+        /// Number of later rounds, which do not run.
+        left_out: usize,
+        /// Why it ended.
+        reason: String,
+        /// The round whose outputs it hands on.
+        hands_on: usize,
+    },
+    /// A node was not run because a loop had ended.
+    NodeEnded {
+        /// The node.
+        node: String,
+        /// The loop.
+        repeats: String,
+    },
     /// An endpoint has not responded for a while, although calls wait for it.
     EndpointSilent {
         /// Its address.
@@ -260,6 +282,7 @@ impl Event {
     pub fn texts(&mut self) -> Vec<&mut String> {
         match self {
             Self::NodeLog { line, .. } => vec![line],
+            Self::LoopEnded { reason, .. } => vec![reason],
             Self::NodeFinished { summary, .. } => vec![summary],
             Self::Delivered { destination, .. } => vec![destination],
             Self::NodeChecked { checks, .. } => checks.iter_mut().map(|check| &mut check.found).collect(),

@@ -32,6 +32,21 @@ impl Pipeline {
     }
 }
 
+/// Whether two findings are the same one, in two rounds of a loop.
+fn is_of_another_round(one: &Diagnostic, other: &Diagnostic) -> bool {
+    let spans = |finding: &Diagnostic| finding.labels.iter().map(|label| label.span).collect::<Vec<_>>();
+    let same = one.code == other.code && spans(one) == spans(other) && one.help == other.help;
+    same && without_rounds(&one.message) == without_rounds(&other.message)
+}
+
+/// Removes the numbers from the rounds in the ids of nodes.
+fn without_rounds(message: &str) -> String {
+    const ROUND: &str = "round=";
+    let mut parts = message.split(ROUND);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, rest| text + ROUND + rest.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+}
+
 /// Returns where a test sets the param that a span of a `--set` is about; other spans stay.
 fn written_at(span: Span, test: &TestCase, read: &SourceMap, sources: &SourceMap) -> Span {
     let Some((_, text)) = sources.get(span.file).filter(|(name, _)| *name == Path::new(SET)) else { return span };
@@ -102,7 +117,7 @@ impl Session {
             sources.narrow(problem);
         }
         problems.sort_by_key(|problem| problem.span().map(|span| (span.file, span.start)));
-        problems.dedup();
+        problems.dedup_by(|one, other| is_of_another_round(one, other));
         Err(Failure::Pipeline(problems, Box::new(sources)))
     }
 

@@ -19,6 +19,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     check_ids(&mut root.nodes, shared);
     rounds::check_names(&root.loops, &root.nodes, &mut shared.problems);
     reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
+    let loops = rounds::decided(&root.loops, &root.nodes);
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
         name: root.name.unwrap_or(fallback),
@@ -31,6 +32,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         periods: root.periods,
         finishes: root.finishes,
         tests: root.tests,
+        loops,
         for_tests: false,
     })
 }

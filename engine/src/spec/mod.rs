@@ -16,6 +16,7 @@ mod budget;
 mod cadence;
 mod coordinate;
 mod checks;
+mod decision;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -53,7 +54,10 @@ pub use cadence::{Cadence, Time};
 pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use coordinate::Coordinate;
 pub use notify::{Notify, Occasion, Receiver};
-pub use pipeline::{Binding, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
+pub use pipeline::{
+    Binding, Gathers, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec, Serves, ServiceSpec,
+    Spec,
+};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub(crate) use set::SET;

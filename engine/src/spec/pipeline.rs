@@ -36,8 +36,32 @@ pub struct Spec {
     pub finishes: bool,
     /// Tests, run on request.
     pub tests: Vec<TestCase>,
+    /// Loops that rows may end, or of which rows say what they hand on.
+    pub loops: Vec<LoopSpec>,
     /// Whether only its tests run: files that it reads may not exist.
     pub for_tests: bool,
+}
+
+/// A loop about which its rows decide: one combination of its matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopSpec {
+    /// Its name with the coordinates of its matrix: `rl`, `rl@seed=1`.
+    pub id: String,
+    /// Location of its name.
+    pub span: Span,
+    /// Whether rows may end it.
+    pub stops: bool,
+    /// Its rounds, the first one first.
+    pub rounds: Vec<RoundSpec>,
+}
+
+/// A round of such a loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundSpec {
+    /// The node that decides after the round (`rl@round=3`). Its operator is chosen when the pipeline is bound.
+    pub decision: String,
+    /// The other nodes of the round, in the same order in every round.
+    pub nodes: Vec<String>,
 }
 
 /// A node of a pipeline.
@@ -140,6 +164,16 @@ pub struct Reference {
     pub round: Option<u64>,
     /// Set if it was written for all nodes of a matrix that differ in some keys, of which this is one.
     pub gathers: Option<Gathers>,
+    /// Whether it stands for what a loop hands on, and rows decide of which round that is; `node` is that of the last
+    /// round.
+    pub handed_on: bool,
+}
+
+impl Reference {
+    /// A reference to the default output of a node.
+    pub(crate) fn to(node: String, span: Span) -> Self {
+        Self { node, port: None, span, round: None, gathers: None, handed_on: false }
+    }
 }
 
 /// A reference to several nodes of a matrix, as written.

@@ -42,7 +42,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
         _ => value.scalar_text()?,
     };
     if is_reference(&text) {
-        return Some(Reference { node: text, port: None, span: value.span, round: None, gathers: None });
+        return Some(Reference::to(text, value.span));
     }
     let fault = Diagnostic::error("bad-reference", format!("`{text}` is not a reference to a node"));
     let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
@@ -150,7 +150,10 @@ impl<'l> Targets<'l> {
     }
 
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
-        let of_loop = self.loops.get(base(&reference.node)).map(|repeats| rounds::output(repeats, reference, node));
+        // What a round takes from the one before is named by that round.
+        let repeats = self.loops.get(base(&reference.node)).filter(|_| reference.round.is_none());
+        let of_loop = repeats.map(|repeats| rounds::output(repeats, reference, node));
+        let written = of_loop.is_some().then(|| reference.node.clone());
         let reference = &match of_loop {
             None => reference.clone(),
             Some(Ok(output)) => output,
@@ -165,9 +168,9 @@ impl<'l> Targets<'l> {
         let to = |id: &str, gathers| Reference {
             node: id.to_owned(),
             port: port.clone(),
-            span: reference.span,
-            round: None,
             gathers,
+            handed_on: reference.handed_on,
+            ..Reference::to(String::new(), reference.span)
         };
         let Some(family) = family else { return vec![to(id, None)] };
         let stated = wanted.as_ref().is_some_and(|wanted| wanted.contains(&ALL));
@@ -177,7 +180,12 @@ impl<'l> Targets<'l> {
             None => joined(node, family, reference.round),
         };
         let known = coordinates.iter().all(|(key, _)| family.keys.contains(key));
-        let gathers = gathers(base(text), &coordinates, family, stated);
+        let mut gathers = gathers(base(text), &coordinates, family, stated);
+        if let Some((gathers, written)) = gathers.as_mut().zip(written.filter(|_| reference.handed_on)) {
+            // Which round it will be is not known yet.
+            let fixed: Vec<_> = coordinates.iter().filter(|(key, _)| key != ROUND).cloned().collect();
+            gathers.id = id_of_all(&written, &fixed, family);
+        }
         let found: Vec<_> = if known { family.agreeing(&coordinates) } else { Vec::new() };
         let found: Vec<_> = found.iter().map(|member| to(&member.id, gathers.clone())).collect();
         if found.is_empty() && !family.broken {
@@ -217,13 +225,16 @@ const ALL: (&str, &str) = ("all", "");
 /// Describes a reference that leaves keys of the matrix open; `None`: it fixes all of them.
 fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool) -> Option<Gathers> {
     let is_open = |key: &String| fixed.iter().all(|(name, _)| name != key);
-    (stated || family.keys.iter().any(is_open)).then(|| {
-        let keys = family.members.first().into_iter().flat_map(|member| &member.coordinates).map(|(key, _)| key);
-        let fixed: Vec<_> = keys.filter_map(|key| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
-        let fixed = node_id("", &fixed);
-        let comma = if fixed.is_empty() { "@" } else { "," };
-        Gathers { id: format!("{base}{fixed}{comma}{}", ALL.0), stated }
-    })
+    let gathers = || Gathers { id: id_of_all(base, fixed, family), stated };
+    (stated || family.keys.iter().any(is_open)).then(gathers)
+}
+
+fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> String {
+    let keys = family.members.first().into_iter().flat_map(|member| &member.coordinates).map(|(key, _)| key);
+    let fixed: Vec<_> = keys.filter_map(|key| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
+    let fixed = node_id("", &fixed);
+    let comma = if fixed.is_empty() { "@" } else { "," };
+    format!("{base}{fixed}{comma}{}", ALL.0)
 }
 
 type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);

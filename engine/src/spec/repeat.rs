@@ -4,17 +4,18 @@
 use std::collections::BTreeSet;
 
 use super::coordinate::{Coordinate, base};
+use super::decision::{self, Binder};
 use super::field::{self, Problems, take};
 use super::node;
 use super::pipeline::{NodeSpec, Reference, ServiceSpec};
 use super::reference;
-use super::rounds::{Loop, ROUND, bad};
+use super::rounds::{self, Loop, ROUND, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
 use super::{matrix, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 
-const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix"];
+const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
@@ -38,7 +39,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
     let nodes = take(&mut fields, "nodes");
-    let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
+    let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     if entries.is_empty() {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
         shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
@@ -50,12 +51,20 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
     let lacking: Vec<_> = carry.iter().filter(|(_, (text, _))| !text.is_empty()).filter(lacks).cloned().collect();
     next.extend(lacking);
+    let decision = decision::entry(name, &mut fields, &mut shared.problems);
+    let (decides, stops) = (decision.is_some(), decision.as_ref().is_some_and(|(_, stops)| *stops));
+    entries.extend(decision.map(|(entry, _)| entry));
     let mut unrolled = node::all(entries, &outer, scope, shared);
+    let mut binder = Binder::new(&name.text, own.iter().map(String::as_str));
     for node in &mut unrolled {
+        if decides && rounds::decides(node) {
+            binder.bind(node, &mut shared.problems);
+        }
         hand_on(node, &carry, &next, &mut shared.problems);
     }
     let next = next.into_iter().map(|(key, (text, _))| (key.text, text)).collect();
-    Some((unrolled, Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next }))
+    let repeats = Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next, decides, stops };
+    Some((unrolled, repeats))
 }
 
 /// Returns the number of rounds; 1 after an error, so that the nodes of the loop are known.
@@ -193,6 +202,10 @@ fn hand_on(node: &mut NodeSpec, carry: &[Entry], next: &[Entry], problems: &mut 
     let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
     for binding in node.from.iter_mut().chain(of_services) {
         binding.references.retain_mut(|reference| {
+            // A decision reads the one of the round before.
+            if reference.round.is_some() {
+                return true;
+            }
             let name = base(&reference.node);
             let Some((_, (text, span))) = entries.iter().find(|(key, _)| key.text == name) else { return true };
             if reference.node != name {

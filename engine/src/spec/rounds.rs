@@ -1,10 +1,10 @@
 //! Loops after unrolling: what their last rounds hand on, and references to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::coordinate::base;
+use super::coordinate::{base, names, node_id};
 use super::field::Problems;
-use super::pipeline::{NodeSpec, Reference};
+use super::pipeline::{LoopSpec, NodeSpec, Reference, RoundSpec};
 use super::suggest;
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -20,9 +20,14 @@ pub(super) struct Loop {
     pub(super) last: u64,
     /// What a round carries to the next one, by name: the reference to an output.
     pub(super) next: BTreeMap<String, String>,
+    /// Whether nodes named like the loop decide after its rounds.
+    pub(super) decides: bool,
+    /// Whether they may end it.
+    pub(super) stops: bool,
 }
 
-/// Returns the output that a reference to a loop (`rl.policy`) stands for: that of its last round.
+/// Returns the output that a reference to a loop (`rl.policy`) stands for: that of its last round, until rows decide
+/// which round it is of.
 pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> Result<Reference, Diagnostic> {
     let name = &repeats.name;
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
@@ -39,12 +44,48 @@ pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> 
         let near = suggest::closest(wanted, names.iter().copied()).or(names.first().copied());
         return Err(fault.help_some(near.map(|near| format!("write `{name}.{near}` for what its last round hands on"))));
     };
-    Ok(Reference { node: text.clone(), round: Some(repeats.last), ..reference.clone() })
+    let round = Some(repeats.last);
+    Ok(Reference { node: text.clone(), round, handed_on: repeats.decides, ..reference.clone() })
+}
+
+/// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.
+pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
+    let mut found: Vec<LoopSpec> = Vec::new();
+    let deciding: BTreeMap<&str, &Loop> =
+        loops.iter().filter(|repeats| repeats.decides).map(|repeats| (repeats.name.as_str(), repeats)).collect();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for node in nodes {
+        let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
+        let round = &node.matrix[at];
+        let Some(repeats) = round.repeats.as_deref().and_then(|name| deciding.get(name)) else { continue };
+        let id = node_id(&repeats.name, &names(&node.matrix[..at]));
+        let place = *places.entry(id.clone()).or_insert_with(|| {
+            found.push(LoopSpec { id, span: repeats.span, stops: repeats.stops, rounds: Vec::new() });
+            found.len() - 1
+        });
+        let rounds = &mut found[place].rounds;
+        let number = round.name.parse::<usize>().unwrap_or_default();
+        rounds.resize_with(rounds.len().max(number + 1), RoundSpec::default);
+        if decides(node) {
+            rounds[number].decision.clone_from(&node.id);
+        } else {
+            rounds[number].nodes.push(node.id.clone());
+        }
+    }
+    found
+}
+
+/// Whether the node decides after a round of its loop.
+pub(super) fn decides(node: &NodeSpec) -> bool {
+    node.matrix.iter().find_map(|coordinate| coordinate.repeats.as_deref()) == Some(base(&node.id))
 }
 
 /// Reports loops that have the name of a node or of another loop.
 pub(super) fn check_names(loops: &[Loop], nodes: &[NodeSpec], problems: &mut Problems) {
-    let ids: BTreeMap<&str, Span> = nodes.iter().map(|node| (base(&node.id), node.id_span)).collect();
+    let deciding: BTreeSet<&str> =
+        loops.iter().filter(|repeats| repeats.decides).map(|repeats| repeats.name.as_str()).collect();
+    let named = nodes.iter().filter(|node| !(decides(node) && deciding.contains(base(&node.id))));
+    let ids: BTreeMap<&str, Span> = named.map(|node| (base(&node.id), node.id_span)).collect();
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for repeats in loops {
         let name = repeats.name.as_str();

@@ -233,6 +233,68 @@ fn rounds_are_nodes_and_hand_on_what_they_carry() {
     assert_eq!(node("other").from[0].references[0].gathers.as_ref().unwrap().id, "step@all");
 }
 
+/// The loop with rows that decide about it.
+fn deciding() -> String {
+    LOOP.replace(
+        "    nodes:\n",
+        "    best: \"select max(a) from step.steps, batch\"\n    stop: {when: \"select count(*) > ${repeat.round} from rounds\", patience: 2, \
+         watch: {b: \"select bool_and(b) from Batch\"}}\n    nodes:\n",
+    )
+}
+
+#[test]
+fn a_node_decides_after_each_round() {
+    let spec = spec(&deciding(), &Overrides::default());
+    let node = |id: &str| spec.nodes.iter().find(|node| node.id == id).unwrap_or_else(|| panic!("{id}"));
+    let decision = node("rl@round=2");
+    let ports: Vec<_> = decision.from.iter().filter_map(|binding| binding.port.as_deref()).collect();
+    assert_eq!(ports, ["batch", "rounds", "step.steps"]);
+    assert_eq!(edges(decision), ["batch@round=2", "rl@round=1", "step@round=2.steps"]);
+    assert_eq!(edges(node("rl@round=0")), ["batch@round=0", "step@round=0.steps"]);
+    let with = decision.with.to_json();
+    assert_eq!((&with["patience"], &with["when"]), (&json!(2), &json!("select count(*) > 2 from rounds")));
+    assert_eq!((spec.loops.len(), spec.loops[0].id.as_str(), spec.loops[0].stops), (1, "rl", true));
+    let last = &spec.loops[0].rounds[2];
+    assert_eq!(
+        (last.decision.as_str(), last.nodes.as_slice()),
+        ("rl@round=2", &["batch@round=2".to_owned(), "step@round=2".to_owned()][..])
+    );
+    // What the loop hands on is of a round that is not known yet.
+    let handed: Vec<bool> = node("other").from[0].references.iter().map(|reference| reference.handed_on).collect();
+    assert_eq!(handed, [false, false, false, true, false]);
+}
+
+#[test]
+fn each_variant_of_a_loop_decides_for_itself() {
+    let text = deciding()
+        .replace("    rounds: 3", "    matrix: {lr: [1, 2]}\n    rounds: 2")
+        .replace(", step@round=1.model", "");
+    let spec = spec(&text, &Overrides::default());
+    assert_eq!(spec.loops.iter().map(|repeats| repeats.id.as_str()).collect::<Vec<_>>(), ["rl@lr=1", "rl@lr=2"]);
+    let node = |id: &str| spec.nodes.iter().find(|node| node.id == id).unwrap_or_else(|| panic!("{id}"));
+    assert_eq!(edges(node("rl@lr=2,round=1")), ["batch@lr=2,round=1", "rl@lr=2,round=0", "step@lr=2,round=1.steps"]);
+    let gathers = node("other").from[0].references.last().and_then(|reference| reference.gathers.clone());
+    assert_eq!(gathers.map(|gathers| gathers.id).as_deref(), Some("rl.policy@all"));
+}
+
+#[test]
+fn what_queries_name_is_part_of_the_loop() {
+    let told = |from: &str, to: &str| {
+        let mut sources = SourceMap::new();
+        let reading = read_text(Path::new("p.yaml"), deciding().replace(from, to), &Overrides::default(), &mut sources);
+        reading.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>()
+    };
+    assert_eq!(told("step.steps, batch", "stepp"), ["there is no node `stepp` in the loop `rl`"]);
+    assert_eq!(told("from Batch", "from start"), ["there is no node `start` in the loop `rl`"]);
+    assert_eq!(told("stop: {when:", "stop: {wen:"), ["`stop` has no key `wen`"]);
+    assert_eq!(
+        told("     batch:", "     rounds: {op: c}\n      batch:"),
+        ["`rounds` is the table of the rounds so far, and a node"]
+    );
+    let same = told("     batch:", "     rl: {op: c}\n      batch:");
+    assert!(same.contains(&"duplicate node `rl`".to_owned()), "{same:?}");
+}
+
 #[test]
 fn loops_have_variants_and_do_not_mix_their_rounds() {
     let text = LOOP

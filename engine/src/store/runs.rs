@@ -103,6 +103,8 @@ pub enum NodeOutcome {
     Failed,
     /// An upstream node failed, or the run was stopped.
     Skipped,
+    /// It is of a round after the end of its loop, or needs one.
+    Ended,
 }
 
 /// The record of a node in a run.

@@ -23,6 +23,10 @@ impl Driver {
         if !self.wanted.contains(&place) {
             return self.end(Step::Succeeded(place));
         }
+        if let Some(repeats) = self.run.plan.ended(place) {
+            self.books.ended(self.run.node(place), repeats)?;
+            return self.end(Step::Succeeded(place));
+        }
         if let Some(outputs) = self.run.options.given(place).cloned() {
             return self.pass_on(place, Made::Known { key: None, outputs, figures: BTreeMap::new() });
         }

@@ -24,6 +24,7 @@ use super::resources::{Demand, Pool};
 use super::run::Run;
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::stop::Stop;
+use super::verdict::Verdict;
 use super::versions::version;
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::{OperatorError, http_client};
@@ -58,6 +59,7 @@ enum Report {
     Done(Box<NodeDone>),
     Checked(usize, Made, Result<Vec<CheckOutcome>, Unchecked>),
     Delivered(usize, Made, Result<Vec<String>, OperatorError>),
+    Judged(usize, Made, Option<String>, Result<Verdict, OperatorError>),
 }
 
 struct Driver {
@@ -100,13 +102,13 @@ impl Driver {
             started: (books.started() * 1e9) as u64,
             plan,
             store,
-            options,
+            options: Arc::new(options),
             reporter: Arc::clone(&books.reporter),
             stop,
             http: http_client().map_err(|error| StoreError::Location(error.message))?,
-            endpoints,
-            history: History::before(books.run()),
-            sources,
+            endpoints: Arc::new(endpoints),
+            history: Arc::new(History::before(books.run())),
+            sources: Arc::new(sources),
         };
         Ok(Self {
             run: Arc::new(run),
@@ -182,6 +184,7 @@ impl Driver {
             Report::Done(done) => self.settled(*done),
             Report::Checked(place, made, outcomes) => self.checked(place, made, outcomes),
             Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
+            Report::Judged(place, made, held_back, said) => self.judged(place, made, held_back, said),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Handles the end of a node: delivers and records its outputs, or runs it again.
 
+use std::sync::Arc;
+
 use super::{Driver, Report};
 use crate::execute::context::bare_context;
 use crate::execute::deliver::{Made, deliver, hands_over};
@@ -7,6 +9,7 @@ use crate::execute::loss::Account;
 use crate::execute::node::NodeDone;
 use crate::execute::repeats::{READINGS, Remake};
 use crate::execute::scheduler::Event as Step;
+use crate::execute::verdict::{Verdict, is_open, verdict};
 use crate::operator::{Blame, OperatorError};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult, StoreError};
@@ -147,14 +150,58 @@ impl Driver {
     }
 
     fn succeeded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
-        let node = self.run.node(place);
-        match &made {
-            Made::Known { key, outputs, figures } => self.books.cached(node, *key, outputs, figures, held_back)?,
-            Made::Now { result, reasons, cached_rows } => {
-                self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)?;
+        if !is_open(&self.run.plan, place) {
+            return self.recorded(place, made, held_back);
+        }
+        self.elsewhere(move |run| {
+            let said = verdict(&run.plan, &run.store, place, made.outputs());
+            Report::Judged(place, made, held_back, said)
+        });
+        Ok(())
+    }
+
+    /// Goes on with what a decision says about its loop. An unreadable decision is computed again.
+    pub(super) fn judged(
+        &mut self,
+        place: usize,
+        made: Made,
+        held_back: Option<String>,
+        said: Result<Verdict, OperatorError>,
+    ) -> Result<(), StoreError> {
+        // Other loops may have ended meanwhile, so that the plan is another one than that of the reading thread.
+        let settled = said.and_then(|(why, hands_on)| self.run.plan.settled(place, why, hands_on));
+        let plan = match settled {
+            Ok(plan) => plan,
+            Err(error) => {
+                tracing::warn!("{}", error.message);
+                return self.remake_checked(place, Damage::Corrupt);
             }
+        };
+        let ends = plan.is_some();
+        if let Some(plan) = plan {
+            self.run = Arc::new(self.run.with(plan));
+        }
+        self.books_of(place, &made, held_back)?;
+        if ends {
+            self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
         }
         self.known.insert(place, made.into_outputs());
         self.end(Step::Succeeded(place))
+    }
+
+    fn recorded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
+        self.books_of(place, &made, held_back)?;
+        self.known.insert(place, made.into_outputs());
+        self.end(Step::Succeeded(place))
+    }
+
+    fn books_of(&mut self, place: usize, made: &Made, held_back: Option<String>) -> Result<(), StoreError> {
+        let node = self.run.node(place);
+        match made {
+            Made::Known { key, outputs, figures } => self.books.cached(node, *key, outputs, figures, held_back),
+            Made::Now { result, reasons, cached_rows } => {
+                self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)
+            }
+        }
     }
 }

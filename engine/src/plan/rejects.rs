@@ -1,0 +1,40 @@
+//! Binds ports left open that take the rejects behind another input.
+
+use std::collections::BTreeSet;
+
+use searchmill_schemas::RecordKind;
+
+use super::graph::{Input, Node, Tie};
+use crate::operator::{Effect, PortType};
+
+/// Binds such ports to the rejects of the external nodes that produced the rows of the other input, directly or through
+/// nodes that pass on rows of the same kind, and sorts the inputs. `before`: the nodes before it in the plan.
+pub(super) fn with_rejects(node: &mut Node, before: &[Node]) {
+    node.inputs.retain(|input| input.tie != Tie::Implied);
+    for port in &node.operator.declaration.ports.inputs {
+        let Some(main) = &port.rejects_of else { continue };
+        if node.inputs.iter().any(|input| input.port == port.name) {
+            continue;
+        }
+        let mut pending: Vec<&Input> = node.inputs.iter().filter(|input| input.port == *main).collect();
+        let (mut seen, mut makers) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(input) = pending.pop() {
+            let Some(maker) = before.get(input.node).filter(|_| seen.insert(input.node)) else { continue };
+            if maker.operator.declaration.effect == Effect::External {
+                makers.insert(input.node);
+            }
+            pending.extend(maker.inputs.iter().filter(|next| next.port_type == input.port_type));
+        }
+        let rejects = |node| Input {
+            port: port.name.clone(),
+            node,
+            output: "rejects".to_owned(),
+            port_type: PortType::Rows(RecordKind::Reject),
+            tie: Tie::Implied,
+        };
+        node.inputs.extend(makers.into_iter().map(rejects));
+    }
+    let ports = &node.operator.declaration.ports;
+    let place = |input: &Input| ports.inputs.iter().position(|port| port.name == input.port);
+    node.inputs.sort_by_key(|input| place(input).unwrap_or(usize::MAX));
+}

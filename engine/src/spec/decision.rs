@@ -1,0 +1,175 @@
+//! `best:` and `stop:` of a loop: a node after each round (`rl@round=3`) that decides whether the loop ends, and which round
+//! it hands on. It reads the tables that its queries name, and its own result of the round before.
+
+use std::collections::BTreeMap;
+
+use datafusion::common::TableReference;
+use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::resolve::resolve_table_references;
+
+use super::field::{self, Problems, take};
+use super::pipeline::{Binding, NodeSpec, Reference};
+use super::rounds::bad;
+use super::suggest;
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Word};
+
+/// The table of the rounds so far, in queries, and the input with those before.
+const ROUNDS: &str = "rounds";
+
+const STOP: &[&str] = &["when", "patience", "watch"];
+
+/// Takes `best` and `stop` from the fields of a loop. Returns the node that decides, as an entry of `nodes:` without inputs
+/// and without an operator, and whether it may end the loop.
+pub(super) fn entry(
+    name: &Key,
+    fields: &mut Vec<(Key, Spanned)>,
+    problems: &mut Problems,
+) -> Option<((Key, Spanned), bool)> {
+    let (best, stop) = (take(fields, "best"), take(fields, "stop"));
+    let span = best.as_ref().or(stop.as_ref())?.span;
+    let key = |text: &str, span| Key { text: text.to_owned(), span };
+    let mut with: Vec<(Key, Spanned)> = best.map(|best| (key("best", best.span), best)).into_iter().collect();
+    let stops = stop.is_some();
+    if let Some(stop) = stop {
+        let at = stop.span;
+        let is_map = matches!(stop.value, Value::Map(_) | Value::Null);
+        let conditions = field::fields(stop, "`stop`", STOP, problems);
+        if conditions.is_empty() && is_map {
+            let fault = bad(at, format!("`stop` of the loop `{}` has no condition", name.text));
+            problems.push(fault.help("write `when`, `patience` or `watch`, or remove `stop`"));
+        }
+        with.extend(conditions.into_iter().filter(|(key, _)| STOP.contains(&key.text.as_str())));
+    }
+    let text = |text: &str| Spanned::new(Value::String(text.to_owned()), name.span);
+    let body = vec![(key("op", name.span), text("")), (key("with", span), Spanned::new(Value::Map(with), span))];
+    Some(((name.clone(), Spanned::new(Value::Map(body), name.span)), stops))
+}
+
+/// Binds the tables that queries name to the nodes of their loop.
+pub(super) struct Binder<'l> {
+    /// The loop.
+    name: &'l str,
+    /// The ids of its nodes, without rounds.
+    own: Vec<&'l str>,
+    /// The tables of each query, which is the same one in most rounds.
+    known: BTreeMap<String, Vec<TableReference>>,
+}
+
+impl<'l> Binder<'l> {
+    pub(super) fn new(name: &'l str, own: impl Iterator<Item = &'l str>) -> Self {
+        Self { name, own: own.collect(), known: BTreeMap::new() }
+    }
+
+    /// Binds the inputs of a node that decides. A query with a table that is not there was reported: it is not read again.
+    pub(super) fn bind(&mut self, node: &mut NodeSpec, problems: &mut Problems) {
+        let mut from: BTreeMap<String, Binding> = BTreeMap::new();
+        for query in queries(&mut node.with) {
+            let Value::String(text) = &query.value else { continue };
+            let tables = self.known.entry(text.clone()).or_insert_with(|| tables(text)).clone();
+            for table in &tables {
+                let port = table.schema().map_or(String::new(), |schema| format!("{schema}.")) + table.table();
+                match self.reference(table, query) {
+                    Ok(Some(reference)) => {
+                        let port_span = query.span;
+                        let references = vec![reference];
+                        from.entry(port.clone()).or_insert(Binding { port: Some(port), port_span, references });
+                    }
+                    Ok(None) => {}
+                    Err(fault) => {
+                        problems.push(*fault);
+                        query.value = Value::Broken;
+                        break;
+                    }
+                }
+            }
+        }
+        let round = node.matrix.iter().find(|coordinate| coordinate.repeats.is_some());
+        let before = round.and_then(|round| round.name.parse::<u64>().ok()?.checked_sub(1));
+        if let Some(before) = before {
+            let reference = Reference { round: Some(before), ..Reference::to(self.name.to_owned(), node.id_span) };
+            let binding =
+                Binding { port: Some(ROUNDS.to_owned()), port_span: node.id_span, references: vec![reference] };
+            from.insert(ROUNDS.to_owned(), binding);
+        }
+        node.from = from.into_values().collect();
+    }
+
+    /// Returns the output that a query means by a table; `None`: no output of a node.
+    fn reference(&self, table: &TableReference, query: &Spanned) -> Result<Option<Reference>, Box<Diagnostic>> {
+        let (name, port) = match table.schema() {
+            Some(node) => (node, Some(table.table())),
+            None => (table.table(), None),
+        };
+        let found = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
+        let about = |fault: Diagnostic| Diagnostic { word: Some(Box::new(Word::first(name))), ..fault };
+        match found {
+            Some(_) if port.is_none() && name == ROUNDS => {
+                let fault = bad(query.span, format!("`{ROUNDS}` is the table of the rounds so far, and a node"));
+                Err(Box::new(about(fault.help("rename the node"))))
+            }
+            Some(node) => {
+                let text = port.map_or_else(|| (*node).to_owned(), |port| format!("{node}.{port}"));
+                Ok(Some(Reference::to(text, query.span)))
+            }
+            None if port.is_none() && name == ROUNDS => Ok(None),
+            None => {
+                let message = format!("there is no node `{name}` in the loop `{}`", self.name);
+                let fault = Diagnostic::error("unknown-node", message).at(query.span, "");
+                let known: Vec<&str> = self.own.iter().copied().chain([ROUNDS]).collect();
+                Err(Box::new(about(fault.help(suggest::suggest(name, &known, "its tables")))))
+            }
+        }
+    }
+}
+
+/// Returns the queries among the params of a node that decides.
+fn queries(with: &mut Spanned) -> Vec<&mut Spanned> {
+    let Value::Map(entries) = &mut with.value else { return Vec::new() };
+    let mut found = Vec::new();
+    for (key, value) in entries {
+        match key.text.as_str() {
+            "best" | "when" => found.push(value),
+            "watch" => {
+                if let Value::Map(watched) = &mut value.value {
+                    found.extend(watched.iter_mut().map(|(_, query)| query));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the tables that a query names; none if it is not one query, which its operator reports.
+fn tables(text: &str) -> Vec<TableReference> {
+    let statements = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
+    let Some(statement) = statements.ok().filter(|all| all.len() == 1).and_then(|mut all| all.pop_front()) else {
+        return Vec::new();
+    };
+    let (mut tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
+    // Table functions are called by their names.
+    let text = text.to_lowercase();
+    let is_called = |table: &TableReference| {
+        let name = table.table().to_lowercase();
+        text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
+    };
+    tables.retain(|table| table.schema().is_some() || !is_called(table));
+    tables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_names_nodes_and_their_other_outputs() {
+        let named = |text: &str| tables(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            named("select max(a) from validation where n in (select n from step.steps)"),
+            ["validation", "step.steps"]
+        );
+        assert_eq!(named("with x as (select 1) select * from x, generate_series(1, 3)"), Vec::<String>::new());
+        assert!(named("selec").is_empty() && named("select 1; select 2 from t").is_empty());
+    }
+}
