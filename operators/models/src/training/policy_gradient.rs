@@ -77,7 +77,7 @@ pub enum Estimator {
 
 impl Estimator {
     /// Returns the estimate and its derivative with respect to `p`.
-    fn of(self, p: f32, q: f32) -> TokenLoss {
+    pub fn of(self, p: f32, q: f32) -> TokenLoss {
         let difference = (q - p).clamp(-MOST, MOST);
         match self {
             Self::K1 => TokenLoss { value: -difference, slope: 1.0 },
@@ -126,7 +126,7 @@ impl Objective for PolicyGradient {
 
     fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
-        let loss = self.clipped(sampled.advantage, ratio(sampled, at, log_probability));
+        let loss = self.clipped(sampled.advantages[at], ratio(sampled, at, log_probability));
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
         let (own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
         TokenLoss { value: loss.value + factor * own.value, slope: loss.slope + factor * own.slope }
@@ -147,11 +147,12 @@ impl Objective for PolicyGradient {
         let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
         let of_token = |(at, now): (usize, &f32)| {
             let ratio = ratio(sampled, at, *now);
-            let slope = self.clipped(sampled.advantage, ratio).slope;
+            let advantage = sampled.advantages[at];
+            let slope = self.clipped(advantage, ratio).slope;
             let reference = sampled.reference.as_ref().map(|all| f64::from(Estimator::K3.of(*now, all[at]).value));
             Observed {
                 tokens: 1.0,
-                clipped: if sampled.advantage != 0.0 && slope == 0.0 { 1.0 } else { 0.0 },
+                clipped: if advantage != 0.0 && slope == 0.0 { 1.0 } else { 0.0 },
                 ratio: f64::from(ratio),
                 kl: f64::from(Estimator::K3.of(sampled.log_probabilities[at], *now).value),
                 reference_kl: reference,
@@ -159,6 +160,10 @@ impl Objective for PolicyGradient {
             }
         };
         places.zip(log_probabilities).map(of_token).reduce(std::ops::Add::add)
+    }
+
+    fn needs_entropy(&self) -> bool {
+        true
     }
 }
 
@@ -173,10 +178,12 @@ mod tests {
             tokens: vec![5, 6, 7, 8],
             learnt: vec![false, false, true, true],
             weight: 1.0,
+            paired: None,
             sampled: Some(Sampled {
+                temperature: 1.0,
                 log_probabilities: vec![0.0, 0.0, sampled, sampled],
                 reference: Some(vec![0.0, 0.0, reference, reference]),
-                advantage,
+                advantages: vec![advantage; 4],
                 of_rollout: 4,
             }),
         }

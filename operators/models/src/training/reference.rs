@@ -36,6 +36,7 @@ fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
             learnt: learnt[range].iter().map(|learnt| *learnt > 0.0).collect(),
             weight: 1.0,
             sampled: None,
+            paired: None,
         }
     });
     cut.collect()

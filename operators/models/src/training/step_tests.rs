@@ -60,6 +60,7 @@ fn examples() -> Vec<Example> {
         learnt: (0..length).map(|at| at % 4 != 1).collect(),
         weight: 1.0 + number as f32,
         sampled: None,
+        paired: None,
     };
     [12, 30, 7].into_iter().enumerate().map(example).collect()
 }
