@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import save_file
 
 STEPS, RATE = 20, 1e-2
-GRADIENTS = ["model.norm.weight", "model.layers.1.mlp.down_proj.weight"]
+GRADIENTS = ["model.norm.weight", "model.layers.0.self_attn.k_proj.weight"]
 PROMPT = 5
 
 

@@ -116,7 +116,8 @@ impl Operator for Advantage {
         };
         let declaration = Declaration::pure(ports).issues(issues(params)).gives(move |inputs| {
             let scored = |schema: &SchemaRef| {
-                let kept = without(&empty(schema), TOKEN_ADVANTAGES).map_or_else(|_| schema.clone(), |kept| kept.schema());
+                let kept =
+                    without(&empty(schema), TOKEN_ADVANTAGES).map_or_else(|_| schema.clone(), |kept| kept.schema());
                 let new = if has_kl { vec![field(), token_field()] } else { vec![field()] };
                 (ROWS.to_owned(), with_fields(&kept, &new))
             };

@@ -105,7 +105,12 @@ pub(super) fn advantages(method: Method, alone: Alone, rollouts: &[Rollout]) -> 
 
 /// Returns the advantage of each token of each rollout, of which `costs` holds what it pays: the whitened return, without
 /// discount (OpenRLHF, `compute_reward` and `get_cumulative_returns`).
-pub(super) fn token_advantages(method: Method, alone: Alone, rollouts: &[Rollout], costs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+pub(super) fn token_advantages(
+    method: Method,
+    alone: Alone,
+    rollouts: &[Rollout],
+    costs: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
     let of_rollout = |(value, costs): (f64, &Vec<f64>)| {
         let mut returns = vec![value; costs.len()];
         let mut left = 0.0;

@@ -80,7 +80,8 @@ pub(super) fn measure_reference(
     };
     let (own, pass_tokens) = (Some(model), params.pass_tokens);
     let judge = Judge { folder: &folder, port: REFERENCE, own, pass_tokens, compute };
-    for (example, found) in examples.iter_mut().zip(judge.log_probabilities(examples)?) {
+    let scores = judge.log_probabilities(examples)?;
+    for (example, found) in examples.iter_mut().zip(scores) {
         if let Some(paired) = &mut example.paired {
             paired.reference = found.iter().map(|number| f64::from(*number)).sum();
         }

@@ -41,6 +41,8 @@ pub mod recorded;
 mod plain;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod reference_rl;
 pub mod rollouts;
 pub mod scored;
 pub mod state;
