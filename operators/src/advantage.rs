@@ -41,8 +41,8 @@ const SPREAD: f64 = 1e-9;
 /// questions whose rollouts all earn the same: they teach nothing.
 ///
 /// With `kl`, each sampled token of `reinforce++` and `reinforce++-baseline` pays for its divergence from the model of the
-/// input `reference`, and has an advantage of its own: what is paid from it to the end of the rollout, plus what the
-/// rollout earns, whitened over all sampled tokens (arXiv:2501.03262; R1-Searcher's OpenRLHF). These are in the column
+/// input `reference`, and has an advantage of its own: what the rollout earns less what is paid from it to its end,
+/// whitened over all sampled tokens (arXiv:2501.03262; R1-Searcher's OpenRLHF). These are in the column
 /// `token_advantages`, in the order of the recorded tokens; `train` learns from them. `advantage` is then their mean. The
 /// rollouts need recorded tokens (`record: tokens`). Without `kl`, a column `token_advantages` is dropped.
 pub(crate) struct Advantage;

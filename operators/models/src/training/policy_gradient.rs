@@ -70,7 +70,7 @@ pub enum Estimator {
     K1,
     /// `(p − q)² / 2`.
     K2,
-    /// `exp(q − p) − (q − p) − 1` (`low_var_kl` in verl).
+    /// `exp(q − p) − (q − p) − 1` (`low_var_kl` in verl, which caps it at 10).
     #[default]
     K3,
 }
