@@ -194,12 +194,13 @@ SETTINGS = {
     "clip": {"loss_type": "dapo", "epsilon_low": 0.1, "epsilon_high": 0.28},
     "dual": {"loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28, "delta": 1.5},
     "k3": {"loss_type": "grpo", "beta": 0.3},
+    "k3_weighted": {"loss_type": "grpo", "beta": 0.3, "weighted": True},
 }
 
 
-def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0):
+def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0, weighted=False):
     trainer.loss_type, trainer.epsilon_low, trainer.epsilon_high, trainer.beta = loss_type, epsilon_low, epsilon_high, beta
-    trainer.args.delta, trainer.max_completion_length = delta, 40
+    trainer.args.delta, trainer.args.use_bias_correction_kl, trainer.max_completion_length = delta, weighted, 40
 
 
 def write_grpo(folder, out):

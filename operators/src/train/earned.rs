@@ -43,13 +43,13 @@ impl Earned {
             let batch = batch?;
             let (ids, ends) = (text_column(&batch, "id")?, text_column(&batch, "finish_reason")?);
             let (rewards, searches) = (numbers(&batch, REWARD)?, numbers(&batch, "tool_calls")?);
-            let at = |numbers: &Option<Float64Array>, row: usize| {
-                let known = numbers.as_ref().filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row));
+            let at = |numbers: Option<&Float64Array>, row: usize| {
+                let known = numbers.filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row));
                 known.filter(|number| number.is_finite())
             };
             for row in (0..batch.num_rows()).filter(|row| earned.tokens.contains_key(ids.value(*row))) {
                 let finish = text_value(ends, row).unwrap_or_default().to_owned();
-                let told = Told { reward: at(&rewards, row), searches: at(&searches, row), finish };
+                let told = Told { reward: at(rewards.as_ref(), row), searches: at(searches.as_ref(), row), finish };
                 earned.rollouts.insert(ids.value(row).to_owned(), told);
             }
         }

@@ -60,6 +60,11 @@ pub struct Kl {
     /// How it is estimated.
     #[serde(default)]
     pub estimator: Estimator,
+    /// Multiply the estimate by the ratio of the probability now and when the token was sampled. Its gradient is then that
+    /// of the divergence, on average (DeepSeek-V3.2, arXiv:2512.02556; `use_bias_correction_kl` in TRL, which does so by
+    /// default).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub importance_weighted: bool,
 }
 
 /// An estimate of the divergence from a token's log-probability `p` and that of the reference, `q`.
@@ -126,9 +131,13 @@ impl Objective for PolicyGradient {
 
     fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
-        let loss = self.clipped(sampled.advantages[at], ratio(sampled, at, log_probability));
+        let ratio = ratio(sampled, at, log_probability);
+        let loss = self.clipped(sampled.advantages[at], ratio);
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
-        let (own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
+        let (mut own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
+        if kl.importance_weighted {
+            own = TokenLoss { value: ratio * own.value, slope: ratio * (own.slope + own.value) };
+        }
         TokenLoss { value: loss.value + factor * own.value, slope: loss.slope + factor * own.slope }
     }
 
@@ -232,13 +241,15 @@ mod tests {
         for (estimator, wanted) in
             [(Estimator::K1, 0.5), (Estimator::K2, 0.125), (Estimator::K3, (-0.5_f64).exp() - 0.5)]
         {
-            let kl = Some(Kl { coefficient: 0.1, estimator });
-            let objective = of(PolicyLoss { kl, ..PolicyLoss::default() });
-            let example = example(0.0, -1.0, -1.5);
-            let at = |now: f32| objective.loss(&example, 2, now);
-            assert!((f64::from(at(-1.0).value) - 0.1 * wanted).abs() < 1e-7, "{estimator:?}");
-            let found = (at(-0.99).value - at(-1.01).value) / 0.02;
-            assert!((found - at(-1.0).slope).abs() < 1e-3, "{estimator:?}");
+            for importance_weighted in [false, true] {
+                let kl = Some(Kl { coefficient: 0.1, estimator, importance_weighted });
+                let objective = of(PolicyLoss { kl, ..PolicyLoss::default() });
+                let example = example(0.0, -1.0, -1.5);
+                let at = |now: f32| objective.loss(&example, 2, now);
+                assert!((f64::from(at(-1.0).value) - 0.1 * wanted).abs() < 1e-7, "{estimator:?}");
+                let found = (at(-0.99).value - at(-1.01).value) / 0.02;
+                assert!((found - at(-1.0).slope).abs() < 1e-3, "{estimator:?} {importance_weighted}");
+            }
         }
     }
 

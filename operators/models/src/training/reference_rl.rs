@@ -128,6 +128,7 @@ fn loss(change: impl FnOnce(&mut PolicyLoss)) -> PolicyGradient {
 #[test]
 fn losses_and_gradients_are_those_of_trl() {
     let vectors = reference("grpo.safetensors");
+    let k3 = |importance_weighted| Kl { coefficient: 0.3, estimator: Estimator::K3, importance_weighted };
     let settings = [
         ("grpo", loss(|loss| loss.aggregation = Aggregation::SequenceMean)),
         ("dapo", loss(|_| ())),
@@ -135,13 +136,8 @@ fn losses_and_gradients_are_those_of_trl() {
         ("dr_grpo", loss(|loss| loss.aggregation = Aggregation::Constant(40))),
         ("clip", loss(|loss| (loss.clip_low, loss.clip_high) = (0.1, 0.28))),
         ("dual", loss(|loss| (loss.clip_high, loss.dual_clip) = (0.28, Some(1.5)))),
-        (
-            "k3",
-            loss(|loss| {
-                loss.aggregation = Aggregation::SequenceMean;
-                loss.kl = Some(Kl { coefficient: 0.3, estimator: Estimator::K3 });
-            }),
-        ),
+        ("k3", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(false))))),
+        ("k3_weighted", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(true))))),
     ];
     for temperature in ["1.0", "0.7"] {
         let examples = rollouts(&vectors, temperature);
@@ -172,7 +168,7 @@ fn dual_clip_and_the_estimators_are_those_of_verl() {
             sampled.advantages.fill(0.0);
         }
         for (name, estimator) in [("k1", Estimator::K1), ("k2", Estimator::K2), ("k3", Estimator::K3)] {
-            let objective = loss(|loss| loss.kl = Some(Kl { coefficient: 1.0, estimator }));
+            let objective = loss(|loss| loss.kl = Some(Kl { coefficient: 1.0, estimator, importance_weighted: false }));
             assert_is(&vectors, &format!("{temperature}/{name}_alone"), &examples, &objective);
         }
     }
