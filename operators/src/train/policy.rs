@@ -74,6 +74,9 @@ pub(super) fn measure_reference(
     model: &Path,
     compute: &Compute,
 ) -> Result<(), OperatorError> {
+    if examples.is_empty() {
+        return Ok(());
+    }
     let connected = inputs.trees(REFERENCE).first().map(|folder| folder.path.clone());
     let Some(folder) = connected.or_else(|| (params.method == Method::Dpo).then(|| model.to_path_buf())) else {
         return Ok(());
