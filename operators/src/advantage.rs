@@ -1,33 +1,36 @@
 //! `advantage`: how much better each rollout is than the others of its question.
 
+mod divergence;
 mod method;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Float64Builder, ListBuilder, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    RowsInput, allow_names, named_or_tagged,
+    Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, Repeatability, RowsInput, TreeKind, allow_names, named_or_tagged,
 };
+use searchmill_models::training::example::Unfit as NoExample;
+use searchmill_models::training::recorded::{Recording, Sequence};
+use searchmill_models::training::rollouts::{ADVANTAGE, TOKEN_ADVANTAGES};
 use searchmill_schemas::{RecordKind, RecordedTokens, text_column};
 use serde::{Deserialize, Serialize};
 
+use self::divergence::{REFERENCE, RewardKl};
 use self::method::{Alone, Method, Rollout};
-use crate::columns::{with_columns, with_fields};
+use crate::columns::{with_columns, with_fields, without};
 use crate::numbers::{finite, numbers};
 use crate::relation::{Grouping, Keys, check_key, columns_checked, unknown_key, unknown_keys};
 use crate::unfit::Unfit;
 
 /// Port of the rows, in and out.
 const ROWS: &str = "trajectories";
-
-/// The column that is added.
-const ADVANTAGE: &str = "advantage";
 
 /// Rewards that differ by less are equal.
 const SPREAD: f64 = 1e-9;
@@ -36,6 +39,12 @@ const SPREAD: f64 = 1e-9;
 /// rollouts of its question. Each token that the model wrote in the rollout has this advantage. All columns pass
 /// unchanged, in order. Rollouts without a finite reward are rejects, and no part of any mean. The summary counts
 /// questions whose rollouts all earn the same: they teach nothing.
+///
+/// With `kl`, each sampled token of `reinforce++` and `reinforce++-baseline` pays for its divergence from the model of the
+/// input `reference`, and has an advantage of its own: what the rollout earns less what is paid from it to its end,
+/// whitened over all sampled tokens (arXiv:2501.03262; R1-Searcher's OpenRLHF). These are in the column
+/// `token_advantages`, in the order of the recorded tokens; `train` learns from them. `advantage` is then their mean. The
+/// rollouts need recorded tokens (`record: tokens`). Without `kl`, a column `token_advantages` is dropped.
 pub(crate) struct Advantage;
 
 /// Parameters of `advantage`.
@@ -52,6 +61,9 @@ pub(crate) struct AdvantageParams {
     pub(crate) by: Vec<String>,
     /// The advantage of a rollout that is the only one of its question.
     pub(crate) alone: Alone,
+    /// Pay for the divergence from the model of the input `reference`, with `reinforce++` and `reinforce++-baseline`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kl: Option<RewardKl>,
 }
 
 impl Default for AdvantageParams {
@@ -61,6 +73,7 @@ impl Default for AdvantageParams {
             reward: "reward".to_owned(),
             by: vec!["question_id".to_owned()],
             alone: Alone::default(),
+            kl: None,
         }
     }
 }
@@ -84,17 +97,35 @@ impl Operator for Advantage {
             title: "REINFORCE++ with the mean of the question as baseline",
             yaml: "scored: {op: advantage, from: rewarded, with: {method: reinforce++-baseline}}",
         },
+        Example {
+            title: "REINFORCE++ with the divergence from the first model in the reward",
+            yaml: "scored: {op: advantage, from: {trajectories: rewarded, reference: student}, with: {method: reinforce++, kl: {coefficient: 0.001}}}",
+        },
     ];
 
     fn declare(params: &AdvantageParams) -> Declaration {
         let ports = Ports::new()
             .rows_in(ROWS, &[RecordKind::Trajectory], "Rollouts with a reward, several per question.")
             .rows_out(ROWS, RecordKind::Trajectory, "The rollouts with the column `advantage`.");
-        let checked = params.clone();
-        let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
-            let scored = |schema| (ROWS.to_owned(), with_fields(schema, &[field()]));
-            inputs.get(ROWS).map(|schema| scored(schema)).into_iter().collect()
+        let (checked, has_kl) = (params.clone(), params.kl.is_some());
+        let ports = if has_kl {
+            let about = "The model from which the divergence is measured.";
+            ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::One, about)
+        } else {
+            ports
+        };
+        let declaration = Declaration::pure(ports).issues(issues(params)).gives(move |inputs| {
+            let scored = |schema: &SchemaRef| {
+                let kept =
+                    without(&empty(schema), TOKEN_ADVANTAGES).map_or_else(|_| schema.clone(), |kept| kept.schema());
+                let new = if has_kl { vec![field(), token_field()] } else { vec![field()] };
+                (ROWS.to_owned(), with_fields(&kept, &new))
+            };
+            inputs.get(ROWS).map(scored).into_iter().collect()
         });
+        // A forward pass gives other bits on another kind of processor.
+        let declaration =
+            if has_kl { declaration.repeatability(Repeatability::Processor).uses_gpus(true) } else { declaration };
         declaration.checks_columns(move |tables| {
             let Some(schema) = tables.get(ROWS) else { return Vec::new() };
             let unfit = || columns_checked(tables, ROWS, |schema| checked.rewards(&empty(schema)).map(drop));
@@ -112,6 +143,11 @@ fn field() -> Field {
     Field::new(ADVANTAGE, DataType::Float64, false)
 }
 
+fn token_field() -> Field {
+    let item = Field::new("item", DataType::Float64, false);
+    Field::new(TOKEN_ADVANTAGES, DataType::List(Arc::new(item)), false)
+}
+
 fn empty(schema: &SchemaRef) -> RecordBatch {
     RecordBatch::new_empty(SchemaRef::clone(schema))
 }
@@ -126,54 +162,131 @@ fn issues(params: &AdvantageParams) -> Vec<ParamIssue> {
         }
         _ => None,
     };
-    check_key("reward", &params.reward).into_iter().chain(keys).chain(none).chain(epsilon).collect()
+    let reward = check_key("reward", &params.reward).into_iter();
+    reward.chain(keys).chain(none).chain(epsilon).chain(kl_issues(params)).collect()
+}
+
+fn kl_issues(params: &AdvantageParams) -> Vec<ParamIssue> {
+    let Some(kl) = params.kl else { return Vec::new() };
+    let mut issues = Vec::new();
+    if !(kl.coefficient.is_finite() && kl.coefficient >= 0.0) {
+        let issue = ParamIssue::new("kl.coefficient", format!("must be 0 or more, found {}", kl.coefficient));
+        issues.push(issue.with_help("0.001 is common"));
+    }
+    if !params.method.weighs_tokens() {
+        let issue = ParamIssue::new("kl", "belongs to `method: reinforce++` and `method: reinforce++-baseline`");
+        issues.push(issue.with_help("write it in `train`, as `policy_loss: {kl: {coefficient: 0.001}}`"));
+    }
+    issues
+}
+
+/// The rows of the input.
+struct Read {
+    /// Why a row has no advantage, for each row.
+    unfit: Vec<Option<String>>,
+    /// The other rows.
+    rollouts: Vec<Rollout>,
+    /// Their recorded tokens, with `kl`.
+    sequences: Vec<Vec<Sequence>>,
+}
+
+/// Advantages of rollouts.
+struct Scored {
+    advantages: Vec<f64>,
+    /// Those of their sampled tokens, with `kl`.
+    of_tokens: Option<Vec<Vec<f64>>>,
 }
 
 impl BlockingKernel for AdvantageParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
-        let rollouts = self.read(rows, context)?;
-        let mut advantages = method::advantages(self.method, self.alone, &rollouts).into_iter();
+        let recording = self.kl.map(|_| divergence::recording(inputs)).transpose()?;
+        let Read { unfit, rollouts, sequences } = self.read(rows, recording, context)?;
+        let scored = match self.kl {
+            None => Scored { advantages: method::advantages(self.method, self.alone, &rollouts), of_tokens: None },
+            Some(kl) => {
+                let costs = divergence::costs(kl, &sequences, inputs, context)?;
+                divergence::tell(kl, &costs, outputs);
+                let of_tokens = method::token_advantages(self.method, self.alone, &rollouts, &costs);
+                let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len().max(1) as f64;
+                Scored { advantages: of_tokens.iter().map(mean).collect(), of_tokens: Some(of_tokens) }
+            }
+        };
+        let (mut unfit, mut done) = (unfit.into_iter(), 0);
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
             let ids = text_column(&batch, "id")?;
             let mut kept = Vec::new();
-            for (row, reward) in self.rewards(&batch)?.into_iter().enumerate() {
-                if reward.is_some() {
-                    kept.push(row as u32);
-                } else {
-                    let unfit = Unfit::new(format!("`{}` is null or no finite number", self.reward));
-                    outputs.reject(unfit.reject(ids.value(row).to_owned()))?;
+            for (row, why) in unfit.by_ref().take(batch.num_rows()).enumerate() {
+                match why {
+                    None => kept.push(row as u32),
+                    Some(why) => outputs.reject(Unfit::new(why).reject(ids.value(row).to_owned()))?,
                 }
             }
             if kept.is_empty() {
                 continue;
             }
-            let of_batch: ArrayRef = Arc::new(Float64Array::from_iter_values(advantages.by_ref().take(kept.len())));
-            let taken = take_record_batch(&batch, &UInt32Array::from(kept))?;
-            outputs.write(ROWS, &with_columns(&taken, vec![(field(), of_batch)])?)?;
+            let part = done..done + kept.len();
+            done = part.end;
+            let taken = without(&take_record_batch(&batch, &UInt32Array::from(kept))?, TOKEN_ADVANTAGES)?;
+            outputs.write(ROWS, &with_columns(&taken, scored.columns(part))?)?;
         }
         tell(&rollouts, outputs);
         Ok(())
     }
 }
 
+impl Scored {
+    /// Returns the columns of these rollouts.
+    fn columns(&self, part: Range<usize>) -> Vec<(Field, ArrayRef)> {
+        let advantages = self.advantages[part.clone()].iter().copied();
+        let mut columns: Vec<(Field, ArrayRef)> = vec![(field(), Arc::new(Float64Array::from_iter_values(advantages)))];
+        if let Some(of_tokens) = &self.of_tokens {
+            let item = Field::new("item", DataType::Float64, false);
+            let mut lists = ListBuilder::new(Float64Builder::new()).with_field(item);
+            for all in &of_tokens[part] {
+                lists.values().append_slice(all);
+                lists.append(true);
+            }
+            columns.push((token_field(), Arc::new(lists.finish())));
+        }
+        columns
+    }
+}
+
 impl AdvantageParams {
-    /// Reads the rollouts that have a reward.
-    fn read(&self, rows: &RowsInput, context: &Context) -> Result<Vec<Rollout>, OperatorError> {
+    /// Reads the rollouts that have a reward, and, with `kl`, tokens that were sampled from the model's own distribution.
+    fn read(&self, rows: &RowsInput, recording: Option<Recording>, context: &Context) -> Result<Read, OperatorError> {
         let mut grouping = Grouping::new(&rows.schema, "by", &self.by)?;
-        let mut rollouts = Vec::with_capacity(rows.rows as usize);
+        let mut read = Read { unfit: Vec::new(), rollouts: Vec::new(), sequences: Vec::new() };
         for batch in rows.batches() {
             context.check_cancelled()?;
             let batch = batch?;
             let tokens = if self.method.weighs_tokens() { authored(&batch)? } else { vec![1; batch.num_rows()] };
+            let recorded = recording.map(|_| divergence::recorded(&batch)).transpose()?;
             let groups = grouping.assign(&batch)?;
-            let rows = groups.into_iter().zip(self.rewards(&batch)?).zip(tokens);
-            rollouts
-                .extend(rows.filter_map(|((group, reward), tokens)| Some(Rollout { group, reward: reward?, tokens })));
+            let rows = groups.into_iter().zip(self.rewards(&batch)?).zip(tokens).enumerate();
+            for (row, ((group, reward), tokens)) in rows {
+                let Some(reward) = reward else {
+                    read.unfit.push(Some(format!("`{}` is null or no finite number", self.reward)));
+                    continue;
+                };
+                if let (Some(recording), Some(recorded)) = (&recording, &recorded) {
+                    match recording.sampled(&recorded[row]) {
+                        Ok(sequences) => read.sequences.push(sequences),
+                        Err(NoExample::Row(why)) => {
+                            read.unfit.push(Some(why));
+                            continue;
+                        }
+                        Err(NoExample::Vocabulary(error)) => return Err(error),
+                    }
+                }
+                read.unfit.push(None);
+                read.rollouts.push(Rollout { group, reward, tokens });
+            }
         }
-        Ok(rollouts)
+        Ok(read)
     }
 
     /// Returns the reward of each row; `None`: null or no finite number.

@@ -23,6 +23,13 @@ pub(crate) fn with_columns(batch: &RecordBatch, new: Vec<(Field, ArrayRef)>) -> 
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
 }
 
+/// Returns the rows without a column, if they have it.
+pub(crate) fn without(batch: &RecordBatch, name: &str) -> Result<RecordBatch, OperatorError> {
+    let schema = batch.schema();
+    let places: Vec<usize> = (0..batch.num_columns()).filter(|place| schema.field(*place).name() != name).collect();
+    if places.len() == batch.num_columns() { Ok(batch.clone()) } else { Ok(batch.project(&places)?) }
+}
+
 /// Returns the columns of [`with_columns`].
 pub(crate) fn with_fields(schema: &Schema, new: &[Field]) -> Arc<Schema> {
     let is_new = |name: &str| new.iter().any(|field| field.name() == name);

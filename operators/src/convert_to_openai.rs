@@ -5,7 +5,7 @@ use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken, Told};
 use crate::conversion::kernel::{PORT, chat_converter, converter};
-use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
+use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 use crate::unfit::Unfit;
 
 chat_converter! {
@@ -34,14 +34,15 @@ fn convert(conversation: &Conversation, thinking: bool) -> Json {
 }
 
 /// Builds the row of a pair.
-fn pair(preference: &Preference, thinking: bool) -> Result<Vec<Json>, Unfit> {
+fn pair(preference: &Preference, thinking: bool) -> Result<Vec<PairRow>, Unfit> {
     let is_asked = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
     if preference.answers().into_iter().flatten().any(is_asked) {
         return Err(Unfit::new("an output may only have messages of the model and of tools"));
     }
     let input = prompt(preference.prompt(), &preference.chosen.tools, thinking);
     let [chosen, rejected] = preference.answers().map(|messages| entries(messages, thinking));
-    Ok(vec![Json::object([("input", input), ("preferred_output", chosen), ("non_preferred_output", rejected)])])
+    let row = Json::object([("input", input), ("preferred_output", chosen), ("non_preferred_output", rejected)]);
+    Ok(vec![row.into()])
 }
 
 /// Builds `{"messages": […], "tools": […]}`.

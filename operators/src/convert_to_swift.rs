@@ -10,7 +10,7 @@ use crate::conversion::carry::checked;
 use crate::conversion::conversation::{Conversation, Message, Spoken};
 use crate::conversion::hermes::{Rendered, Template, render};
 use crate::conversion::kernel::{PORT, converter};
-use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
+use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 use crate::unfit::Unfit;
 
 /// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
@@ -23,8 +23,9 @@ use crate::unfit::Unfit;
 /// object, if two calls of a message share an id, if a result is for no call, or if the last message is not the model's.
 ///
 /// Pairs become rows with `rejected_messages` and `rejected_tools` beside `messages` and `tools`, for DPO and other
-/// methods of `swift rlhf` (ms-swift 3.8 or later), or, with `unpaired`, two rows with `label`, for its KTO. They have no
-/// `text`.
+/// methods of `swift rlhf` (ms-swift 3.8 or later). The rejected rollout is rendered too: `rejected_text`,
+/// `rejected_loss_spans`, `rejected_content_spans`. With `unpaired`, pairs become two rows with `label`, for KTO, which
+/// have no `text`.
 pub(crate) struct ConvertToSwift;
 
 /// Parameters of `convert-to-swift`.
@@ -49,7 +50,7 @@ pub(crate) struct ConvertToSwiftParams {
 impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
     const ABOUT: &'static str = "Converts rollouts to training rows in ms-swift's agent layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
@@ -89,21 +90,21 @@ fn convert(conversation: &Conversation, thinking: bool, template: Template) -> R
 }
 
 /// Builds the row of a pair, or a row with a label for each conversation.
-fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<Json>, Unfit> {
+fn pair(preference: &Preference, thinking: bool, template: Template, unpaired: bool) -> Result<Vec<PairRow>, Unfit> {
     let tools = &preference.chosen.tools;
     let [chosen, rejected] = [&preference.chosen, &preference.rejected].map(|whole| messages(whole, thinking));
-    for messages in [&chosen, &rejected] {
-        render(messages, tools, template).map_err(Unfit::new)?;
-    }
+    let rendered = |messages: &[Json]| render(messages, tools, template).map_err(Unfit::new);
+    let rendered = [rendered(&chosen)?, rendered(&rejected)?];
     if unpaired {
         let labelled = |(messages, label)| {
             let row = row(["tools", "messages"], tools, messages).into_iter();
-            Json::object(row.chain([("label", Json::Bool(label))]))
+            Json::object(row.chain([("label", Json::Bool(label))])).into()
         };
         return Ok([(chosen, true), (rejected, false)].map(labelled).into());
     }
     let rejected = row(["rejected_tools", "rejected_messages"], tools, rejected);
-    Ok(vec![Json::object(row(["tools", "messages"], tools, chosen).into_iter().chain(rejected))])
+    let row = Json::object(row(["tools", "messages"], tools, chosen).into_iter().chain(rejected));
+    Ok(vec![PairRow { row, rendered: Some(rendered) }])
 }
 
 fn messages(conversation: &Conversation, thinking: bool) -> Vec<Json> {

@@ -5,7 +5,7 @@ use searchmill_text::json::Json;
 
 use crate::conversion::conversation::{Conversation, Message, Spoken};
 use crate::conversion::kernel::{PORT, chat_converter, converter};
-use crate::conversion::pairs::{Preference, are_pairs, pair_converter, ports};
+use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 
 chat_converter! {
     /// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
@@ -25,7 +25,7 @@ fn kernel(params: &ConvertToTrlParams, inputs: &Inputs) -> Result<Kernel, Operat
     let ConvertToTrlParams { thinking, unpaired, ref carry } = *params;
     if are_pairs(inputs, unpaired)? {
         return Ok(pair_converter("trl", (carry, unpaired), move |preference| {
-            Ok(pair(preference, thinking, unpaired))
+            Ok(pair(preference, thinking, unpaired).into_iter().map(PairRow::from).collect())
         }));
     }
     Ok(converter("trl", carry, move |conversation| Ok((convert(conversation, thinking), None))))

@@ -13,6 +13,7 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     RowsInput,
 };
+pub(crate) use searchmill_models::training::pairs::REJECTED;
 use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,6 @@ use crate::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
 const PAIRS: &str = "pairs";
-/// Begins the names of columns of the worse rollout of a pair.
-pub(crate) const REJECTED: &str = "rejected_";
 
 /// Pairs the best and the worst rollouts of each question, for preference training. The rollouts of a question are ranked
 /// by `order_by`, ties by their order in the input. The first pair is the best and the worst, the next one the second of

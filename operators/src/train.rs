@@ -2,6 +2,8 @@
 
 mod backend;
 mod check;
+mod data;
+mod earned;
 mod held_out;
 mod outside;
 mod page;
@@ -9,6 +11,8 @@ mod params;
 mod policy;
 #[cfg(test)]
 mod policy_tests;
+#[cfg(test)]
+mod preference_tests;
 #[cfg(test)]
 mod tests;
 
@@ -19,19 +23,18 @@ use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     Ports, Repeatability, TreeKind,
 };
-use searchmill_models::decoder::{Decoder, DecoderConfig};
+use searchmill_models::decoder::Decoder;
 use searchmill_models::device::Compute;
-use searchmill_models::inference::ControlTokens;
-use searchmill_models::training::example::{self, Read, Reader};
 use searchmill_models::training::fit::{Fit, Fitted};
 use searchmill_models::training::memory::TrainingNeed;
 use searchmill_models::training::objective::{Objective, Sft};
 use searchmill_models::training::policy_gradient::PolicyGradient;
+use searchmill_models::training::preference::Preference;
 use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
-use tokenizers::Tokenizer;
 
-use self::held_out::split;
+use self::data::Data;
+use self::earned::Earned;
 use self::params::{Method, TrainParams};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
@@ -47,13 +50,22 @@ use self::params::{Method, TrainParams};
 /// With `method: external` the program of `backend: exec` gets the raw rows of any table, for example the questions of
 /// `convert-to-verl`, and trains as it likes. The input is then called `rows` instead of `examples`, and `eval` takes
 /// any table. searchmill passes its own params on (`SEARCHMILL_TRAINING`) and applies none of them.
+///
+/// With `method: grpo` or `method: reinforce++`, the input is `trajectories`: rollouts with recorded tokens and advantages.
+/// Tokens sampled at another temperature than 1 are learnt from logits divided by it. The table `steps` has further columns:
+/// `ratio`, `kl`, `clip_share`, `reference_kl`, `logprob_gap`, `entropy`, and means over the rollouts of the step: `reward`,
+/// `rollout_tokens`, `searches`, `unanswered`.
+///
+/// With `method: dpo`, the input is `pairs`. Only tokens that the model wrote count; those of turns that both rollouts have
+/// cancel out. Further columns of `steps`: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`.
 pub(crate) struct Train;
 
 impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
-    const VERSION: u32 = 4;
-    const ABOUT: &'static str = "Trains a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
+    const VERSION: u32 = 5;
+    const ABOUT: &'static str =
+        "Trains a language model on examples, rewards or preferences: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "All weights of a small model",
@@ -74,6 +86,14 @@ impl Operator for Train {
         Example {
             title: "By your own script",
             yaml: "student:\n  op: train\n  from: {examples: trl, model: base}\n  with:\n    epochs: 1\n    backend:\n      exec:\n        program: [python3]\n        version: trl 0.20\n        arguments: [train.py, --data, \"{examples}\", --model, \"{model}\", --out, \"{output}\", --log, \"{metrics}\"]\n        files: [my_trainer]\n        params: {loss: dft}\n        environment: [HF_HOME]\n",
+        },
+        Example {
+            title: "GRPO on rollouts with recorded tokens and advantages, one step of a round",
+            yaml: "step:\n  op: train\n  from: {trajectories: scored, model: policy, state: optimizer, reference: student}\n  with:\n    method: grpo\n    epochs: 1\n    batch_size: 256\n    learning_rate: 1e-6\n    schedule: constant\n    warmup_ratio: 0\n    policy_loss: {clip_high: 0.28, kl: {coefficient: 0.001}}\n",
+        },
+        Example {
+            title: "DPO on pairs, tied to the model that it starts from",
+            yaml: "preferred:\n  op: train\n  from: {pairs: converted, model: student}\n  with: {method: dpo, epochs: 1, batch_size: 8, learning_rate: 5e-6, eval_share: 0.1, preference_loss: {beta: 0.1}}\n",
         },
         Example {
             title: "GRPO by a script of yours that starts verl, on the rows of `convert-to-verl`",
@@ -127,7 +147,8 @@ fn ports(method: Method) -> Ports {
                 "Rows for evaluation, of any kind.",
             )
         }
-        Method::Grpo | Method::ReinforcePlusPlus => policy::inputs(base),
+        Method::Grpo | Method::ReinforcePlusPlus => policy::rollout_inputs(base),
+        Method::Dpo => policy::pair_inputs(base),
     };
     let ports = ports
         .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
@@ -137,7 +158,7 @@ fn ports(method: Method) -> Ports {
             "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
         )
         .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.");
-    if method.learns_from_rewards() { policy::outputs(ports) } else { ports }
+    if method.has_state() { policy::outputs(ports) } else { ports }
 }
 
 impl BlockingKernel for TrainParams {
@@ -147,95 +168,88 @@ impl BlockingKernel for TrainParams {
         }
         let folder = inputs.tree("model")?.path.clone();
         let config = Decoder::read_config(&folder)?;
-        let (Read { mut examples, rejects }, held_out) = self.read(inputs, &folder, &config, context.seed())?;
-        if examples.is_empty() {
-            return Err(nothing_left(&rejects));
+        let mut data = self.read(inputs, &folder, &config, context.seed())?;
+        if data.examples.is_empty() {
+            return Err(nothing_left(&data.rejects));
         }
-        let longest = examples.iter().chain(&held_out).map(|example| example.tokens.len()).max().unwrap_or(0);
         let compute = Compute::leased(context, self.dtype)?;
-        let tokens = self.pass_tokens.max(longest);
+        let tokens = self.pass_tokens.max(data.longest());
         TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
         context.progress().log(&format!("device: {}", compute.name()));
-        policy::measure_reference(&mut examples, inputs, self.pass_tokens, &compute)?;
+        for examples in [&mut data.examples, &mut data.held_out] {
+            policy::measure_reference(self, examples, inputs, &folder, &compute)?;
+        }
         let student = Student::load(&folder, &self.tuning, context.seed(), &compute)?;
-        let counts = (examples.len(), held_out.len());
-        let fitted = self.fit(&student, &examples, &held_out, inputs, context)?;
-        self.publish(&student, &folder, &fitted, counts, outputs)?;
+        let (fitted, batches) = self.fit(&student, &data, inputs, context)?;
+        let mut more = BTreeMap::new();
         if self.method.learns_from_rewards() {
+            let earned = Earned::read(inputs.rows(policy::ROLLOUTS)?, &data.examples)?;
+            let of_step = |batch: &Vec<usize>| earned.means(batch.iter().map(|example| &data.examples[*example]));
+            more = (1..).zip(batches.iter().map(of_step)).collect();
+            earned.publish(outputs);
+        }
+        self.publish(&student, &folder, (&fitted, &data), &more, outputs)?;
+        if self.method.has_state() {
             policy::publish_state(&fitted, outputs)?;
         }
-        outputs.write_rows("rejects", &rejects)
+        outputs.write_rows("rejects", &data.rejects)
     }
 }
 
-impl TrainParams {
-    /// Reads the examples to train on, and those that are held out.
-    fn read(
-        &self,
-        inputs: &Inputs,
-        folder: &Path,
-        config: &DecoderConfig,
-        seed: u64,
-    ) -> Result<(Read, Vec<example::Example>), OperatorError> {
-        if self.method.learns_from_rewards() {
-            return Ok((self.read_rollouts(inputs, config)?, Vec::new()));
-        }
-        let tokenizer = tokenizer(folder)?;
-        let reader = Reader {
-            tokenizer: &tokenizer,
-            control: ControlTokens::of(&tokenizer),
-            vocabulary: config.vocab_size,
-            max_length: self.max_length.min(config.max_position_embeddings),
-            truncation: self.truncation,
-            weight_column: self.weight_column.as_deref(),
-        };
-        let Read { examples, mut rejects } = reader.read(inputs.rows("examples")?)?;
-        let (examples, held_out) = match inputs.rows_optional("eval") {
-            Some(rows) => {
-                let eval = reader.read(rows)?;
-                rejects.extend(eval.rejects);
-                (examples, eval.examples)
-            }
-            None => split(examples, |example| &example.question, self.eval_share, seed),
-        };
-        Ok((Read { examples, rejects }, held_out))
-    }
+/// The numbers of the examples of each step.
+type Batches = Vec<Vec<usize>>;
 
+impl TrainParams {
     fn fit(
         &self,
         student: &Student,
-        examples: &[example::Example],
-        held_out: &[example::Example],
+        data: &Data,
         inputs: &Inputs,
         context: &Context,
-    ) -> Result<Fitted, OperatorError> {
-        let sft = Sft { context_weight: self.context_weight as f32 };
+    ) -> Result<(Fitted, Batches), OperatorError> {
+        let (sft, plain) = (Sft { context_weight: self.context_weight as f32 }, Sft::default());
         let policy = PolicyGradient { settings: self.policy_loss.unwrap_or_default() };
-        let objective: &dyn Objective = if self.method.learns_from_rewards() { &policy } else { &sft };
-        let (settings, evaluation) = (self.fit_settings(), &Sft::default());
+        let preference = Preference { settings: self.preference_loss.unwrap_or_default() };
+        let (objective, evaluation): (&dyn Objective, &dyn Objective) = match self.method {
+            Method::Grpo | Method::ReinforcePlusPlus => (&policy, &policy),
+            Method::Dpo => (&preference, &preference),
+            Method::Sft | Method::External => (&sft, &plain),
+        };
         let optimizer = policy::optimizer_state(inputs)?;
-        let optimizer = optimizer.as_deref();
-        Fit { settings, objective, evaluation, student, examples, held_out, optimizer, context }.run()
+        let fit = Fit {
+            settings: self.fit_settings(),
+            objective,
+            evaluation,
+            student,
+            examples: &data.examples,
+            units: &data.units,
+            held_out: &data.held_out,
+            optimizer: optimizer.as_deref(),
+            context,
+        };
+        let fitted = fit.run()?;
+        let batches = (0..fitted.progressed.steps.len() as u64).map(|step| fit.batch(step)).collect();
+        Ok((fitted, batches))
     }
 
     fn publish(
         &self,
         student: &Student,
         from: &Path,
-        fitted: &Fitted,
-        counts: (usize, usize),
+        (fitted, data): (&Fitted, &Data),
+        more: &BTreeMap<u64, BTreeMap<String, f64>>,
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {
         student.write(from, &outputs.tree("model")?)?;
         let report = page::Report {
             params: self,
             steps: &fitted.progressed.steps,
-            more: &BTreeMap::new(),
+            more,
             kept: fitted.kept,
             stopped: fitted.progressed.stopped,
-            examples: counts.0,
-            held_out: counts.1,
+            examples: data.units.len(),
+            held_out: data.held_out_units,
             trainable: student.trainable(),
             parameters: student.decoder.config().parameter_count(),
             device: student.compute.name(),
@@ -250,12 +264,6 @@ impl TrainParams {
         }
         Ok(())
     }
-}
-
-fn tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
-    let path = folder.join("tokenizer.json");
-    let bytes = std::fs::read(&path).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
-    Tokenizer::from_bytes(bytes).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))
 }
 
 fn nothing_left(rejects: &[Reject]) -> OperatorError {

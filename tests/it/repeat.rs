@@ -185,3 +185,47 @@ fn another_reward_keeps_the_rollouts_of_the_first_round() {
     again.sort();
     assert_eq!(again, ["rollouts@round=1", "scored@round=0", "scored@round=1", "step@round=0", "step@round=1"]);
 }
+
+/// Another temperature than 1, a divergence in the reward, and pairs of recorded rollouts.
+const OTHERS: &str = "\
+name: others
+nodes:
+  world:   {op: generate-world, with: {documents: 120, questions: 12, min_hops: 1, max_hops: 1}, seed: 5}
+  bm25:    {op: index, from: chunks, with: {kind: bm25}}
+  chunks:  {op: chunk, from: world, with: {size: 60, count: words}}
+  start:   {op: read-model, with: {model: models/decoder}}
+  batch:   {op: sample, from: world.questions, with: {n: 4}, seed: 1}
+  rollouts: {op: rollout, from: {questions: batch, search: bm25, model: start}, with: {policy: {model: {temperature: TEMPERATURE, max_tokens: 8}}, max_turns: 2, samples: 3, record: tokens}, seed: 1}
+  scored:  {op: advantage, from: {trajectories: rollouts, reference: start}, with: {reward: \"sample_index\", method: reinforce++, kl: {coefficient: 0.1}}}
+  step:    {op: train, from: {trajectories: scored, model: start}, with: {method: reinforce++, epochs: 2, batch_size: 20, learning_rate: 1e-3, schedule: constant, warmup_ratio: 0}}
+  pairs:   {op: pair, from: rollouts, with: {order_by: [sample_index desc]}}
+  likes:   {op: train, from: {pairs: pairs, model: start}, with: {method: dpo, epochs: 4, batch_size: 4, learning_rate: 1e-2, schedule: constant, warmup_ratio: 0}}
+  steps:   {op: sql, from: {s: step.steps}, with: {query: \"select step, ratio, kl, logprob_gap, entropy, rollout_tokens from s order by step\"}}
+  liked:   {op: sql, from: {s: likes.steps}, with: {query: \"select step, loss, reward_margin from s order by step\"}}
+";
+
+#[test]
+fn what_was_sampled_at_a_temperature_is_learnt_at_that_temperature() {
+    let entropies = ["0.6", "1", "8"].map(|temperature| {
+        let mill = Mill::new();
+        mill.write("pipeline.yaml", &OTHERS.replace("TEMPERATURE", temperature));
+        crate::models::write(&mill.path("models"));
+        mill.run(&[]).exit(0);
+        let steps = rows(&mill, "steps");
+        let figure = |row: &Value, name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+        assert!(
+            figure(&steps[0], "logprob_gap") < 1e-4 && figure(&steps[0], "kl") < 1e-8,
+            "{temperature}: {}",
+            steps[0]
+        );
+        assert!((figure(&steps[0], "ratio") - 1.0).abs() < 1e-5 && figure(&steps[1], "kl") > 0.0, "{temperature}");
+        assert!(figure(&steps[0], "rollout_tokens") >= 1.0, "{}", steps[0]);
+        let liked = rows(&mill, "liked");
+        assert!((figure(&liked[0], "loss") - 2.0_f64.ln()).abs() < 1e-4, "{}", liked[0]);
+        // At a low temperature, both rollouts of a pair are the same: there is nothing to prefer.
+        let margin = figure(&liked[3], "reward_margin");
+        assert!(margin >= 0.0 && (margin > 0.0 || temperature != "8"), "{temperature}: {liked:?}");
+        figure(&steps[0], "entropy")
+    });
+    assert!(entropies[0] < entropies[1] && entropies[1] < entropies[2], "{entropies:?}");
+}

@@ -182,6 +182,32 @@ pub fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
     });
 }
 
+/// Computes the entropy of the distribution of each row of logits, in nats, from the log-probability of its target.
+pub fn entropies(logits: &[f32], targets: &[u32], log_probabilities: &[f32], out: &mut [f32]) {
+    let width = logits.len() / targets.len().max(1);
+    Arch::new().dispatch(|| {
+        let rows = logits.chunks_exact(width).zip(targets).zip(log_probabilities);
+        for (((row, target), log_probability), out) in rows.zip(out) {
+            let whole = row[*target as usize] - log_probability;
+            let step = |sum: f32, number: f32| {
+                let log_probability = number - whole;
+                sum - exp(log_probability) * log_probability
+            };
+            *out = fold(row, 0.0, step, |a, b| a + b);
+        }
+    });
+}
+
+/// Divides each row of logits by its temperature.
+pub fn divide_rows(logits: &mut [f32], temperatures: &[f32]) {
+    let width = logits.len() / temperatures.len().max(1);
+    Arch::new().dispatch(|| {
+        for (row, temperature) in logits.chunks_exact_mut(width.max(1)).zip(temperatures) {
+            row.iter_mut().for_each(|number| *number /= temperature);
+        }
+    });
+}
+
 /// Computes the gradients of [`log_probabilities`].
 pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[f32], out: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);

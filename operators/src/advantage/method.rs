@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// - `dr_grpo`: `reward − mean` (arXiv 2503.20783).
 /// - `rloo`: `reward − mean of the other rollouts` (arXiv 2402.14740).
 /// - `reinforce++`: the reward, whitened over all tokens that the model wrote: `(reward − mean) / √(variance + 1e-8)`, with
-///   the variance of a sample (arXiv 2501.03262, without a KL term). verl's version stops at the first token of an
+///   the variance of a sample (arXiv 2501.03262; with `kl`, its KL term too). verl's version stops at the first token of an
 ///   observation, so that turns before a search learn nothing; here, all tokens of the model count.
 /// - `reinforce++-baseline`: `reward − mean` of the question, then whitened in the same way (verl,
 ///   `reinforce_plus_plus_baseline`).
@@ -99,6 +99,36 @@ pub(super) fn groups(rollouts: &[Rollout]) -> Vec<Vec<usize>> {
 
 /// Returns the advantage of each rollout.
 pub(super) fn advantages(method: Method, alone: Alone, rollouts: &[Rollout]) -> Vec<f64> {
+    let values = values(method, alone, rollouts);
+    if method.weighs_tokens() { whitened(&values, rollouts) } else { values }
+}
+
+/// Returns the advantage of each token of each rollout, of which `costs` holds what it pays: the whitened return, without
+/// discount (OpenRLHF, `compute_reward` and `get_cumulative_returns`).
+pub(super) fn token_advantages(
+    method: Method,
+    alone: Alone,
+    rollouts: &[Rollout],
+    costs: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
+    let of_rollout = |(value, costs): (f64, &Vec<f64>)| {
+        let mut returns = vec![value; costs.len()];
+        let mut left = 0.0;
+        for (number, cost) in returns.iter_mut().zip(costs).rev() {
+            left += cost;
+            *number -= left;
+        }
+        returns
+    };
+    let mut returns: Vec<Vec<f64>> = values(method, alone, rollouts).into_iter().zip(costs).map(of_rollout).collect();
+    if let Some(scale) = Scale::of(returns.iter().flatten().map(|value| (*value, 1))) {
+        returns.iter_mut().flatten().for_each(|value| *value = scale.applied(*value));
+    }
+    returns
+}
+
+/// Returns what each rollout earned, compared with the others of its question if the method does so.
+fn values(method: Method, alone: Alone, rollouts: &[Rollout]) -> Vec<f64> {
     let mut advantages: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward).collect();
     if !matches!(method, Method::ReinforcePlusPlus) {
         for members in groups(rollouts) {
@@ -108,7 +138,7 @@ pub(super) fn advantages(method: Method, alone: Alone, rollouts: &[Rollout]) -> 
             }
         }
     }
-    if method.weighs_tokens() { whitened(&advantages, rollouts) } else { advantages }
+    advantages
 }
 
 /// Returns the advantages of the rollouts of a question.
@@ -140,14 +170,30 @@ fn compared(method: Method, alone: Alone, rewards: &[f64]) -> Vec<f64> {
 /// Whitens values over tokens: each token of a rollout has the value of the rollout. With fewer than two tokens in all, the
 /// values stay.
 fn whitened(values: &[f64], rollouts: &[Rollout]) -> Vec<f64> {
-    let count: u64 = rollouts.iter().map(|rollout| rollout.tokens).sum();
-    if count < 2 {
-        return values.to_vec();
+    let of_tokens = values.iter().zip(rollouts).map(|(value, rollout)| (*value, rollout.tokens));
+    let Some(scale) = Scale::of(of_tokens) else { return values.to_vec() };
+    values.iter().map(|value| scale.applied(*value)).collect()
+}
+
+/// Mean and deviation over tokens.
+struct Scale {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Scale {
+    /// Returns those of values with their numbers of tokens, unless there are fewer than two tokens.
+    fn of(values: impl Iterator<Item = (f64, u64)> + Clone) -> Option<Self> {
+        let count: u64 = values.clone().map(|(_, tokens)| tokens).sum();
+        if count < 2 {
+            return None;
+        }
+        let mean = values.clone().map(|(value, tokens)| value * tokens as f64).sum::<f64>() / count as f64;
+        let squares: f64 = values.map(|(value, tokens)| (value - mean).powi(2) * tokens as f64).sum();
+        Some(Self { mean, deviation: (squares / (count - 1) as f64 + WHITENING).sqrt() })
     }
-    let of_tokens = |of: &dyn Fn(f64) -> f64| -> f64 {
-        values.iter().zip(rollouts).map(|(value, rollout)| of(*value) * rollout.tokens as f64).sum()
-    };
-    let mean = of_tokens(&|value| value) / count as f64;
-    let variance = of_tokens(&|value| (value - mean).powi(2)) / (count - 1) as f64;
-    values.iter().map(|value| (value - mean) / (variance + WHITENING).sqrt()).collect()
+
+    fn applied(&self, value: f64) -> f64 {
+        (value - self.mean) / self.deviation
+    }
 }

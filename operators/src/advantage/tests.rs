@@ -1,8 +1,10 @@
 //! Tests of `advantage`.
 
+use std::path::Path;
+
 use arrow::datatypes::Float64Type;
 use searchmill_engine::operator::entry;
-use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs};
+use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, tree_input};
 use searchmill_fixtures::trajectories::{sampled_from_all, trajectory};
 use searchmill_schemas::{TokenSpan, to_batch};
 use serde_json::{Value, json};
@@ -164,4 +166,112 @@ fn wrong_params_are_named() {
         let error = try_run(params, all()).expect_err("a mistake").message;
         assert!(error.starts_with(start), "{error}");
     }
+}
+
+/// A rollout with recorded tokens, as `scripts/reference_rl.py` made it.
+fn reference_vectors() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/training/advantages.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+/// Returns the rollouts of the vectors.
+fn sampled_rollouts(vectors: &Value) -> RecordBatch {
+    let rewards = floats(&vectors["rewards"]);
+    let groups: Vec<&str> = vectors["groups"].as_array().unwrap().iter().map(|group| group.as_str().unwrap()).collect();
+    let rows: Vec<_> = groups.iter().zip(&rewards).map(|(group, reward)| (*group, Some(*reward), 1)).collect();
+    let recorded: Vec<RecordedTokens> = (0..groups.len())
+        .map(|row| {
+            let (tokens, learnt) =
+                (vectors["tokens"][row].as_array().unwrap(), vectors["learnt"][row].as_array().unwrap());
+            let mut logprobs = floats(&vectors["sampled"][row]).into_iter();
+            let mut spans: Vec<TokenSpan> = Vec::new();
+            for (token, learnt) in tokens.iter().zip(learnt) {
+                let sampled = learnt.as_bool().unwrap();
+                if spans.last().is_none_or(|span| span.sampled != sampled) {
+                    let logprobs = sampled.then(Vec::new);
+                    spans.push(TokenSpan { message: 0, branch: 0, sampled, ids: Vec::new(), logprobs });
+                }
+                let span = spans.last_mut().unwrap();
+                span.ids.push(token.as_i64().unwrap() as i32);
+                span.logprobs.iter_mut().for_each(|all| all.extend(logprobs.next().map(|number| number as f32)));
+            }
+            RecordedTokens { tokens: spans, sampling: sampled_from_all() }
+        })
+        .collect();
+    crate::columns::with_all(&rewarded(&rows), &RecordedTokens::to_batch(&recorded).unwrap()).unwrap()
+}
+
+fn with_reference(params: Value, batch: RecordBatch) -> Result<Outcome, OperatorError> {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/models/qwen3");
+    let given =
+        [(ROWS, batch_input(RecordKind::Trajectory, batch)), ("reference", tree_input(TreeKind::Model, &model))];
+    Harness::new().run(&entry::<Advantage>(), params, &inputs(given))
+}
+
+fn of_tokens(outcome: &Outcome) -> Vec<Vec<f64>> {
+    let column = outcome.batch(ROWS)[TOKEN_ADVANTAGES].as_list::<i32>().clone();
+    let list = |row| column.value(row).as_primitive::<Float64Type>().values().to_vec();
+    (0..column.len()).map(list).collect()
+}
+
+#[test]
+fn advantages_are_those_of_trl_and_of_reinforce_plus_plus_with_its_divergence() {
+    let vectors = reference_vectors();
+    let batch = sampled_rollouts(&vectors);
+    for method in ["grpo", "dr_grpo", "rloo"] {
+        assert_near(&of(json!({"method": method}), batch.clone()), &floats(&vectors[method]));
+    }
+    for (method, estimator) in
+        [("reinforce++", "k1"), ("reinforce++", "k2"), ("reinforce++", "k3"), ("reinforce++-baseline", "k1")]
+    {
+        let params = json!({"method": method, "kl": {"coefficient": 0.3, "estimator": estimator}});
+        let outcome = with_reference(params, batch.clone()).unwrap();
+        let found = of_tokens(&outcome);
+        let name = format!("{method}/{estimator}");
+        let wanted = vectors[&name].as_array().unwrap();
+        let means = outcome.batch(ROWS)[ADVANTAGE].as_primitive::<Float64Type>().values().to_vec();
+        for (row, wanted) in wanted.iter().map(floats).enumerate() {
+            assert_eq!(found[row].len(), wanted.len(), "one for each sampled token");
+            let apart = found[row].iter().zip(&wanted).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
+            assert!(apart < 1e-4, "{name} of rollout {row}: {apart}");
+            assert!((means[row] - wanted.iter().sum::<f64>() / wanted.len() as f64).abs() < 1e-4);
+        }
+        assert!(outcome.summary.contains("paid for the divergence"), "{}", outcome.summary);
+    }
+}
+
+#[test]
+fn without_a_cost_all_tokens_have_the_advantage_of_the_rollout() {
+    let batch = sampled_rollouts(&reference_vectors());
+    let free = with_reference(json!({"method": "reinforce++", "kl": {"coefficient": 0}}), batch.clone()).unwrap();
+    let plain = of(json!({"method": "reinforce++"}), batch);
+    for (all, one) in of_tokens(&free).iter().zip(plain) {
+        assert!(all.iter().all(|number| (number - one).abs() < 1e-9), "{all:?} {one}");
+    }
+    // Those of an earlier node are not those of this one.
+    let again = try_run(json!({}), free.batch(ROWS)).unwrap().batch(ROWS);
+    assert!(again.column_by_name(TOKEN_ADVANTAGES).is_none() && again.column_by_name(ADVANTAGE).is_some());
+}
+
+#[test]
+fn what_cannot_pay_is_named() {
+    let batch = sampled_rollouts(&reference_vectors());
+    let kl = |method: &str| json!({"method": method, "kl": {"coefficient": 0.1}});
+    let error = with_reference(kl("reinforce++"), all()).unwrap_err();
+    assert!(error.message.starts_with("`kl`: the rollouts have no recorded tokens"), "{}", error.message);
+    let error = with_reference(kl("grpo"), batch.clone()).unwrap_err();
+    assert!(error.message.starts_with("kl: belongs to `method: reinforce++`"), "{}", error.message);
+    let error = with_reference(json!({"method": "reinforce++", "kl": {"coefficient": -1}}), batch.clone()).unwrap_err();
+    assert!(error.message.starts_with("kl.coefficient: must be 0 or more"), "{}", error.message);
+    let mut recorded = RecordedTokens::from_batch(&batch).unwrap().unwrap();
+    recorded[2].sampling.top_p = 0.5;
+    let mixed = crate::columns::with_all(&batch, &RecordedTokens::to_batch(&recorded).unwrap()).unwrap();
+    let outcome = with_reference(kl("reinforce++"), mixed).unwrap();
+    let rejects: Vec<_> = outcome.rejects().into_iter().map(|reject| (reject.id, reject.message)).collect();
+    assert!(rejects.len() == 1 && rejects[0].0 == "a@2" && rejects[0].1.contains("`top_p`"), "{rejects:?}");
+    assert_eq!(outcome.batch(ROWS).num_rows(), 7);
 }

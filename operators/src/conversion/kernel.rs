@@ -193,7 +193,7 @@ impl MapKernel for Converter {
 
 /// Adds a column of byte ranges of `text`: `loss_spans` are trained on; in `content_spans`, control tokens are plain
 /// text.
-fn with_spans(
+pub(super) fn with_spans(
     batch: &RecordBatch,
     name: &str,
     spans: &[Option<Vec<Range<usize>>>],

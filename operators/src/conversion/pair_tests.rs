@@ -1,5 +1,7 @@
 //! Tests of the converters on pairs.
 
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::Int64Type;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{OperatorEntry, OperatorError, entry};
 use searchmill_schemas::{Example, Message, Pair, Role, Trajectory};
@@ -102,7 +104,20 @@ fn swift_has_rejected_messages_and_tools() {
     assert_eq!(roles(&row["messages"]), ["system", "user", "assistant", "tool_call", "tool_response", "assistant"]);
     assert_eq!(row["rejected_messages"][5], json!({"role": "assistant", "content": "<answer>No</answer>"}));
     assert_eq!(row["messages"][2]["content"], "<think>\nI should search.\n</think>\n\n");
-    assert_eq!(found[0].text, None);
+    let batch = run("convert-to-swift", &pairs(), json!({})).expect("runs").batch("examples");
+    let texts = |name: &str| batch[name].as_string::<i32>().iter().map(|text| text.expect("text").to_owned()).collect();
+    let (chosen, rejected): (Vec<String>, Vec<String>) = (texts("text"), texts("rejected_text"));
+    assert!(chosen[0].ends_with("<answer>Answer 0</answer><|im_end|>"), "{}", chosen[0]);
+    assert!(rejected[0].ends_with("<answer>No</answer><|im_end|>"), "{}", rejected[0]);
+    for (name, texts) in [("loss_spans", &chosen), ("rejected_loss_spans", &rejected)] {
+        for (row, text) in texts.iter().enumerate() {
+            let spans = batch[name].as_list::<i32>().value(row);
+            let ends = spans.as_struct()["end"].as_primitive::<Int64Type>();
+            assert_eq!(ends.values().last(), Some(&(text.len() as i64)), "{name} of row {row}");
+        }
+    }
+    let labelled = run("convert-to-swift", &pairs(), json!({"unpaired": true})).expect("runs").batch("examples");
+    assert!(labelled.column_by_name("rejected_text").is_none() && labelled["text"].null_count() == 4);
 }
 
 #[test]

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field};
 use searchmill_engine::operator::{Inputs, Kernel, MapKernel, MapOutput, OperatorError, Ports};
 use searchmill_schemas::{Example, Pair, RecordKind, from_batch, to_batch};
 use searchmill_text::json::Json;
 
 use super::carry::{put, side, values, with_extra};
 use super::conversation::{Conversation, Message};
-use super::kernel::{EXAMPLES, PORT, examples_out, require_turns};
+use super::hermes::Rendered;
+use super::kernel::{EXAMPLES, PORT, examples_out, require_turns, with_spans};
+use crate::columns::with_columns;
+use crate::pair::REJECTED;
 use crate::unfit::Unfit;
 
 /// Ports of a converter that also takes pairs.
@@ -65,15 +69,28 @@ impl Preference {
     }
 }
 
+/// A row made from a pair.
+pub(crate) struct PairRow {
+    pub(crate) row: Json,
+    /// The texts of both conversations, the chosen one first, if the row is of both and the format defines them.
+    pub(crate) rendered: Option<[Rendered; 2]>,
+}
+
+impl From<Json> for PairRow {
+    fn from(row: Json) -> Self {
+        Self { row, rendered: None }
+    }
+}
+
 /// Converts a pair to one row, or to a row with a label for each conversation, the chosen one first.
-type Convert = Box<dyn Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync>;
+type Convert = Box<dyn Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync>;
 
 /// Returns a kernel that converts pairs to examples in this format, with the columns `carry` in the rows. `unpaired`: an
 /// example has the columns of its own rollout.
 pub(crate) fn pair_converter(
     format: &'static str,
     (carry, unpaired): (&[String], bool),
-    convert: impl Fn(&Preference) -> Result<Vec<Json>, Unfit> + Send + Sync + 'static,
+    convert: impl Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
     Kernel::Map(Arc::new(PairConverter { format, carry: carry.to_vec(), unpaired, convert: Box::new(convert) }))
 }
@@ -86,7 +103,7 @@ struct PairConverter {
 }
 
 impl PairConverter {
-    fn rows(&self, pair: &Pair) -> Result<Vec<Json>, Unfit> {
+    fn rows(&self, pair: &Pair) -> Result<Vec<PairRow>, Unfit> {
         let preference = Preference::new(pair)?;
         require_turns(self.format, &preference.chosen)?;
         require_turns(self.format, &preference.rejected)?;
@@ -94,7 +111,7 @@ impl PairConverter {
     }
 
     /// Returns an example. `number`: 0 for the chosen rollout or the pair, 1 for the rejected one.
-    fn example(&self, pair: &Pair, number: usize, row: &Json) -> Example {
+    fn example(&self, pair: &Pair, number: usize, row: &Json, text: Option<String>) -> Example {
         let (id, trajectory) = match number {
             0 => (pair.id.clone(), &pair.chosen_id),
             _ => (format!("{}/rejected", pair.id), &pair.rejected_id),
@@ -105,7 +122,7 @@ impl PairConverter {
             question_id: pair.question_id.clone(),
             format: self.format.to_owned(),
             row: row.write(),
-            text: None,
+            text,
         }
     }
 }
@@ -114,7 +131,7 @@ impl MapKernel for PairConverter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let views = if self.unpaired { vec![side(batch, false)?, side(batch, true)?] } else { vec![batch.clone()] };
         let carried = views.iter().map(|view| values(view, &self.carry)).collect::<Result<Vec<_>, _>>()?;
-        let (mut examples, mut origins) = (Vec::new(), Vec::new());
+        let (mut examples, mut origins, mut texts) = (Vec::new(), Vec::new(), Vec::new());
         for (place, pair) in from_batch::<Pair>(batch)?.into_iter().enumerate() {
             let rows = match self.rows(&pair) {
                 Ok(rows) => rows,
@@ -123,13 +140,37 @@ impl MapKernel for PairConverter {
                     continue;
                 }
             };
-            for (number, mut row) in rows.into_iter().enumerate() {
+            for (number, PairRow { mut row, rendered }) in rows.into_iter().enumerate() {
                 put(&mut row, &carried[number][place])?;
                 origins.push((number, place));
-                examples.push(self.example(&pair, number, &row));
+                let text = rendered.as_ref().map(|[chosen, _]| chosen.text.clone());
+                examples.push(self.example(&pair, number, &row, text));
+                texts.push(rendered);
             }
         }
-        output.push(EXAMPLES, with_extra(&to_batch(&examples)?, &views, RecordKind::Pair, &origins)?);
+        let made = with_texts(&to_batch(&examples)?, texts)?;
+        output.push(EXAMPLES, with_extra(&made, &views, RecordKind::Pair, &origins)?);
         Ok(())
     }
+}
+
+/// Adds the texts of both conversations with their spans, if the format defines them: those of the chosen one as those of
+/// single rollouts, those of the other one with `rejected_` before their names.
+fn with_texts(examples: &RecordBatch, texts: Vec<Option<[Rendered; 2]>>) -> Result<RecordBatch, OperatorError> {
+    let Some(texts) = texts.into_iter().collect::<Option<Vec<_>>>().filter(|texts| !texts.is_empty()) else {
+        return Ok(examples.clone());
+    };
+    let mut made = examples.clone();
+    let (chosen, rejected): (Vec<Rendered>, Vec<Rendered>) = texts.into_iter().map(|[one, other]| (one, other)).unzip();
+    for (prefix, side) in [("", chosen), (REJECTED, rejected)] {
+        if !prefix.is_empty() {
+            let text: ArrayRef = Arc::new(StringArray::from_iter_values(side.iter().map(|rendered| &rendered.text)));
+            made = with_columns(&made, vec![(Field::new(format!("{prefix}text"), DataType::Utf8, false), text)])?;
+        }
+        let (loss, content): (Vec<_>, Vec<_>) =
+            side.into_iter().map(|rendered| (Some(rendered.loss), Some(rendered.content))).unzip();
+        made = with_spans(&made, &format!("{prefix}loss_spans"), &loss)?;
+        made = with_spans(&made, &format!("{prefix}content_spans"), &content)?;
+    }
+    Ok(made)
 }

@@ -5,6 +5,7 @@ use searchmill_engine::operator::ParamIssue;
 use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::Keep;
 use searchmill_models::training::policy_gradient::Aggregation;
+use searchmill_models::training::preference::PreferenceKind;
 use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES};
 
 use super::backend::{Backend, no_program};
@@ -51,6 +52,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     issues.extend(params.lora().into_iter().flat_map(|lora| module_issues(lora, params.backend.is_outside())));
     issues.extend(external_issues(params));
     issues.extend(policy_issues(params));
+    issues.extend(preference_issues(params));
     issues.extend(backend_issues(params));
     issues
 }
@@ -150,6 +152,36 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     refuse(none, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have");
     let kl = loss.kl.is_some_and(|kl| !(kl.coefficient.is_finite() && kl.coefficient >= 0.0));
     refuse(kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common");
+    issues
+}
+
+/// Checks the settings of preference training, and those that mean nothing to it.
+fn preference_issues(params: &TrainParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut refuse = |given: bool, path: &str, message: &str, help: &str| {
+        if given {
+            issues.push(ParamIssue::new(path, message).with_help(help));
+        }
+    };
+    if params.method != Method::Dpo {
+        refuse(params.preference_loss.is_some(), "preference_loss", "belongs to `method: dpo`", "leave it out");
+        return issues;
+    }
+    let none = "has no meaning for pairs";
+    let help = "train `backend: candle`, or run a program with `method: external`";
+    refuse(params.backend.is_outside(), "method", "only the backend `candle` has `dpo`", help);
+    refuse(params.weight_column.is_some(), "weight_column", none, "leave pairs out with `filter`");
+    refuse(params.context_weight != 0.0, "context_weight", none, "only what the model wrote is compared");
+    let loss = params.preference_loss.unwrap_or_default();
+    let positive = loss.beta.is_finite() && loss.beta > 0.0;
+    refuse(!positive, "preference_loss.beta", "must be greater than 0", "0.1 is common");
+    let share = (0.0..0.5).contains(&loss.label_smoothing);
+    let path = "preference_loss.label_smoothing";
+    refuse(!share, path, "must be from 0 to under 0.5", "0 trusts the order of the pairs");
+    let smoothed = share && loss.label_smoothing > 0.0 && loss.kind == PreferenceKind::Ipo;
+    refuse(smoothed, path, "has no meaning with `kind: ipo`", "leave it out");
+    let weight = loss.sft_weight.is_finite() && loss.sft_weight >= 0.0;
+    refuse(!weight, "preference_loss.sft_weight", "must be 0 or more", "leave it out for plain DPO");
     issues
 }
 

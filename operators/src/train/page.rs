@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use searchmill_engine::operator::{OperatorError, Outputs};
-use searchmill_models::training::state::{PolicyStep, Step};
+use searchmill_models::training::state::{PolicyStep, PreferenceStep, Step};
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
@@ -117,6 +117,8 @@ impl Report<'_> {
         let mut others = self.more.clone();
         for step in self.steps {
             let figures = step.policy.iter().flat_map(PolicyStep::named);
+            let pairs = step.preference.iter().flat_map(PreferenceStep::named);
+            let figures = figures.chain(pairs.map(|(name, figure)| (name, Some(figure))));
             let figures = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
             let figures: BTreeMap<String, f64> = figures.collect();
             if !figures.is_empty() {
@@ -146,6 +148,7 @@ impl Report<'_> {
         let what = match self.params.method {
             Method::Sft => "examples",
             Method::External => "rows",
+            Method::Dpo => "pairs",
             _ => "sequences",
         };
         let mut text = format!(
@@ -178,29 +181,65 @@ impl Report<'_> {
             accuracies.push(("Held out", "c2", &|step| step.eval_token_accuracy));
         }
         let is_sft = self.params.method == Method::Sft;
-        let reward = |step: &Step| self.more.get(&step.step)?.get(REWARD).copied();
-        if self.steps.iter().any(|step| reward(step).is_some()) {
-            out.push_str(&self.curves("Mean reward", &[("Reward", "c2", &reward)], Unit::Number));
-        }
+        self.push_rollouts(&mut out);
         out.push_str(&self.curves(if is_sft { "Loss per learnt token" } else { "Loss" }, &losses, Unit::Number));
         if is_sft {
             let title = "Tokens that the model would have written itself";
             out.push_str(&self.curves(title, &accuracies, Unit::Score));
         }
-        if self.steps.iter().any(|step| step.policy.is_some()) {
-            let kl: Curve<'_> = ("From the sampler", "c1", &|step| Some(step.policy?.kl));
-            let reference: Curve<'_> = ("From the reference", "c2", &|step| step.policy?.reference_kl);
-            let has_reference = self.steps.iter().any(|step| step.policy.is_some_and(|p| p.reference_kl.is_some()));
-            let kls = if has_reference { vec![kl, reference] } else { vec![kl] };
-            out.push_str(&self.curves("KL divergence", &kls, Unit::Number));
-            let clipped: &[Curve<'_>] = &[("Clipped", "c3", &|step| Some(step.policy?.clipped))];
-            out.push_str(&self.curves("Share of tokens that are clipped", clipped, Unit::Score));
-        }
+        self.push_policy(&mut out);
+        self.push_preference(&mut out);
         let norms: &[Curve<'_>] = &[("Norm", "c3", &|step| Some(step.grad_norm))];
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));
         let rates: &[Curve<'_>] = &[("Rate", "c4", &|step| Some(step.learning_rate * 1000.0))];
         out.push_str(&self.curves("Learning rate, in thousandths", rates, Unit::Number));
         report::page("Training", &(out + "</div>"))
+    }
+
+    /// Adds the curves of what the rollouts of each step are like.
+    fn push_rollouts(&self, out: &mut String) {
+        let curves = [
+            (REWARD, "Mean reward", "Reward", "c2", Unit::Number),
+            ("rollout_tokens", "Tokens that the model wrote in a rollout", "Tokens", "c1", Unit::Number),
+            ("searches", "Searches in a rollout", "Searches", "c4", Unit::Number),
+            ("unanswered", "Share of rollouts without an answer", "Rollouts", "c3", Unit::Score),
+        ];
+        for (name, title, label, class, unit) in curves {
+            let of = |step: &Step| self.more.get(&step.step)?.get(name).copied();
+            if self.steps.iter().any(|step| of(step).is_some()) {
+                out.push_str(&self.curves(title, &[(label, class, &of)], unit));
+            }
+        }
+    }
+
+    /// Adds the curves of reinforcement learning.
+    fn push_policy(&self, out: &mut String) {
+        if self.steps.iter().all(|step| step.policy.is_none()) {
+            return;
+        }
+        let kl: Curve<'_> = ("From the sampler", "c1", &|step| Some(step.policy?.kl));
+        let reference: Curve<'_> = ("From the reference", "c2", &|step| step.policy?.reference_kl);
+        let has_reference = self.steps.iter().any(|step| step.policy.is_some_and(|p| p.reference_kl.is_some()));
+        let kls = if has_reference { vec![kl, reference] } else { vec![kl] };
+        out.push_str(&self.curves("KL divergence", &kls, Unit::Number));
+        let entropy: &[Curve<'_>] = &[("Entropy", "c4", &|step| step.policy?.entropy)];
+        out.push_str(&self.curves("Entropy over the vocabulary, in nats", entropy, Unit::Number));
+        let ratio: &[Curve<'_>] = &[("Ratio", "c2", &|step| Some(step.policy?.ratio))];
+        out.push_str(&self.curves("Ratio of probabilities now and when sampled", ratio, Unit::Number));
+        let clipped: &[Curve<'_>] = &[("Clipped", "c3", &|step| Some(step.policy?.clipped))];
+        out.push_str(&self.curves("Share of tokens that are clipped", clipped, Unit::Score));
+    }
+
+    /// Adds the curves of preference training.
+    fn push_preference(&self, out: &mut String) {
+        if self.steps.iter().all(|step| step.preference.is_none()) {
+            return;
+        }
+        let chosen: Curve<'_> = ("Better rollouts", "c2", &|step| Some(step.preference?.chosen));
+        let rejected: Curve<'_> = ("Worse rollouts", "c3", &|step| Some(step.preference?.rejected));
+        out.push_str(&self.curves("Reward by the policy", &[chosen, rejected], Unit::Number));
+        let right: &[Curve<'_>] = &[("Pairs", "c1", &|step| Some(step.preference?.accuracy))];
+        out.push_str(&self.curves("Share of pairs in the right order", right, Unit::Score));
     }
 
     fn cards(&self) -> [Card; 4] {

@@ -8,6 +8,7 @@ use searchmill_models::training::fit::{FitSettings, Keep};
 use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::optimizer::AdamParams;
 use searchmill_models::training::policy_gradient::PolicyLoss;
+use searchmill_models::training::preference::PreferenceLoss;
 use searchmill_models::training::student::{LoraParams, Tuning};
 use serde::{Deserialize, Serialize};
 
@@ -28,12 +29,19 @@ pub(crate) enum Method {
     /// The same objective. REINFORCE++ differs in its advantages (`advantage` with `method: reinforce++`).
     #[serde(rename = "reinforce++")]
     ReinforcePlusPlus,
+    /// Direct preference optimisation from pairs of rollouts.
+    Dpo,
 }
 
 impl Method {
     /// Whether it learns from rollouts with advantages.
     pub(super) fn learns_from_rewards(self) -> bool {
         matches!(self, Self::Grpo | Self::ReinforcePlusPlus)
+    }
+
+    /// Whether the optimiser goes on from a state, and leaves one.
+    pub(super) fn has_state(self) -> bool {
+        self.learns_from_rewards() || self == Self::Dpo
     }
 }
 
@@ -58,7 +66,7 @@ pub(crate) struct TrainParams {
     pub(crate) epochs: f64,
     /// Limit of the number of steps (`null`: as many as `epochs` needs).
     pub(crate) max_steps: Option<u64>,
-    /// Examples per optimiser step.
+    /// Examples per optimiser step; with `method: dpo`, pairs.
     #[schemars(range(min = 1))]
     pub(crate) batch_size: usize,
     /// Tokens per forward/backward pass, padding included. A larger batch is split into several passes whose
@@ -75,7 +83,11 @@ pub(crate) struct TrainParams {
     /// The loss of `method: grpo` and `method: reinforce++`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy_loss: Option<PolicyLoss>,
-    /// The column of advantages of the rollouts (`null`: `advantage`).
+    /// The loss of `method: dpo`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) preference_loss: Option<PreferenceLoss>,
+    /// The column of advantages: a number for each rollout, or a list of numbers, one for each token that the model
+    /// sampled (`null`: `token_advantages` if it is there, else `advantage`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advantage_column: Option<String>,
     /// Loss weight of prompt and tool tokens (model tokens have weight 1). A small weight helps models trained from
@@ -130,6 +142,7 @@ impl Default for TrainParams {
             truncation: Truncation::Delete,
             weight_column: None,
             policy_loss: None,
+            preference_loss: None,
             advantage_column: None,
             context_weight: 0.0,
             learning_rate: 1e-4,

@@ -1,47 +1,52 @@
-//! Reinforcement learning: rollouts with recorded tokens in, the reference model, and the optimiser's state in and out.
+//! Reinforcement learning and preferences: rollouts or pairs in, the reference model, and the optimiser's state in and out.
+
+use std::path::Path;
 
 use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs, Ports, TreeKind};
-use searchmill_models::decoder::{Decoder, DecoderConfig, failed};
+use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
 use searchmill_models::training::example::{Example, Read};
 use searchmill_models::training::fit::Fitted;
-use searchmill_models::training::objective::Sft;
-use searchmill_models::training::recorded::RolloutReader;
+use searchmill_models::training::recorded::Recording;
+use searchmill_models::training::rollouts::RolloutReader;
+use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
-use searchmill_models::training::step;
-use searchmill_models::training::student::{Student, Tuning};
 use searchmill_schemas::RecordKind;
 
-use super::params::TrainParams;
+use super::params::{Method, TrainParams};
 
-const ROLLOUTS: &str = "trajectories";
+pub(super) const ROLLOUTS: &str = "trajectories";
+pub(super) const PAIRS: &str = "pairs";
 pub(super) const REFERENCE: &str = "reference";
 const STATE: &str = "state";
 
 /// The file of the optimiser's state.
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Default of `advantage_column`.
-const ADVANTAGE: &str = "advantage";
-
 /// Differences of log-probabilities above this are no rounding: the rollouts are of another model.
 const LARGEST_GAP: f64 = 0.01;
 
-pub(super) fn inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
+/// Returns the inputs of reinforcement learning.
+pub(super) fn rollout_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
     let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
-    with_base(Ports::new().rows_in(ROLLOUTS, &[RecordKind::Trajectory], about))
-        .input_of(
-            STATE,
-            Accept::Tree(TreeKind::Files),
-            Arity::Optional,
-            "State of the optimiser to go on from: the output `state` of the training that made `model`.",
-        )
-        .input_of(
-            REFERENCE,
-            Accept::Tree(TreeKind::Model),
-            Arity::Optional,
-            "The model from which the divergence is measured (`policy_loss.kl`).",
-        )
+    let ports = with_base(Ports::new().rows_in(ROLLOUTS, &[RecordKind::Trajectory], about));
+    more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
+}
+
+/// Returns the inputs of preference training.
+pub(super) fn pair_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
+    let kinds = [RecordKind::Example, RecordKind::Pair];
+    let about = "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
+    let ports = with_base(Ports::new().rows_in(PAIRS, &kinds, about));
+    let about = "Held-out pairs, instead of a share of `pairs`.";
+    let ports = ports.input_of("eval", Accept::Rows(kinds.into()), Arity::Optional, about);
+    more_inputs(ports, "The model that the policy is tied to (default: `model`).")
+}
+
+fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
+    let about = "State of the optimiser to go on from: the output `state` of the training that made `model`.";
+    let ports = ports.input_of(STATE, Accept::Tree(TreeKind::Files), Arity::Optional, about);
+    ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::Optional, about_reference)
 }
 
 pub(super) fn outputs(ports: Ports) -> Ports {
@@ -51,42 +56,42 @@ pub(super) fn outputs(ports: Ports) -> Ports {
 impl TrainParams {
     /// Reads the rollouts to train on.
     pub(super) fn read_rollouts(&self, inputs: &Inputs, config: &DecoderConfig) -> Result<Read, OperatorError> {
-        let reader = RolloutReader {
-            vocabulary: config.vocab_size,
-            max_length: self.max_length.min(config.max_position_embeddings),
-            advantage: self.advantage_column.as_deref().unwrap_or(ADVANTAGE),
-        };
-        reader.read(inputs.rows(ROLLOUTS)?)
+        let (recording, advantage) = (self.recording(config), self.advantage_column.as_deref());
+        RolloutReader { recording, advantage }.read(inputs.rows(ROLLOUTS)?)
+    }
+
+    pub(super) fn recording(&self, config: &DecoderConfig) -> Recording {
+        Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
     }
 }
 
-/// Computes the log-probabilities of the sampled tokens by the reference model, if one is connected.
+/// Computes the log-probabilities of the learnt tokens under the reference model: the connected one, or, for pairs, the model
+/// that the training starts from.
 pub(super) fn measure_reference(
+    params: &TrainParams,
     examples: &mut [Example],
     inputs: &Inputs,
-    pass_tokens: usize,
+    model: &Path,
     compute: &Compute,
 ) -> Result<(), OperatorError> {
-    let Some(folder) = inputs.trees(REFERENCE).first().copied() else { return Ok(()) };
-    let vocabulary = Decoder::read_config(&folder.path)?.vocab_size;
-    let largest = examples.iter().flat_map(|example| &example.tokens).max().copied().unwrap_or(0);
-    if largest as usize >= vocabulary {
-        let message =
-            format!("the rollouts have token {largest}, but the vocabulary of `{REFERENCE}` ends at {vocabulary}");
-        return Err(OperatorError::data(message).with_help("the reference and the model need the same tokenizer"));
+    if examples.is_empty() {
+        return Ok(());
     }
-    let model = Student::load(&folder.path, &Tuning::Full, 0, compute)?;
-    let all: Vec<usize> = (0..examples.len()).collect();
-    let longest = examples.iter().map(|example| example.tokens.len()).max().unwrap_or(0);
-    let found = step::evaluate(&model, &all, examples, &Sft::default(), pass_tokens.max(longest)).map_err(failed)?;
-    for (number, log_probabilities) in found.log_probabilities {
-        let example = &mut examples[number];
-        let mut by_place = vec![0.0; example.tokens.len()];
-        let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
-        for (place, found) in places.zip(log_probabilities) {
-            by_place[place] = found;
+    let connected = inputs.trees(REFERENCE).first().map(|folder| folder.path.clone());
+    let Some(folder) = connected.or_else(|| (params.method == Method::Dpo).then(|| model.to_path_buf())) else {
+        return Ok(());
+    };
+    let (own, pass_tokens) = (Some(model), params.pass_tokens);
+    let judge = Judge { folder: &folder, port: REFERENCE, own, pass_tokens, compute };
+    let scores = judge.log_probabilities(examples)?;
+    for (example, found) in examples.iter_mut().zip(scores) {
+        if let Some(paired) = &mut example.paired {
+            paired.reference = found.iter().map(|number| f64::from(*number)).sum();
         }
         if let Some(sampled) = &mut example.sampled {
+            let mut by_place = vec![0.0; example.tokens.len()];
+            let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
+            places.zip(found).for_each(|(place, found)| by_place[place] = found);
             sampled.reference = Some(by_place);
         }
     }
@@ -99,7 +104,7 @@ pub(super) fn optimizer_state(inputs: &Inputs) -> Result<Option<Vec<u8>>, Operat
     let path = folder.path.join(OPTIMIZER);
     let read = std::fs::read(&path).map_err(|error| {
         OperatorError::data(format!("`{STATE}` has no readable `{OPTIMIZER}`: {error}"))
-            .with_help("connect the output `state` of a training with `method: grpo`")
+            .with_help("connect the output `state` of a training with a method that has one, such as `grpo`")
     });
     read.map(Some)
 }

@@ -3,17 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field};
+use arrow::array::{Array, ArrayRef, Float64Array, ListArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Float64Type};
 use searchmill_engine::operator::testing::{Outcome, batch_input, tree_input};
 use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, TreeKind, entry};
 use searchmill_fixtures::trajectories::sampled_from_all;
 use searchmill_models::device::Compute;
-use searchmill_models::training::example::Example;
+use searchmill_models::training::example::{Example, Sampled};
 use searchmill_models::training::objective::Sft;
+use searchmill_models::training::rollouts::TOKEN_ADVANTAGES;
 use searchmill_models::training::step;
 use searchmill_models::training::student::{Student, Tuning};
-use searchmill_schemas::{RecordKind, RecordedTokens, TokenSpan, to_batch};
+use searchmill_schemas::{RecordKind, RecordedTokens, SampledWith, TokenSpan, to_batch};
 use serde_json::{Value, json};
 
 use super::params::TrainParams;
@@ -33,7 +34,7 @@ fn log_probabilities(model: &Path, examples: &[Example]) -> Vec<Vec<f32>> {
 }
 
 /// Records an example as the tokens of a rollout.
-fn recorded(example: &Example, found: &[f32]) -> RecordedTokens {
+pub(super) fn recorded(example: &Example, found: &[f32]) -> RecordedTokens {
     let (mut spans, mut found): (Vec<TokenSpan>, _) = (Vec::new(), found.iter());
     for (token, learnt) in example.tokens.iter().zip(&example.learnt) {
         if spans.last().is_none_or(|span| span.sampled != *learnt) {
@@ -48,10 +49,26 @@ fn recorded(example: &Example, found: &[f32]) -> RecordedTokens {
 }
 
 fn rollouts(bench: &Bench) -> (Vec<Example>, RecordBatch) {
+    rollouts_at(bench, 1.0)
+}
+
+/// Returns rollouts as if they were sampled at a temperature.
+fn rollouts_at(bench: &Bench, temperature: f32) -> (Vec<Example>, RecordBatch) {
     let mut examples = bench.examples();
     examples.truncate(ROLLOUTS);
+    for example in &mut examples {
+        let unknown = vec![0.0; example.tokens.len()];
+        let (advantages, of_rollout) = (unknown.clone(), example.targets());
+        let sampled = Sampled { temperature, log_probabilities: unknown, reference: None, advantages, of_rollout };
+        example.sampled = Some(sampled);
+    }
     let found = log_probabilities(&bench.model, &examples);
-    let recorded: Vec<_> = examples.iter().zip(&found).map(|(example, found)| recorded(example, found)).collect();
+    let sampling = SampledWith { temperature: f64::from(temperature), ..sampled_from_all() };
+    let recorded = |(example, found): (&Example, &Vec<f32>)| RecordedTokens {
+        sampling: sampling.clone(),
+        ..recorded(example, found)
+    };
+    let recorded: Vec<_> = examples.iter().zip(&found).map(recorded).collect();
     let batch = to_batch(&trajectories(ROLLOUTS)).expect("rollouts");
     let batch = with_all(&batch, &RecordedTokens::to_batch(&recorded).expect("tokens")).expect("columns");
     (examples, with_advantages(&batch, (0..ROLLOUTS).map(|row| if row % 2 == 0 { 1.0 } else { -1.0 }).collect()))
@@ -103,6 +120,120 @@ fn what_earned_more_becomes_likelier() {
     let none = train(&bench, &equal, json!({"optimizer": {"weight_decay": 0}}), Vec::new()).expect("trains");
     assert_eq!(column(&none, "grad_norm")[0], 0.0, "nothing to learn");
     assert_eq!(log_probabilities(&none.trees["model"], &examples), before);
+}
+
+/// The log-probabilities of the record are those at the temperature of sampling, and so are those of the training.
+#[test]
+fn what_was_sampled_at_another_temperature_is_learnt_at_that_temperature() {
+    let bench = bench(json!({}));
+    let plain = rollouts(&bench).1;
+    for temperature in [0.5, 1.5] {
+        let batch = rollouts_at(&bench, temperature).1;
+        let reference = || ("reference", tree_input(TreeKind::Model, &bench.model));
+        let trained = train(&bench, &batch, json!({}), vec![reference()]).expect("trains");
+        for (name, wanted) in [("ratio", 1.0), ("kl", 0.0), ("logprob_gap", 0.0), ("reference_kl", 0.0)] {
+            let first = column(&trained, name)[0];
+            assert!((first - wanted).abs() < 1e-4, "{name} at {temperature}: {first}");
+        }
+        let at_one = train(&bench, &plain, json!({}), Vec::new()).expect("trains");
+        let entropy = |outcome: &Outcome| column(outcome, "entropy")[0];
+        assert_eq!(
+            entropy(&trained) > entropy(&at_one),
+            temperature > 1.0,
+            "of the distribution that was sampled from"
+        );
+        assert!((0.1..(400.0_f64).ln()).contains(&entropy(&at_one)), "{}", entropy(&at_one));
+    }
+    let mut raw = RecordedTokens::from_batch(&rollouts_at(&bench, 0.5).1).expect("columns").expect("recorded");
+    for recorded in &mut raw {
+        "raw".clone_into(&mut recorded.sampling.logprobs);
+    }
+    let raw = with_all(&plain, &RecordedTokens::to_batch(&raw).expect("tokens")).expect("columns");
+    let error = train(&bench, &raw, json!({}), Vec::new()).unwrap_err().message;
+    assert!(error.contains("at temperature 0.5, but their log-probabilities are `raw`"), "{error}");
+}
+
+#[test]
+fn advantages_of_tokens_are_preferred_to_those_of_rollouts() {
+    let bench = bench(json!({}));
+    let (examples, batch) = rollouts(&bench);
+    let lists = |of: &dyn Fn(usize, usize) -> f64| {
+        let rows = examples
+            .iter()
+            .enumerate()
+            .map(|(row, example)| Some((0..example.targets()).map(|at| Some(of(row, at))).collect::<Vec<_>>()));
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(rows));
+        let field = Field::new(TOKEN_ADVANTAGES, lists.data_type().clone(), true);
+        with_columns(&batch, vec![(field, lists)]).expect("a column")
+    };
+    let bytes = |outcome: &Outcome| std::fs::read(outcome.trees["model"].join("model.safetensors")).expect("weights");
+    let run = |batch: &RecordBatch, params: Value| train(&bench, batch, params, Vec::new());
+    let same = lists(&|row, _| if row % 2 == 0 { 1.0 } else { -1.0 });
+    let wanted = bytes(&run(&batch, json!({})).expect("trains"));
+    assert_eq!(bytes(&run(&same, json!({})).expect("trains")), wanted);
+    let other = lists(&|_, at| at as f64);
+    assert_ne!(bytes(&run(&other, json!({})).expect("trains")), wanted);
+    assert_eq!(bytes(&run(&other, json!({"advantage_column": "advantage"})).expect("trains")), wanted, "the named one");
+    assert_ne!(bytes(&run(&other, json!({"advantage_column": "token_advantages"})).expect("trains")), wanted);
+}
+
+#[test]
+fn figures_say_what_the_rollouts_are_like() {
+    let bench = bench(json!({}));
+    let batch = rollouts(&bench).1;
+    let rewards: ArrayRef = Arc::new(Float64Array::from_iter_values((0..ROLLOUTS).map(|row| row as f64 / 10.0)));
+    let batch = with_columns(&batch, vec![(Field::new("reward", DataType::Float64, true), rewards)]).expect("a column");
+    let ends: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..ROLLOUTS).map(|row| if row == 0 { "length" } else { "answered" })));
+    let batch =
+        with_columns(&batch, vec![(Field::new("finish_reason", DataType::Utf8, false), ends)]).expect("a column");
+    let trained = train(&bench, &batch, json!({"batch_size": 3}), Vec::new()).expect("trains");
+    let figure = |name: &str| trained.figures[name];
+    assert!((figure("reward_mean") - 0.25).abs() < 1e-9 && (figure("reward_deviation") - 0.187_082_869).abs() < 1e-6);
+    assert!((figure("unanswered") - 1.0 / 6.0).abs() < 1e-9 && figure("searches") > 0.9);
+    let of_steps = column(&trained, "reward");
+    assert!(of_steps.len() == 2 && (of_steps.iter().sum::<f64>() / 2.0 - 0.25).abs() < 1e-9, "{of_steps:?}");
+    assert!(column(&trained, "rollout_tokens").iter().all(|count| *count > 5.0));
+    assert!(trained.summary.contains("rollouts: reward 0.250 (deviation 0.187)"), "{}", trained.summary);
+    assert!(trained.summary.contains("length 16.7 %"), "{}", trained.summary);
+    let page = std::fs::read_to_string(trained.trees["report"].join("report.html")).expect("a page");
+    for title in ["Mean reward", "Entropy over the vocabulary", "Searches in a rollout", "without an answer"] {
+        assert!(page.contains(title), "{title}");
+    }
+}
+
+#[test]
+fn a_reference_of_another_kind_is_named() {
+    let small = bench(json!({}));
+    let batch = rollouts(&small).1;
+    let told = |model: &Path| {
+        let reference = ("reference", tree_input(TreeKind::Model, model));
+        train(&small, &batch, json!({}), vec![reference]).unwrap_err().message
+    };
+    let wide = bench(json!({"hidden": 16, "layers": 1}));
+    let reference = ("reference", tree_input(TreeKind::Model, &wide.model));
+    train(&small, &batch, json!({}), vec![reference]).expect("another shape is no matter, with the same tokenizer");
+    let other = bench(json!({}));
+    let path = other.model.join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+    for (_, id) in tokenizer["model"]["vocab"].as_object_mut().expect("a vocabulary") {
+        *id = match id.as_u64().expect("an id") {
+            id @ 50..300 => json!(349 - id),
+            id => json!(id),
+        };
+    }
+    std::fs::write(&path, tokenizer.to_string()).expect("writes");
+    let message = told(&other.model);
+    assert!(message.contains("to the model, and `") && message.contains("to `reference`"), "{message}");
+    let path = wide.model.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+    config["max_position_embeddings"] = json!(8);
+    std::fs::write(&path, config.to_string()).expect("writes");
+    assert!(told(&wide.model).contains("but the model of `reference` reads at most 8"), "{}", told(&wide.model));
+    config["vocab_size"] = json!(20);
+    config["max_position_embeddings"] = json!(4096);
+    std::fs::write(&path, config.to_string()).expect("writes");
+    assert!(told(&wide.model).contains("vocabulary of `reference` ends at 20"), "{}", told(&wide.model));
 }
 
 #[test]

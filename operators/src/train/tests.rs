@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use arrow::array::RecordBatch;
 use candle_core::{DType, Device};
 use searchmill_agent::policy::model::chat_message;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, tree_input};
@@ -21,6 +22,8 @@ use searchmill_models::training::tensors;
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
+use super::data::tokenizer;
+use super::held_out::split;
 use super::*;
 use crate::convert_to_swift::ConvertToSwift;
 use crate::init_model::InitModel;
@@ -63,7 +66,16 @@ impl Bench {
     }
 
     pub(super) fn examples(&self) -> Vec<Example> {
-        let (tokenizer, rows) = (tokenizer(&self.model).unwrap(), self.inputs());
+        self.read(self.inputs().rows("examples").unwrap())
+    }
+
+    /// Reads other rows as the training does.
+    pub(super) fn examples_of(&self, batch: &RecordBatch) -> Vec<Example> {
+        self.read(&RowsInput::from_batches(RecordKind::Example, batch.schema(), vec![batch.clone()]))
+    }
+
+    fn read(&self, rows: &RowsInput) -> Vec<Example> {
+        let tokenizer = tokenizer(&self.model).unwrap();
         let vocabulary = Decoder::read_config(&self.model).unwrap().vocab_size;
         let reader = Reader {
             tokenizer: &tokenizer,
@@ -73,7 +85,7 @@ impl Bench {
             truncation: Truncation::Delete,
             weight_column: None,
         };
-        reader.read(rows.rows("examples").unwrap()).unwrap().examples
+        reader.read(rows).unwrap().examples
     }
 }
 
@@ -180,8 +192,8 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let student = Student::load(&bench.model, &trained.tuning, 3, &Compute::cpu()).unwrap();
     let cut = TrainParams { max_steps: Some(10), ..trained };
     let (train, held_out) = split(examples, |example| &example.question, cut.eval_share, 3);
-    let context = bench.harness.context();
-    cut.fit(&student, &train, &held_out, &bench.inputs(), &context).unwrap();
+    let (data, context) = (Data::of(train, held_out, Vec::new()), bench.harness.context());
+    cut.fit(&student, &data, &bench.inputs(), &context).unwrap();
     assert!(bench.harness.context().checkpoint().load().unwrap().is_some(), "a state was saved");
     let resumed = bench.train(params(11)).unwrap();
     for name in ["loss", "grad_norm", "eval_loss"] {

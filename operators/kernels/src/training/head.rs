@@ -19,6 +19,10 @@ pub struct Head<'a> {
     pub width: usize,
     /// The predicted tokens, one per row.
     pub tokens: &'a [u32],
+    /// Divisors of the logits, one per row; empty: all are 1.
+    pub temperatures: &'a [f32],
+    /// Whether entropies are computed.
+    pub entropies: bool,
     /// Rows of logits held in memory at a time.
     pub at_once: usize,
 }
@@ -30,13 +34,23 @@ pub struct Predictions<'a> {
     pub log_probabilities: &'a [f32],
     /// Tokens with the highest logit.
     pub best: &'a [u32],
+    /// Entropies of the distributions in nats; empty if they are not computed.
+    pub entropies: &'a [f32],
+}
+
+/// Consecutive rows.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    rows: &'a [f32],
+    tokens: &'a [u32],
+    temperatures: &'a [f32],
 }
 
 impl Head<'_> {
     /// Passes the predictions of all rows to `take`, in order, some rows at a time.
     pub fn forward(&self, mut take: impl FnMut(Predictions<'_>)) {
-        for (rows, tokens) in self.parts() {
-            self.predict(&self.logits(rows), tokens, &mut take);
+        for part in self.parts() {
+            self.predict(&self.logits(part), part.tokens, &mut take);
         }
     }
 
@@ -44,9 +58,12 @@ impl Head<'_> {
     /// rows and adds that of the weight to `of_weight`, unless it is empty.
     pub fn backward(&self, of_weight: &mut [f32], mut slopes: impl FnMut(Predictions<'_>) -> Vec<f32>) -> Vec<f32> {
         let (mut of_rows, vocabulary) = (Vec::with_capacity(self.rows.len()), self.vocabulary());
-        for (rows, tokens) in self.parts() {
-            let logits = self.logits(rows);
-            let slopes = self.predict(&logits, tokens, &mut slopes);
+        for part in self.parts() {
+            let (rows, tokens) = (part.rows, part.tokens);
+            let logits = self.logits(part);
+            let mut slopes = self.predict(&logits, tokens, &mut slopes);
+            // The gradient is linear in the slope, and that of a quotient is divided too.
+            slopes.iter_mut().zip(part.temperatures).for_each(|(slope, temperature)| *slope /= temperature);
             let mut gradient = vec![0.0; logits.len()];
             let given = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
             let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(given).zip(slopes.par_chunks(ROWS));
@@ -68,14 +85,24 @@ impl Head<'_> {
         self.weight.len() / self.width
     }
 
-    fn parts(&self) -> impl Iterator<Item = (&[f32], &[u32])> {
-        self.rows.chunks(self.at_once * self.width).zip(self.tokens.chunks(self.at_once))
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let parts = self.rows.chunks(self.at_once * self.width).zip(self.tokens.chunks(self.at_once));
+        parts.enumerate().map(|(number, (rows, tokens))| {
+            let first = (number * self.at_once).min(self.temperatures.len());
+            let temperatures = &self.temperatures[first..(first + tokens.len()).min(self.temperatures.len())];
+            Part { rows, tokens, temperatures }
+        })
     }
 
-    fn logits(&self, rows: &[f32]) -> Vec<f32> {
+    /// Returns the logits, divided by their temperatures.
+    fn logits(&self, part: Part<'_>) -> Vec<f32> {
         let vocabulary = self.vocabulary();
-        let mut logits = vec![0.0; rows.len() / self.width * vocabulary];
-        product(&mut logits, rows, View::new(self.weight, vocabulary, self.width).transposed(), 1.0, false);
+        let mut logits = vec![0.0; part.rows.len() / self.width * vocabulary];
+        product(&mut logits, part.rows, View::new(self.weight, vocabulary, self.width).transposed(), 1.0, false);
+        if !part.temperatures.is_empty() {
+            let rows = logits.par_chunks_mut(ROWS * vocabulary).zip(part.temperatures.par_chunks(ROWS));
+            rows.for_each(|(logits, temperatures)| loops::divide_rows(logits, temperatures));
+        }
         logits
     }
 
@@ -88,6 +115,17 @@ impl Head<'_> {
             loops::log_probabilities(logits, tokens, log_probabilities);
             loops::highest(logits, best);
         });
-        take(Predictions { log_probabilities: &log_probabilities, best: &best })
+        let entropies = if self.entropies { self.entropies_of(logits, tokens, &log_probabilities) } else { Vec::new() };
+        take(Predictions { log_probabilities: &log_probabilities, best: &best, entropies: &entropies })
+    }
+
+    fn entropies_of(&self, logits: &[f32], tokens: &[u32], log_probabilities: &[f32]) -> Vec<f32> {
+        let mut entropies = vec![0.0; tokens.len()];
+        let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+        let given = given.zip(log_probabilities.par_chunks(ROWS));
+        entropies.par_chunks_mut(ROWS).zip(given).for_each(|(out, ((logits, tokens), log_probabilities))| {
+            loops::entropies(logits, tokens, log_probabilities, out);
+        });
+        entropies
     }
 }

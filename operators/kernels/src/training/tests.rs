@@ -150,22 +150,32 @@ fn gradients_of_a_layer_are_its_slopes() {
 
 #[test]
 fn gradients_of_the_head_match_finite_differences() {
+    check_head(&[]);
+    let temperatures: Vec<f32> = (0..70).map(|row| [1.0, 0.5, 2.0][row % 3]).collect();
+    check_head(&temperatures);
+}
+
+/// Checks the head with these temperatures.
+fn check_head(temperatures: &[f32]) {
     let (width, vocabulary, rows) = (HIDDEN, 50, 70);
     let (vectors, weight) = (random(rows * width, 1, 1.0), random(vocabulary * width, 2, 1.0));
     let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7 % 50).collect();
     let slopes: Vec<f32> = (0..rows).map(|row| if row % 3 == 0 { 0.0 } else { -3.0 }).collect();
     let forward = |rows: &[f32], weight: &[f32], at_once: usize| {
-        let (mut logs, mut best) = (Vec::new(), Vec::new());
-        Head { rows, weight, width, tokens: &tokens, at_once }.forward(|found| {
+        let (mut logs, mut best, mut entropies) = (Vec::new(), Vec::new(), Vec::new());
+        Head { rows, weight, width, tokens: &tokens, temperatures, entropies: true, at_once }.forward(|found| {
+            entropies.extend_from_slice(found.entropies);
             logs.extend_from_slice(found.log_probabilities);
             best.extend_from_slice(found.best);
         });
-        (logs, best)
+        (logs, best, entropies)
     };
-    let (logs, best) = forward(&vectors, &weight, 1000);
+    let (logs, best, entropies) = forward(&vectors, &weight, 1000);
     let (mut of_weight, mut seen) = (vec![0.0; weight.len()], (Vec::new(), Vec::new()));
-    let head = Head { rows: &vectors, weight: &weight, width, tokens: &tokens, at_once: 16 };
+    let head =
+        Head { rows: &vectors, weight: &weight, width, tokens: &tokens, temperatures, entropies: false, at_once: 16 };
     let of_rows = head.backward(&mut of_weight, |found| {
+        assert!(found.entropies.is_empty(), "not asked for");
         let first = seen.0.len();
         seen.0.extend_from_slice(found.log_probabilities);
         seen.1.extend_from_slice(found.best);
@@ -174,10 +184,19 @@ fn gradients_of_the_head_match_finite_differences() {
     assert_eq!(seen, (logs.clone(), best.clone()));
     for row in 0..rows {
         let vector = &vectors[row * width..][..width];
-        let logits: Vec<f64> = weight.chunks(width).map(|weight| dot(vector, weight)).collect();
+        let temperature = f64::from(temperatures.get(row).copied().unwrap_or(1.0));
+        let logits: Vec<f64> = weight.chunks(width).map(|weight| dot(vector, weight) / temperature).collect();
         let whole = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
         assert!((f64::from(logs[row]) - (logits[tokens[row] as usize] - whole)).abs() < 1e-4, "row {row}");
         assert!(logits.iter().all(|logit| *logit <= logits[best[row] as usize] + 1e-4), "row {row}");
+    }
+    for (row, found) in entropies.iter().enumerate() {
+        let temperature = f64::from(temperatures.get(row).copied().unwrap_or(1.0));
+        let vector = &vectors[row * width..][..width];
+        let logits: Vec<f64> = weight.chunks(width).map(|weight| dot(vector, weight) / temperature).collect();
+        let whole = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+        let wanted: f64 = logits.iter().map(|logit| -(logit - whole).exp() * (logit - whole)).sum();
+        assert!((f64::from(*found) - wanted).abs() < 1e-4, "row {row}: {found} {wanted}");
     }
     for (numbers, gradient, is_weight) in [(&vectors, &of_rows, false), (&weight, &of_weight, true)] {
         let direction = random(numbers.len(), 3, 1.0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
+use searchmill_kernels::training::Predictions;
 
 use super::example::Example;
 use super::objective::Objective;
@@ -21,6 +22,8 @@ pub struct Target {
     pub place: u32,
     pub token: u32,
     pub weight: f32,
+    /// Divisor of the logits.
+    pub temperature: f32,
     /// Number of the example.
     example: usize,
     /// Position in the example.
@@ -50,7 +53,8 @@ impl<'a> Batch<'a> {
                 targets.extend((1..example.tokens.len()).filter_map(|at| {
                     let weight = objective.weight(example, at)?;
                     let place = (first + at - 1) as u32;
-                    Some(Target { place, token: example.tokens[at], weight, example: *number, at })
+                    let (token, temperature) = (example.tokens[at], example.temperature());
+                    Some(Target { place, token, weight, temperature, example: *number, at })
                 }));
                 tokens.extend_from_slice(&example.tokens);
                 segments.resize(tokens.len(), segment as u32 + 1);
@@ -60,6 +64,11 @@ impl<'a> Batch<'a> {
         }
         let layout = Layout::packed(&segments, columns);
         Self { tokens, layout, targets, scale: 1.0, examples, objective }
+    }
+
+    /// Whether entropies are measured.
+    pub(super) fn needs_entropy(&self) -> bool {
+        self.objective.needs_entropy()
     }
 
     /// Rows × columns.
@@ -75,15 +84,19 @@ pub struct PassOutcome {
     pub loss: f64,
     /// Sum of the weights of the targets that had the highest logit.
     pub right: f64,
+    /// Sum of the entropies, if they are measured.
+    pub entropy: f64,
     /// One per target, in the order of [`Batch::targets`].
     pub log_probabilities: Vec<f32>,
 }
 
 impl PassOutcome {
     /// Adds the predictions of the next targets. Returns the gradients of their log-probabilities, scaled.
-    pub(super) fn take(&mut self, batch: &Batch<'_>, log_probabilities: &[f32], best: &[u32]) -> Vec<f32> {
+    pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Vec<f32> {
+        let Predictions { log_probabilities, best, entropies } = found;
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);
+        self.entropy += entropies.iter().map(|entropy| f64::from(*entropy)).sum::<f64>();
         let slope = |(target, (log_probability, best)): (&Target, (&f32, &u32))| {
             let loss = batch.objective.loss(&batch.examples[target.example], target.at, *log_probability);
             self.loss += f64::from(loss.value * target.weight);
@@ -101,4 +114,10 @@ impl PassOutcome {
         }
         all
     }
+}
+
+/// Returns the temperatures of targets; nothing if all are 1.
+pub(super) fn temperatures(targets: &[Target]) -> Vec<f32> {
+    let is_one = |target: &Target| (target.temperature - 1.0).abs() < f32::EPSILON;
+    if targets.iter().all(is_one) { Vec::new() } else { targets.iter().map(|target| target.temperature).collect() }
 }

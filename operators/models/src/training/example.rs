@@ -39,24 +39,44 @@ pub struct Example {
     pub weight: f32,
     /// How its tokens were sampled, for reinforcement learning.
     pub sampled: Option<Sampled>,
+    /// The side of a pair that it is, or one of whose sequences it is, for preference training.
+    pub paired: Option<Paired>,
 }
 
-/// How the tokens of an example were sampled, and what they earned.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How the tokens of an example were sampled, and what they earned. Numbers of tokens are 0 where none was sampled.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// Log-probability of each token when it was sampled; 0 for tokens that were not.
+    /// Divisor of the logits, above 0.
+    pub temperature: f32,
+    /// Log-probability of each token when it was sampled, at this temperature.
     pub log_probabilities: Vec<f32>,
-    /// Those of the reference model.
+    /// Those of the reference model, at this temperature.
     pub reference: Option<Vec<f32>>,
-    pub advantage: f32,
+    /// Advantage of each token.
+    pub advantages: Vec<f32>,
     /// Tokens that the model wrote in the whole rollout, of which the example may be one of several sequences.
     pub of_rollout: usize,
+}
+
+/// The side of a pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paired {
+    /// Number of the pair.
+    pub pair: usize,
+    pub chosen: bool,
+    /// Log-probability of the example's learnt tokens under the reference model.
+    pub reference: f64,
 }
 
 impl Example {
     /// Returns the number of learnt tokens. The first token is never predicted.
     pub fn targets(&self) -> usize {
         self.learnt.iter().skip(1).filter(|learnt| **learnt).count()
+    }
+
+    /// Returns the divisor of the logits from which its tokens are predicted.
+    pub fn temperature(&self) -> f32 {
+        self.sampled.as_ref().map_or(1.0, |sampled| sampled.temperature)
     }
 }
 
@@ -92,7 +112,7 @@ impl Read {
 }
 
 /// A row before it is tokenised.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     id: &'a str,
     question: &'a str,
     text: Option<&'a str>,
@@ -107,7 +127,7 @@ impl Reader<'_> {
         let mut read = Read::default();
         for batch in rows.batches() {
             let batch = batch?;
-            let rows = self.rows(&batch)?;
+            let rows = self.rows(&batch, "")?;
             let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
             for (row, made) in rows.iter().zip(made) {
                 read.add(row.id, made.map(|example| vec![example]))?;
@@ -116,10 +136,12 @@ impl Reader<'_> {
         Ok(read)
     }
 
-    fn rows<'a>(&self, batch: &'a RecordBatch) -> Result<Vec<Row<'a>>, OperatorError> {
+    /// Returns the rows of text in the columns whose names begin with `prefix`.
+    pub(super) fn rows<'a>(&self, batch: &'a RecordBatch, prefix: &str) -> Result<Vec<Row<'a>>, OperatorError> {
         let (ids, questions) = (text_column(batch, "id")?, text_column(batch, "question_id")?);
-        let texts = text_column(batch, "text")?;
-        let ranges = |name: &str| batch.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
+        let texts = text_column(batch, &format!("{prefix}text"))?;
+        let list = |name: &str| batch.column_by_name(&format!("{prefix}{name}"));
+        let ranges = |name: &str| list(name).and_then(|column| column.as_list_opt::<i32>());
         let spans = ranges("loss_spans").ok_or_else(|| {
             OperatorError::data("the examples have no `loss_spans`, so the text that the model wrote is not known")
                 .with_help("convert them with `convert-to-swift`, which writes `text` and `loss_spans`")
@@ -147,7 +169,7 @@ impl Reader<'_> {
         Ok(column.as_primitive::<Float64Type>().iter().map(Option::unwrap_or_default).collect())
     }
 
-    fn example(&self, row: &Row<'_>) -> Result<Example, Unfit> {
+    pub(super) fn example(&self, row: &Row<'_>) -> Result<Example, Unfit> {
         let text = row.text.ok_or_else(|| Unfit::Row("there is no rendered text".to_owned()))?;
         if !(row.weight.is_finite() && row.weight >= 0.0) {
             return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", row.weight)));
@@ -166,7 +188,8 @@ impl Reader<'_> {
         }
         let (tokens, learnt) = tokens.into_iter().unzip();
         let (id, question) = (row.id.to_owned(), row.question.to_owned());
-        let example = Example { id, question, tokens, learnt, weight: row.weight as f32, sampled: None };
+        let weight = row.weight as f32;
+        let example = Example { id, question, tokens, learnt, weight, sampled: None, paired: None };
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),
@@ -208,7 +231,8 @@ impl Reader<'_> {
 }
 
 /// Why a row is no example.
-pub(super) enum Unfit {
+#[derive(Debug)]
+pub enum Unfit {
     /// The row cannot be trained on.
     Row(String),
     /// No row can: tokens and model do not belong together.
@@ -228,6 +252,7 @@ fn ranges_at(column: &ListArray, row: usize) -> Vec<Range<usize>> {
     ends("start").into_iter().zip(ends("end")).map(|(start, end)| start..end).collect()
 }
 
-fn reject(id: &str, message: String) -> Reject {
+/// Returns the reject of a row.
+pub(super) fn reject(id: &str, message: String) -> Reject {
     Reject { id: id.to_owned(), kind: FailureKind::Data.name().to_owned(), message, attempts: 1, detail: None }
 }

@@ -1,6 +1,7 @@
 //! The training loop: steps, checkpoints, evaluation on held-out examples, early stopping.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
@@ -38,7 +39,7 @@ pub struct FitSettings {
     pub epochs: f64,
     /// Limit of the number of steps.
     pub max_steps: Option<u64>,
-    /// Examples per step.
+    /// Units per step.
     pub batch_size: usize,
     /// Limit of a forward and backward pass in tokens, padding included.
     pub pass_tokens: usize,
@@ -71,6 +72,8 @@ pub struct Fit<'a> {
     pub evaluation: &'a dyn Objective,
     pub student: &'a Student,
     pub examples: &'a [Example],
+    /// Numbers of the examples that are in a step together: an example alone, or the sequences of a pair.
+    pub units: &'a [Range<usize>],
     pub held_out: &'a [Example],
     /// State of the optimiser to start from, as [`Fitted::optimizer`].
     pub optimizer: Option<&'a [u8]>,
@@ -91,7 +94,12 @@ pub struct Fitted {
 
 impl Fit<'_> {
     fn order(&self) -> Order {
-        Order { examples: self.examples.len(), batch: self.settings.batch_size, seed: self.context.seed() }
+        Order { examples: self.units.len(), batch: self.settings.batch_size, seed: self.context.seed() }
+    }
+
+    /// Returns the numbers of the examples of a step; steps count from 0.
+    pub fn batch(&self, step: u64) -> Vec<usize> {
+        self.order().batch(step).into_iter().flat_map(|unit| self.units[unit].clone()).collect()
     }
 
     /// Returns the number of steps of the whole training.
@@ -153,7 +161,7 @@ impl Fit<'_> {
     }
 
     fn step(&self, number: u64, rate: &Rate, adam: &mut AdamW) -> Result<Step, OperatorError> {
-        let batch = self.order().batch(number);
+        let batch = self.batch(number);
         let mut gradients = Gradients::new();
         let outcome = self.learn(number, &batch, &mut gradients)?;
         let grad_norm = norm(&gradients).map_err(failed)?;
@@ -172,11 +180,12 @@ impl Fit<'_> {
             grad_norm,
             tokens: batch.iter().map(|example| self.examples[*example].tokens.len() as u64).sum(),
             targets: batch.iter().map(|example| self.examples[*example].targets() as u64).sum(),
-            // Aggregations of reinforcement learning do not weigh tokens by shares.
-            token_accuracy: if policy.is_some() { f64::NAN } else { outcome.accuracy },
+            // Reinforcement learning and preferences do not weigh tokens by shares.
+            token_accuracy: if policy.is_some() || outcome.preference.is_some() { f64::NAN } else { outcome.accuracy },
             eval_loss: None,
             eval_token_accuracy: None,
             policy,
+            preference: outcome.preference,
         })
     }
 
@@ -191,6 +200,7 @@ impl Fit<'_> {
             clipped: mean(all.clipped),
             reference_kl: all.reference_kl.map(mean),
             gap: all.gap,
+            entropy: outcome.entropy,
         })
     }
 
@@ -227,7 +237,7 @@ impl Fit<'_> {
         let outcome =
             step::evaluate(self.student, &all, self.held_out, self.evaluation, pass_tokens).map_err(failed)?;
         step.eval_loss = Some(outcome.loss);
-        step.eval_token_accuracy = Some(outcome.accuracy);
+        step.eval_token_accuracy = outcome.preference.is_none().then_some(outcome.accuracy);
         if progressed.best.as_ref().is_none_or(|best| outcome.loss < best.loss) {
             progressed.stale = 0;
             let needed = self.settings.keep == Keep::Best;
@@ -263,11 +273,20 @@ impl Fit<'_> {
         let rate = tokens as f64 / time.as_secs_f64().max(1e-9);
         let eval = step.eval_loss.map_or_else(String::new, |loss| format!(" eval_loss {loss:.4}"));
         let policy = step.policy.map_or_else(String::new, |p| {
-            format!(" kl {:.2e} clip_share {:.3} logprob_gap {:.1e}", p.kl, p.clipped, p.gap)
+            let entropy = p.entropy.map_or_else(String::new, |entropy| format!(" entropy {entropy:.3}"));
+            format!(" kl {:.2e} clip_share {:.3} logprob_gap {:.1e}{entropy}", p.kl, p.clipped, p.gap)
+        });
+        let pairs = step.preference.map_or_else(String::new, |p| {
+            format!(" reward_margin {:.3} reward_accuracy {:.3}", p.chosen - p.rejected, p.accuracy)
         });
         progress.log(&format!(
-            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}{policy}",
+            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}{policy}{pairs}",
             step.step, step.loss, step.learning_rate, step.grad_norm
         ));
     }
+}
+
+/// Returns the units of examples that stand alone.
+pub fn alone(count: usize) -> Vec<Range<usize>> {
+    (0..count).map(|number| number..number + 1).collect()
 }

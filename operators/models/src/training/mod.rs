@@ -14,12 +14,13 @@
 //!
 //! An `objective::Objective` sees no logits. For each predicted token it gets the example, the position and the
 //! log-probability, and returns the loss and its slope. The example carries all other data. A step returns the
-//! log-probabilities of the predicted tokens of each example, in order and unpadded. An objective whose loss of a token
-//! depends on other tokens of the example does not fit: logits are held for some tokens at a time, and their slopes are
-//! needed before they are freed.
+//! log-probabilities of the predicted tokens of each example, in order and unpadded. Logits are held for some tokens at a
+//! time, and their slopes are needed before they are freed. Therefore an objective whose loss of a token depends on other
+//! tokens (`objective::Coupling`) reads the examples of a step twice: the second time, all slopes are known.
 //!
 //! `objective::Sft` is supervised fine-tuning. `policy_gradient` is the clipped loss of PPO, GRPO and REINFORCE++; its
-//! examples are rollouts with recorded tokens, which `recorded` reads.
+//! examples are rollouts with advantages (`rollouts`) and recorded tokens (`recorded`). `preference` is the loss of DPO; its
+//! examples are the sides of `pairs`. `scored` computes log-probabilities under a reference model.
 //!
 //! `train` only turns params into settings and outputs into ports. External trainers (`operators/src/train/outside`)
 //! get examples as JSONL, an empty folder and a log for figures. Such a training is `Seeded` by its key but not
@@ -33,11 +34,17 @@ pub mod memory;
 pub mod objective;
 pub mod optimizer;
 pub mod packing;
+pub mod pairs;
 pub mod policy_gradient;
+pub mod preference;
 pub mod recorded;
 mod plain;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod reference_rl;
+pub mod rollouts;
+pub mod scored;
 pub mod state;
 pub mod step;
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Objectives: the loss of each predicted token and its slope, the same for both backends.
 
+use std::collections::BTreeMap;
+
 use super::example::Example;
+use super::state::PreferenceStep;
 
 /// Loss of one predicted token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +33,33 @@ pub trait Objective: Sync {
     fn observe(&self, _: &Example, _: &[f32]) -> Option<Observed> {
         None
     }
+
+    /// Whether the entropy of the predicted tokens is measured. It takes another pass over the logits.
+    fn needs_entropy(&self) -> bool {
+        false
+    }
+
+    /// Returns what knows whole examples, if the loss of a token depends on them.
+    fn coupling(&self) -> Option<&dyn Coupling> {
+        None
+    }
+}
+
+/// An objective whose loss of a token depends on the log-probabilities of other tokens of the step. The examples are read
+/// twice: first for these log-probabilities, then by the objective that follows from them, for the gradients. Both times
+/// they are packed alike and have the same dropout, so that the log-probabilities are the same to the bit.
+pub trait Coupling: Sync {
+    /// Returns the objective of a step, from the log-probabilities of the predicted tokens of its examples (the key is the
+    /// number of the example).
+    fn of_step(&self, examples: &[Example], log_probabilities: &BTreeMap<usize, Vec<f32>>) -> Coupled;
+}
+
+/// The objective of one step.
+pub struct Coupled {
+    pub objective: Box<dyn Objective>,
+    /// Loss of the step.
+    pub loss: f64,
+    pub figures: PreferenceStep,
 }
 
 /// Sums over the tokens that a model wrote, for the figures of a step of reinforcement learning.
@@ -101,6 +131,7 @@ mod tests {
             learnt: vec![false, false, true, true],
             weight: 0.5,
             sampled: None,
+            paired: None,
         }
     }
 

@@ -60,6 +60,11 @@ pub struct Kl {
     /// How it is estimated.
     #[serde(default)]
     pub estimator: Estimator,
+    /// Multiply the estimate by the ratio of the probability now and when the token was sampled. Its gradient is then that
+    /// of the divergence, on average (DeepSeek-V3.2, arXiv:2512.02556; `use_bias_correction_kl` in TRL, which does so by
+    /// default).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub importance_weighted: bool,
 }
 
 /// An estimate of the divergence from a token's log-probability `p` and that of the reference, `q`.
@@ -70,14 +75,14 @@ pub enum Estimator {
     K1,
     /// `(p − q)² / 2`.
     K2,
-    /// `exp(q − p) − (q − p) − 1` (`low_var_kl` in verl).
+    /// `exp(q − p) − (q − p) − 1` (`low_var_kl` in verl, which caps it at 10).
     #[default]
     K3,
 }
 
 impl Estimator {
     /// Returns the estimate and its derivative with respect to `p`.
-    fn of(self, p: f32, q: f32) -> TokenLoss {
+    pub fn of(self, p: f32, q: f32) -> TokenLoss {
         let difference = (q - p).clamp(-MOST, MOST);
         match self {
             Self::K1 => TokenLoss { value: -difference, slope: 1.0 },
@@ -126,9 +131,13 @@ impl Objective for PolicyGradient {
 
     fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
-        let loss = self.clipped(sampled.advantage, ratio(sampled, at, log_probability));
+        let ratio = ratio(sampled, at, log_probability);
+        let loss = self.clipped(sampled.advantages[at], ratio);
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
-        let (own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
+        let (mut own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
+        if kl.importance_weighted {
+            own = TokenLoss { value: ratio * own.value, slope: ratio * (own.slope + own.value) };
+        }
         TokenLoss { value: loss.value + factor * own.value, slope: loss.slope + factor * own.slope }
     }
 
@@ -147,11 +156,12 @@ impl Objective for PolicyGradient {
         let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
         let of_token = |(at, now): (usize, &f32)| {
             let ratio = ratio(sampled, at, *now);
-            let slope = self.clipped(sampled.advantage, ratio).slope;
+            let advantage = sampled.advantages[at];
+            let slope = self.clipped(advantage, ratio).slope;
             let reference = sampled.reference.as_ref().map(|all| f64::from(Estimator::K3.of(*now, all[at]).value));
             Observed {
                 tokens: 1.0,
-                clipped: if sampled.advantage != 0.0 && slope == 0.0 { 1.0 } else { 0.0 },
+                clipped: if advantage != 0.0 && slope == 0.0 { 1.0 } else { 0.0 },
                 ratio: f64::from(ratio),
                 kl: f64::from(Estimator::K3.of(sampled.log_probabilities[at], *now).value),
                 reference_kl: reference,
@@ -159,6 +169,10 @@ impl Objective for PolicyGradient {
             }
         };
         places.zip(log_probabilities).map(of_token).reduce(std::ops::Add::add)
+    }
+
+    fn needs_entropy(&self) -> bool {
+        true
     }
 }
 
@@ -173,10 +187,12 @@ mod tests {
             tokens: vec![5, 6, 7, 8],
             learnt: vec![false, false, true, true],
             weight: 1.0,
+            paired: None,
             sampled: Some(Sampled {
+                temperature: 1.0,
                 log_probabilities: vec![0.0, 0.0, sampled, sampled],
                 reference: Some(vec![0.0, 0.0, reference, reference]),
-                advantage,
+                advantages: vec![advantage; 4],
                 of_rollout: 4,
             }),
         }
@@ -225,13 +241,15 @@ mod tests {
         for (estimator, wanted) in
             [(Estimator::K1, 0.5), (Estimator::K2, 0.125), (Estimator::K3, (-0.5_f64).exp() - 0.5)]
         {
-            let kl = Some(Kl { coefficient: 0.1, estimator });
-            let objective = of(PolicyLoss { kl, ..PolicyLoss::default() });
-            let example = example(0.0, -1.0, -1.5);
-            let at = |now: f32| objective.loss(&example, 2, now);
-            assert!((f64::from(at(-1.0).value) - 0.1 * wanted).abs() < 1e-7, "{estimator:?}");
-            let found = (at(-0.99).value - at(-1.01).value) / 0.02;
-            assert!((found - at(-1.0).slope).abs() < 1e-3, "{estimator:?}");
+            for importance_weighted in [false, true] {
+                let kl = Some(Kl { coefficient: 0.1, estimator, importance_weighted });
+                let objective = of(PolicyLoss { kl, ..PolicyLoss::default() });
+                let example = example(0.0, -1.0, -1.5);
+                let at = |now: f32| objective.loss(&example, 2, now);
+                assert!((f64::from(at(-1.0).value) - 0.1 * wanted).abs() < 1e-7, "{estimator:?}");
+                let found = (at(-0.99).value - at(-1.01).value) / 0.02;
+                assert!((found - at(-1.0).slope).abs() < 1e-3, "{estimator:?} {importance_weighted}");
+            }
         }
     }
 

@@ -1,15 +1,12 @@
-//! Recorded rollouts as training examples: each sequence that the model saw, with the tokens that it sampled.
+//! Recorded tokens as training examples: each sequence that the model saw, with the tokens that it sampled.
 
 use std::collections::BTreeMap;
 
-use arrow::array::{Array, AsArray, Float64Array, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
-use searchmill_engine::operator::{OperatorError, RowsInput};
-use searchmill_schemas::{RecordedTokens, SampledWith, TokenSpan, text_column};
+use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::{RecordedTokens, SampledWith, TokenSpan};
 use serde_json::Value;
 
-use super::example::{Example, Read, Sampled, Unfit};
+use super::example::{Example, Sampled, Unfit};
 
 /// Fields of requests to servers that change probabilities, with the values that do not. Servers may take other defaults
 /// from the model's `generation_config.json`, so they are sent when tokens are recorded.
@@ -36,100 +33,85 @@ const HARMLESS: [&str; 8] = [
 /// Largest log-probability that counts as one: what rounding to 32 bits may leave above 0.
 const ROUNDING: f32 = 1e-6;
 
-/// Reads rollouts with recorded tokens and advantages.
-pub struct RolloutReader<'a> {
+/// Turns records of tokens into training examples.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording {
     /// Size of the model's vocabulary.
     pub vocabulary: usize,
     /// Longer sequences cannot be trained on.
     pub max_length: usize,
-    /// The column of advantages.
-    pub advantage: &'a str,
 }
 
-impl RolloutReader<'_> {
-    /// Reads all rows, in order. A rollout is one example, or one for each branch of its record.
+/// What the model saw in one branch of a rollout.
+pub struct Sequence {
+    pub example: Example,
+    /// Where its sampled tokens stand among those of the rollout, in the order of the record.
+    pub places: Vec<usize>,
+    /// Log-probability of each token when it was sampled; `None` if it was not, or if that is unknown.
+    log_probabilities: Vec<Option<f32>>,
+}
+
+/// A span, and where its first token stands among the sampled tokens of the rollout.
+type Placed<'a> = (usize, &'a TokenSpan);
+
+impl Recording {
+    /// Returns the sequences of a rollout in which the model sampled tokens, however they were sampled.
     ///
     /// # Errors
-    /// If the rows have no recorded tokens or no advantages, or tokens that the model does not have.
-    pub fn read(&self, rows: &RowsInput) -> Result<Read, OperatorError> {
-        let mut read = Read::default();
-        for batch in rows.batches() {
-            let batch = batch?;
-            let (ids, questions) = (text_column(&batch, "id")?, text_column(&batch, "question_id")?);
-            let advantages = self.advantages(&batch)?;
-            let recorded = RecordedTokens::from_batch(&batch)?.ok_or_else(unrecorded)?;
-            for (row, recorded) in recorded.iter().enumerate() {
-                let advantage = advantages.is_valid(row).then(|| advantages.value(row));
-                let named = |example| Example {
-                    id: ids.value(row).to_owned(),
-                    question: questions.value(row).to_owned(),
-                    ..example
-                };
-                let made = self.sequences(recorded, advantage);
-                read.add(ids.value(row), made.map(|sequences| sequences.into_iter().map(named).collect()))?;
-            }
-        }
-        Ok(read)
-    }
-
-    fn advantages(&self, batch: &RecordBatch) -> Result<Float64Array, OperatorError> {
-        let missing = || {
-            OperatorError::data(format!("the rollouts have no numbers in a column `{}`", self.advantage))
-                .with_help("add the node `advantage` before this one, or name the column in `advantage`")
-        };
-        let column = batch.column_by_name(self.advantage).filter(|column| column.data_type().is_numeric());
-        Ok(cast(column.ok_or_else(missing)?, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
-    }
-
-    /// Returns the sequences of a rollout in which the model sampled tokens.
-    fn sequences(&self, recorded: &RecordedTokens, advantage: Option<f64>) -> Result<Vec<Example>, Unfit> {
-        let advantage = advantage.filter(|advantage| advantage.is_finite());
-        let missing = || Unfit::Row(format!("`{}` is null or no finite number", self.advantage));
-        let advantage = advantage.ok_or_else(missing)? as f32;
-        if let Some(how) = reshaped(&recorded.sampling) {
-            let message = format!(
-                "its tokens were sampled {how}, so that their probabilities are not those of the model: sample at \
-                 temperature 1, with `top_p: 1`, without `top_k` and penalties"
-            );
-            return Err(Unfit::Row(message));
-        }
-        let mut branches: BTreeMap<i32, Vec<&TokenSpan>> = BTreeMap::new();
+    /// If there are none, a sequence is too long, or the model does not have one of the tokens.
+    pub fn sequences(&self, recorded: &RecordedTokens) -> Result<Vec<Sequence>, Unfit> {
+        let mut branches: BTreeMap<i32, Vec<Placed<'_>>> = BTreeMap::new();
+        let mut place = 0;
         for span in &recorded.tokens {
-            branches.entry(span.branch).or_default().push(span);
+            branches.entry(span.branch).or_default().push((place, span));
+            place += if span.sampled { span.ids.len() } else { 0 };
         }
-        let sequences = branches.into_values().map(|spans| self.sequence(&spans, advantage));
+        let sequences = branches.into_values().map(|spans| self.sequence(&spans));
         let mut sequences = sequences.collect::<Result<Vec<_>, _>>()?;
-        sequences.retain(|example| example.targets() > 0);
-        let of_rollout = sequences.iter().map(Example::targets).sum();
-        if of_rollout == 0 {
+        sequences.retain(|sequence| sequence.example.targets() > 0);
+        if sequences.is_empty() {
             return Err(Unfit::Row("the model sampled no token".to_owned()));
-        }
-        for sampled in sequences.iter_mut().filter_map(|example| example.sampled.as_mut()) {
-            sampled.of_rollout = of_rollout;
         }
         Ok(sequences)
     }
 
-    fn sequence(&self, spans: &[&TokenSpan], advantage: f32) -> Result<Example, Unfit> {
-        let (mut tokens, mut learnt, mut log_probabilities) = (Vec::new(), Vec::new(), Vec::new());
-        for span in spans {
+    /// Returns the same with the log-probabilities that the tokens were sampled with. Advantages are 0.
+    ///
+    /// # Errors
+    /// If tokens were not sampled from the model's whole distribution, or their log-probabilities are not known.
+    pub fn sampled(&self, recorded: &RecordedTokens) -> Result<Vec<Sequence>, Unfit> {
+        let temperature = temperature(&recorded.sampling).map_err(Unfit::Row)?;
+        let mut sequences = self.sequences(recorded)?;
+        let of_rollout = sequences.iter().map(|sequence| sequence.example.targets()).sum();
+        for Sequence { example, log_probabilities, .. } in &mut sequences {
+            let known = |(known, learnt): (&Option<f32>, &bool)| if *learnt { *known } else { Some(0.0) };
+            let known: Option<Vec<f32>> = log_probabilities.iter().zip(&example.learnt).map(known).collect();
+            let missing = || Unfit::Row("a sampled token has no log-probability".to_owned());
+            let (log_probabilities, advantages) = (known.ok_or_else(missing)?, vec![0.0; example.tokens.len()]);
+            example.sampled = Some(Sampled { temperature, log_probabilities, reference: None, advantages, of_rollout });
+        }
+        Ok(sequences)
+    }
+
+    fn sequence(&self, spans: &[Placed<'_>]) -> Result<Sequence, Unfit> {
+        let (mut tokens, mut learnt, mut places, mut log_probabilities) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (first, span) in spans {
             for (at, id) in span.ids.iter().enumerate() {
                 let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < self.vocabulary);
                 tokens.push(token.ok_or_else(|| Unfit::Vocabulary(self.wrong_vocabulary(*id)))?);
-                let known = span.logprobs.as_ref().filter(|_| span.sampled).map(|all| all.get(at).copied());
-                match known {
-                    None => log_probabilities.push(0.0),
-                    Some(Some(known)) if known.is_finite() && known <= ROUNDING => log_probabilities.push(known),
-                    Some(_) => return Err(Unfit::Row("a sampled token has no log-probability".to_owned())),
-                }
                 learnt.push(span.sampled);
+                places.extend(span.sampled.then_some(first + at));
+                let known = span.logprobs.as_ref().filter(|_| span.sampled).and_then(|all| all.get(at).copied());
+                log_probabilities.push(known.filter(|known| known.is_finite() && *known <= ROUNDING));
             }
         }
         if tokens.len() > self.max_length {
             return Err(Unfit::Row(format!("{} tokens, more than max_length {}", tokens.len(), self.max_length)));
         }
-        let sampled = Some(Sampled { log_probabilities, advantage, ..Sampled::default() });
-        Ok(Example { id: String::new(), question: String::new(), tokens, learnt, weight: 1.0, sampled })
+        let (id, question) = (String::new(), String::new());
+        let example = Example { id, question, tokens, learnt, weight: 1.0, sampled: None, paired: None };
+        Ok(Sequence { example, places, log_probabilities })
     }
 
     fn wrong_vocabulary(&self, unknown: i32) -> OperatorError {
@@ -140,11 +122,32 @@ impl RolloutReader<'_> {
     }
 }
 
+/// Returns the temperature at which the recorded log-probabilities are those of the model, or why they are those at none.
+fn temperature(sampling: &SampledWith) -> Result<f32, String> {
+    if let Some(how) = reshaped(sampling) {
+        return Err(format!(
+            "its tokens were sampled {how}, so that their probabilities are not those of the model: sample at a \
+             temperature above 0, with `top_p: 1`, without `top_k` and penalties"
+        ));
+    }
+    let temperature = sampling.temperature;
+    let is_one = (temperature - 1.0).abs() <= 1e-9;
+    match sampling.logprobs.as_str() {
+        "processed" => Ok(temperature as f32),
+        "raw" if is_one => Ok(1.0),
+        _ => Err(format!(
+            "its tokens were sampled at temperature {temperature}, but their log-probabilities are `{}`: record those of \
+             the distribution that was sampled from (`logprobs: processed`), or sample at temperature 1",
+            sampling.logprobs
+        )),
+    }
+}
+
 /// Returns the first setting with which tokens are not drawn by the model's own probabilities.
 fn reshaped(sampling: &SampledWith) -> Option<String> {
     let SampledWith { temperature, top_p, top_k, other, .. } = sampling;
-    if (temperature - 1.0).abs() > 1e-9 {
-        return Some(format!("at temperature {temperature}, not 1"));
+    if !(temperature.is_finite() && *temperature > 0.0) {
+        return Some(format!("at temperature {temperature}, not above 0"));
     }
     if *top_p < 1.0 || *top_k > 0 {
         return Some("with `top_p` or `top_k`".to_owned());
@@ -156,11 +159,6 @@ fn reshaped(sampling: &SampledWith) -> Option<String> {
     let is_neutral = |name: &str, value: &Value| NEUTRAL.iter().any(|(n, v)| *n == name && value.as_f64() == Some(*v));
     let shapes = |(name, value): &(String, Value)| !HARMLESS.contains(&name.as_str()) && !is_neutral(name, value);
     other.into_iter().find(shapes).map(|(name, value)| format!("with `{name}: {value}`"))
-}
-
-fn unrecorded() -> OperatorError {
-    OperatorError::data("the rollouts have no recorded tokens")
-        .with_help("write `record: tokens` in the node `rollout`: text that is tokenised again gives other tokens")
 }
 
 #[cfg(test)]
@@ -183,8 +181,8 @@ mod tests {
         RecordedTokens { tokens, sampling: sampled_from_all() }
     }
 
-    fn reader() -> RolloutReader<'static> {
-        RolloutReader { vocabulary: 50, max_length: 8, advantage: "advantage" }
+    fn recording() -> Recording {
+        Recording { vocabulary: 50, max_length: 8 }
     }
 
     #[test]
@@ -198,38 +196,56 @@ mod tests {
             span(0, &[7], Some(&[-2.0])),
             span(2, &[8], None),
         ];
-        let made = reader().sequences(&recorded(spans), Some(0.75)).ok().unwrap();
+        let made = recording().sampled(&recorded(spans)).ok().unwrap();
         assert_eq!(made.len(), 2, "nothing was sampled in the third branch");
-        assert_eq!((made[0].tokens.as_slice(), made[1].tokens.as_slice()), (&[1, 2, 3, 6, 7][..], &[1, 9, 4, 5][..]));
-        assert_eq!(made[0].learnt, [false, false, true, false, true]);
-        let sampled = made[0].sampled.as_ref().unwrap();
-        assert_eq!((sampled.log_probabilities.as_slice(), sampled.advantage), (&[0.0, 0.0, -0.5, 0.0, -2.0][..], 0.75));
-        assert!(made.iter().all(|example| example.sampled.as_ref().unwrap().of_rollout == 4));
+        let tokens = [0, 1].map(|branch: usize| made[branch].example.tokens.as_slice());
+        assert_eq!(tokens, [&[1, 2, 3, 6, 7][..], &[1, 9, 4, 5][..]]);
+        assert_eq!(made[0].example.learnt, [false, false, true, false, true]);
+        assert_eq!((made[0].places.as_slice(), made[1].places.as_slice()), (&[0, 3][..], &[1, 2][..]), "in time");
+        let sampled = made[0].example.sampled.as_ref().unwrap();
+        assert_eq!(
+            (sampled.log_probabilities.as_slice(), sampled.temperature),
+            (&[0.0, 0.0, -0.5, 0.0, -2.0][..], 1.0)
+        );
+        assert!(made.iter().all(|sequence| sequence.example.sampled.as_ref().unwrap().of_rollout == 4));
     }
 
     #[test]
     fn what_cannot_be_trained_on_says_why() {
         let good = || recorded(vec![span(0, &[1], None), span(0, &[2, 3], Some(&[-0.5, -0.5]))]);
-        let why = |recorded: &RecordedTokens, advantage| match reader().sequences(recorded, advantage) {
+        let why = |recorded: &RecordedTokens| match recording().sampled(recorded) {
             Err(Unfit::Row(message)) => message,
             Err(Unfit::Vocabulary(error)) => error.message,
             Ok(_) => panic!("it can be trained on"),
         };
-        assert!(why(&good(), Some(f64::NAN)).contains("`advantage` is null or no finite number"));
-        assert!(why(&good(), None).contains("null"));
         let sampled = |change: fn(&mut SampledWith)| {
             let mut recorded = good();
             change(&mut recorded.sampling);
             recorded
         };
-        assert!(why(&sampled(|with| with.top_p = 0.9), Some(1.0)).contains("`top_p: 1`"));
-        assert!(why(&sampled(|with| with.top_k = 20), Some(1.0)).contains("without `top_k`"));
-        assert!(why(&sampled(|with| with.temperature = 0.7), Some(1.0)).contains("temperature 0.7, not 1"));
-        assert!(why(&recorded(vec![span(0, &[1], None)]), Some(1.0)).contains("no token"));
-        assert!(why(&recorded(vec![span(0, &[1; 9], Some(&[-0.1; 9]))]), Some(1.0)).contains("more than max_length 8"));
-        assert!(why(&recorded(vec![span(0, &[1, 2], Some(&[-0.1, f32::NAN]))]), Some(1.0)).contains("no log-prob"));
+        assert!(why(&sampled(|with| with.top_p = 0.9)).contains("`top_p: 1`"));
+        assert!(why(&sampled(|with| with.top_k = 20)).contains("without `top_k`"));
+        assert!(why(&sampled(|with| with.temperature = 0.0)).contains("at temperature 0, not above 0"));
+        assert!(why(&recorded(vec![span(0, &[1], None)])).contains("no token"));
+        assert!(why(&recorded(vec![span(0, &[1; 9], Some(&[-0.1; 9]))])).contains("more than max_length 8"));
+        assert!(why(&recorded(vec![span(0, &[1, 2], Some(&[-0.1, f32::NAN]))])).contains("no log-prob"));
         let strange = recorded(vec![span(0, &[1], None), span(0, &[50], Some(&[-0.1]))]);
-        assert!(why(&strange, Some(1.0)).contains("token 50, but the model's vocabulary ends at 50"));
+        assert!(why(&strange).contains("token 50, but the model's vocabulary ends at 50"));
+        let untold = recorded(vec![span(0, &[1], None), TokenSpan { sampled: true, ..span(0, &[2], None) }]);
+        assert!(why(&untold).contains("no log-prob"));
+        let mut greedy = untold;
+        greedy.sampling.temperature = 0.0;
+        assert_eq!(recording().sequences(&greedy).ok().unwrap().len(), 1, "the tokens are those that were written");
+    }
+
+    #[test]
+    fn temperatures_are_those_of_the_recorded_log_probabilities() {
+        let of = |temperature: f64, logprobs: &str| {
+            super::temperature(&SampledWith { temperature, logprobs: logprobs.to_owned(), ..sampled_from_all() })
+        };
+        assert_eq!((of(1.0, "processed"), of(1.0, "raw"), of(0.7, "processed")), (Ok(1.0), Ok(1.0), Ok(0.7)));
+        let error = of(0.7, "raw").unwrap_err();
+        assert!(error.contains("at temperature 0.7, but their log-probabilities are `raw`"), "{error}");
     }
 
     #[test]

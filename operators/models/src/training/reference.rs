@@ -14,12 +14,12 @@ use super::step::{self, Settings};
 use super::student::{LoraParams, Student, Tuning};
 use crate::device::{Compute, Precision};
 
-fn reference(name: &str) -> BTreeMap<String, Tensor> {
+pub(super) fn reference(name: &str) -> BTreeMap<String, Tensor> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/training").join(name);
     candle_core::safetensors::load(path, &Device::Cpu).expect("reference").into_iter().collect()
 }
 
-fn numbers(tensor: &Tensor) -> Vec<f64> {
+pub(super) fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1().unwrap()
 }
 
@@ -36,6 +36,7 @@ fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
             learnt: learnt[range].iter().map(|learnt| *learnt > 0.0).collect(),
             weight: 1.0,
             sampled: None,
+            paired: None,
         }
     });
     cut.collect()
@@ -73,7 +74,7 @@ fn check(student: &Student, reference: &BTreeMap<String, Tensor>, most: usize) {
     assert!(losses[19] < losses[0] - 0.5, "it learns");
 }
 
-fn model() -> std::path::PathBuf {
+pub(super) fn model() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/qwen3")
 }
 

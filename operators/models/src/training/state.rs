@@ -36,6 +36,9 @@ pub struct Step {
     /// Figures of reinforcement learning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyStep>,
+    /// Figures of preference training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceStep>,
 }
 
 /// Figures of a step of reinforcement learning: means over the tokens that the model wrote, before the weights change.
@@ -51,17 +54,44 @@ pub struct PolicyStep {
     pub reference_kl: Option<f64>,
     /// The largest difference of a log-probability now and when the token was sampled.
     pub gap: f64,
+    /// Entropy over the vocabulary in nats.
+    pub entropy: Option<f64>,
 }
 
 impl PolicyStep {
     /// Returns the figures with their names in the table of steps.
-    pub fn named(&self) -> [(&'static str, Option<f64>); 5] {
+    pub fn named(&self) -> [(&'static str, Option<f64>); 6] {
         [
             ("ratio", Some(self.ratio)),
             ("kl", Some(self.kl)),
             ("clip_share", Some(self.clipped)),
             ("reference_kl", self.reference_kl),
             ("logprob_gap", Some(self.gap)),
+            ("entropy", self.entropy),
+        ]
+    }
+}
+
+/// Figures of a step of preference training: means over its pairs, before the weights change. The reward of a rollout is
+/// `beta` times the logarithm of its probability over that under the reference model (arXiv:2305.18290, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PreferenceStep {
+    /// Reward of the better rollouts.
+    pub chosen: f64,
+    /// Reward of the worse rollouts.
+    pub rejected: f64,
+    /// Share of the pairs whose better rollout has the higher reward.
+    pub accuracy: f64,
+}
+
+impl PreferenceStep {
+    /// Returns the figures with their names in the table of steps.
+    pub fn named(&self) -> [(&'static str, f64); 4] {
+        [
+            ("chosen_reward", self.chosen),
+            ("rejected_reward", self.rejected),
+            ("reward_margin", self.chosen - self.rejected),
+            ("reward_accuracy", self.accuracy),
         ]
     }
 }
@@ -88,6 +118,9 @@ pub struct Progressed {
 /// The part of the state that is not a tensor. Integers only, because text does not keep every bit of a float.
 #[derive(Serialize, Deserialize)]
 struct Head {
+    /// Numbers per step. Those of a state that another version saved cannot be read.
+    #[serde(default)]
+    figures: usize,
     best_step: Option<u64>,
     stale: u32,
     stopped: bool,
@@ -95,12 +128,13 @@ struct Head {
 }
 
 /// Count of the fields of a step, stored in order; NaN if not measured.
-const FIGURES: usize = 15;
+const FIGURES: usize = 19;
 
 impl Step {
     fn figures(&self) -> [f64; FIGURES] {
-        let policy = self.policy.map_or([None; 5], |policy| policy.named().map(|(_, figure)| figure));
+        let policy = self.policy.map_or([None; 6], |policy| policy.named().map(|(_, figure)| figure));
         let policy = policy.map(|figure| figure.unwrap_or(f64::NAN));
+        let preference = self.preference.map_or([f64::NAN; 3], |pairs| [pairs.chosen, pairs.rejected, pairs.accuracy]);
         [
             self.step as f64,
             self.epoch,
@@ -117,6 +151,10 @@ impl Step {
             policy[2],
             policy[3],
             policy[4],
+            policy[5],
+            preference[0],
+            preference[1],
+            preference[2],
         ]
     }
 
@@ -139,6 +177,12 @@ impl Step {
                 clipped: figures[12],
                 reference_kl: measured(figures[13]),
                 gap: figures[14],
+                entropy: measured(figures[15]),
+            }),
+            preference: measured(figures[16]).map(|chosen| PreferenceStep {
+                chosen,
+                rejected: figures[17],
+                accuracy: figures[18],
             }),
         }
     }
@@ -153,6 +197,7 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
     let figures = progressed.steps.iter().flat_map(Step::figures);
     let figures: Vec<f64> = figures.chain(progressed.best.as_ref().map(|best| best.loss)).collect();
     let head = Head {
+        figures: FIGURES,
         best_step: progressed.best.as_ref().map(|best| best.step),
         stale: progressed.stale,
         stopped: progressed.stopped,
@@ -222,7 +267,8 @@ pub fn restore(
 ) -> Result<Option<Progressed>, OperatorError> {
     let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
     let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
-    let Some(head) = head.and_then(|head| serde_json::from_str::<Head>(head).ok()) else { return Ok(None) };
+    let head = head.and_then(|head| serde_json::from_str::<Head>(head).ok());
+    let Some(head) = head.filter(|head| head.figures == FIGURES) else { return Ok(None) };
     let Ok(tensors) = SliceSafetensors::new(state) else { return Ok(None) };
     let read = |name: &str| tensors.load(name, &Device::Cpu);
     let Ok(figures) = read("figures").and_then(|figures| figures.to_vec1::<f64>()) else { return Ok(None) };
@@ -281,9 +327,15 @@ mod tests {
         adam.step(&weights, &gradients, 0.1, 1.0).unwrap();
         let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
         let none = f64::NAN;
-        let step = [1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, none, none, 1.1, 0.2, 0.3, none, 0.4];
-        let step = Step::of(&step);
-        assert_eq!(step.policy.map(|policy| (policy.reference_kl, policy.gap)), Some((None, 0.4)));
+        let taken = [1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, none, none];
+        let (policy, preference) = ([1.1, 0.2, 0.3, none, 0.4, 2.5], [0.3, -0.2, 0.75]);
+        let step: Vec<f64> = taken.into_iter().chain(policy).chain(preference).collect();
+        let step = Step::of(step.as_array().unwrap());
+        assert_eq!(
+            step.policy.map(|policy| (policy.reference_kl, policy.gap, policy.entropy)),
+            Some((None, 0.4, Some(2.5)))
+        );
+        assert_eq!(step.preference.map(|pairs| pairs.named()[2]), Some(("reward_margin", 0.5)));
         let progressed = Progressed { steps: vec![step], best, stale: 2, ..Progressed::default() };
         let saved = save(&weights, &adam, &progressed).unwrap();
         let (fresh, mut other) =
@@ -298,6 +350,11 @@ mod tests {
         assert!(restore(&saved, &strange, &mut other).unwrap().is_none(), "of another shape");
         assert!(restore(&saved[..saved.len() / 2], &fresh, &mut other).unwrap().is_none(), "torn");
         assert!(restore(b"", &fresh, &mut other).unwrap().is_none());
+        let other_version = SafeTensors::read_metadata(&saved).unwrap().1;
+        let head = other_version.metadata().as_ref().unwrap()["head"].replace(&format!("\"figures\":{FIGURES},"), "");
+        let part = BTreeMap::from([("figures".to_owned(), tensor(vec![0.0_f64; 15]).unwrap())]);
+        let old = safetensors::serialize(part, Some(HashMap::from([("head".to_owned(), head)]))).unwrap();
+        assert!(restore(&old, &BTreeMap::new(), &mut other).unwrap().is_none(), "of a version with other figures");
         let (alone, mut next) = (save_optimizer(&adam).unwrap(), AdamW::new(AdamParams::default()));
         restore_optimizer(&alone, &fresh, &mut next).unwrap();
         assert_eq!((next.steps, next.moments().unwrap()), (1, adam.moments().unwrap()));

@@ -6,9 +6,10 @@ use candle_core::Result;
 
 use super::batch::{Batch, PassOutcome};
 use super::example::Example;
-use super::objective::Objective;
+use super::objective::{Coupled, Objective};
 use super::optimizer::Gradients;
 use super::packing::pack;
+use super::state::PreferenceStep;
 use super::student::Student;
 use super::{plain, tensors};
 use crate::decoder::Dropout;
@@ -48,6 +49,10 @@ pub struct Outcome {
     pub loss: f64,
     /// Share of the predicted tokens, by weight, that had the highest logit.
     pub accuracy: f64,
+    /// Mean entropy of the predicted tokens in nats, if the objective needs it.
+    pub entropy: Option<f64>,
+    /// Figures of preference training.
+    pub preference: Option<PreferenceStep>,
     /// Log-probabilities of the predicted tokens of each example, before the weights are updated. The key is the
     /// number of the example; the tokens are in their order.
     pub log_probabilities: BTreeMap<usize, Vec<f32>>,
@@ -61,7 +66,12 @@ pub fn learn(
     settings: Settings<'_>,
     gradients: &mut Gradients,
 ) -> Result<Outcome> {
-    over_passes(batch, examples, settings, |batch| pass(student, batch, settings.checkpointing, gradients))
+    let mut run = |batch: &Batch<'_>| pass(student, batch, settings.checkpointing, gradients);
+    let Some(Coupled { objective, loss, figures }) = coupled(student, batch, examples, settings)? else {
+        return over_passes(batch, examples, settings, run);
+    };
+    let outcome = over_passes(batch, examples, Settings { objective: &*objective, ..settings }, &mut run)?;
+    Ok(Outcome { loss, preference: Some(figures), ..outcome })
 }
 
 /// Computes the loss of the examples numbered in `batch`, without gradients.
@@ -73,6 +83,26 @@ pub fn evaluate(
     pass_tokens: usize,
 ) -> Result<Outcome> {
     let settings = Settings { objective, pass_tokens, checkpointing: false, dropout: None };
+    let outcome = read(student, batch, examples, settings)?;
+    let Some(coupling) = objective.coupling() else { return Ok(outcome) };
+    let Coupled { loss, figures, .. } = coupling.of_step(examples, &outcome.log_probabilities);
+    Ok(Outcome { loss, preference: Some(figures), ..outcome })
+}
+
+/// Returns the objective of this step, if its losses depend on whole examples.
+fn coupled(
+    student: &Student,
+    batch: &[usize],
+    examples: &[Example],
+    settings: Settings<'_>,
+) -> Result<Option<Coupled>> {
+    let Some(coupling) = settings.objective.coupling() else { return Ok(None) };
+    let outcome = read(student, batch, examples, settings)?;
+    Ok(Some(coupling.of_step(examples, &outcome.log_probabilities)))
+}
+
+/// Runs the forward passes of a step.
+fn read(student: &Student, batch: &[usize], examples: &[Example], settings: Settings<'_>) -> Result<Outcome> {
     let plain = student.compute.is_plain();
     let run =
         |batch: &Batch<'_>| if plain { plain::evaluate(student, batch) } else { tensors::evaluate(student, batch) };
@@ -98,7 +128,7 @@ fn over_passes(
 ) -> Result<Outcome> {
     let lengths: Vec<_> = batch.iter().map(|example| (*example, examples[*example].tokens.len())).collect();
     let divisor = batch.iter().map(|example| settings.objective.divisor(&examples[*example])).sum::<f64>().max(1e-9);
-    let mut outcome = Outcome::default();
+    let (mut outcome, mut entropy, mut targets) = (Outcome::default(), 0.0, 0_usize);
     for (place, pass) in pack(&lengths, settings.pass_tokens).iter().enumerate() {
         let mut batch = Batch::new(pass, examples, settings.objective);
         batch.scale = 1.0 / divisor;
@@ -106,9 +136,12 @@ fn over_passes(
         let one = run(&batch)?;
         outcome.loss += one.loss;
         outcome.accuracy += one.right;
+        entropy += one.entropy;
+        targets += one.log_probabilities.len();
         outcome.log_probabilities.append(&mut one.by_example(&batch));
     }
     outcome.loss /= divisor;
     outcome.accuracy /= divisor;
+    outcome.entropy = settings.objective.needs_entropy().then(|| entropy / targets.max(1) as f64);
     Ok(outcome)
 }

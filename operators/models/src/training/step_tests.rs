@@ -5,13 +5,14 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::batch::Batch;
-use super::example::Example;
-use super::objective::{Objective, Sft, TokenLoss};
+use super::example::{Example, Paired};
+use super::objective::{Coupling, Objective, Sft, TokenLoss};
 use super::optimizer::Gradients;
 use super::packing::pack;
+use super::preference::{Preference, PreferenceLoss};
 use super::state;
-use super::step::{self, Settings};
-use super::student::{Student, Tuning};
+use super::step::{self, DropoutSeed, Settings};
+use super::student::{LoraParams, Student, Tuning};
 use super::tensors;
 use crate::device::Compute;
 
@@ -60,6 +61,7 @@ fn examples() -> Vec<Example> {
         learnt: (0..length).map(|at| at % 4 != 1).collect(),
         weight: 1.0 + number as f32,
         sampled: None,
+        paired: None,
     };
     [12, 30, 7].into_iter().enumerate().map(example).collect()
 }
@@ -156,4 +158,29 @@ fn both_backends_agree_on_an_objective() {
             }
         }
     }
+}
+
+/// The loss follows from the first reading, the log-probabilities are those of the second one.
+#[test]
+fn both_readings_of_a_coupled_step_have_the_same_dropout() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/qwen3");
+    let lora = LoraParams { rank: 2, dropout: 0.5, ..LoraParams::default() };
+    let student = Student::load(&folder, &Tuning::Lora(lora), 0, &Compute::cpu()).unwrap();
+    for var in student.weights.values() {
+        let numbers = (0..var.elem_count()).map(|number| (number as f32).sin() * 0.1);
+        state::set(var, numbers.collect()).unwrap();
+    }
+    let mut examples = examples();
+    for (number, example) in examples.iter_mut().enumerate() {
+        example.paired = Some(Paired { pair: 0, chosen: number > 0, reference: -20.0 });
+    }
+    let preference = Preference { settings: PreferenceLoss::default() };
+    let learn = |step| {
+        let dropout = Some(DropoutSeed { seed: 3, step });
+        let settings = Settings { objective: &preference, pass_tokens: 32, checkpointing: false, dropout };
+        step::learn(&student, &[0, 1, 2], &examples, settings, &mut Gradients::new()).unwrap()
+    };
+    let outcome = learn(0);
+    assert_eq!(outcome.loss, preference.of_step(&examples, &outcome.log_probabilities).loss);
+    assert!((outcome.loss - learn(1).loss).abs() > 1e-6, "other steps have other masks");
 }

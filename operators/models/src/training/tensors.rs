@@ -2,9 +2,10 @@
 //! tokens of a pass, the logits of some of them at a time, and with `checkpointing` the activations of one layer.
 
 use candle_core::backprop::GradStore;
-use candle_core::{Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor, Var};
+use searchmill_kernels::training::Predictions;
 
-use super::batch::{Batch, PassOutcome, Target, logits_at_once};
+use super::batch::{Batch, PassOutcome, Target, logits_at_once, temperatures};
 use super::optimizer::{Gradients, add};
 use super::student::Student;
 use crate::decoder::{log_probabilities, product};
@@ -109,11 +110,30 @@ fn places(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
 /// Adds the predictions of a chunk to `outcome`. Returns the log-probabilities and their gradients.
 fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut PassOutcome) -> Result<(Tensor, Tensor)> {
     let tokens: Vec<u32> = chunk.iter().map(|target| target.token).collect();
+    let divisors = temperatures(chunk);
+    let logits = &if divisors.is_empty() { logits.clone() } else { divided(logits, divisors)? };
     let logs = log_probabilities(logits, &tokens)?;
     let best = logits.detach().argmax(1)?.to_vec1::<u32>()?;
-    let slopes = outcome.take(batch, &logs.to_vec1::<f32>()?, &best);
+    let entropies = if batch.needs_entropy() { entropies(&logits.detach())? } else { Vec::new() };
+    let found = logs.to_vec1::<f32>()?;
+    let slopes = outcome.take(batch, Predictions { log_probabilities: &found, best: &best, entropies: &entropies });
     let slopes = Tensor::from_vec(slopes, chunk.len(), logits.device())?;
     Ok((logs, slopes))
+}
+
+/// Divides each row of logits by its temperature.
+fn divided(logits: &Tensor, temperatures: Vec<f32>) -> Result<Tensor> {
+    let rows = temperatures.len();
+    let temperatures = Tensor::from_vec(temperatures, (rows, 1), logits.device())?;
+    logits.to_dtype(DType::F32)?.broadcast_div(&temperatures)
+}
+
+/// Returns the entropy of the distribution of each row of logits, in nats.
+fn entropies(logits: &Tensor) -> Result<Vec<f32>> {
+    let wide = logits.to_dtype(DType::F32)?;
+    let shifted = wide.broadcast_sub(&wide.max_keepdim(1)?)?;
+    let logs = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;
+    (logs.exp()? * logs)?.sum(1)?.neg()?.to_vec1::<f32>()
 }
 
 /// Adds gradients up by weight.

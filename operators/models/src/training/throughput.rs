@@ -47,6 +47,7 @@ pub fn tuning(
         learnt: vec![true; tokens],
         weight: 1.0,
         sampled: None,
+        paired: None,
     };
     let (examples, mut adam, mut losses) = ([text], AdamW::new(AdamParams::default()), Vec::new());
     let settings = Settings { objective: &Sft::default(), pass_tokens: tokens, checkpointing, dropout: None };

@@ -195,6 +195,7 @@ fn unknown(step: u64) -> Step {
         eval_loss: None,
         eval_token_accuracy: None,
         policy: None,
+        preference: None,
     }
 }
 

@@ -9,7 +9,7 @@ use searchmill_kernels::training::{self, Head, Layer, Predictions, norm, norm_ba
 
 use self::sums::Sums;
 use self::weights::{Held, HeldLayer};
-use super::batch::{Batch, PassOutcome, Target, logits_at_once};
+use super::batch::{Batch, PassOutcome, Target, logits_at_once, temperatures};
 use super::optimizer::Gradients;
 use super::student::Student;
 use crate::decoder::Angles;
@@ -87,7 +87,16 @@ impl<'a> Network<'a> {
         let rows = self.wanted(&norm(hidden, self.norm.numbers()?, self.eps()));
         let tokens: Vec<u32> = self.batch.targets.iter().map(|target| target.token).collect();
         let (weight, width, at_once) = (self.head.numbers()?, self.width(), self.at_once());
-        Ok(compute(Head { rows: &rows, weight, width, tokens: &tokens, at_once }))
+        let (temperatures, entropies) = (temperatures(&self.batch.targets), self.batch.needs_entropy());
+        Ok(compute(Head {
+            rows: &rows,
+            weight,
+            width,
+            tokens: &tokens,
+            temperatures: &temperatures,
+            entropies,
+            at_once,
+        }))
     }
 
     /// Rows of logits computed at a time.
@@ -111,7 +120,7 @@ fn evaluate_in_pool(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome>
     }
     let mut outcome = PassOutcome::default();
     network.with_head(&hidden, |head| {
-        head.forward(|found| drop(outcome.take(batch, found.log_probabilities, found.best)));
+        head.forward(|found| drop(outcome.take(batch, found)));
     })?;
     Ok(outcome)
 }
@@ -158,7 +167,7 @@ pub(super) fn pass(
 fn head(network: &Network<'_>, hidden: &[f32], sums: &mut Sums) -> Result<(PassOutcome, Vec<f32>)> {
     let (width, mut outcome) = (network.width(), PassOutcome::default());
     let of_rows = network.with_head(hidden, |head| {
-        let take = |found: Predictions<'_>| outcome.take(network.batch, found.log_probabilities, found.best);
+        let take = |found: Predictions<'_>| outcome.take(network.batch, found);
         head.backward(sums.head_or_embedding(), take)
     })?;
     let mut gradient = vec![0.0; hidden.len()];

@@ -1,0 +1,90 @@
+//! The divergence of sampled tokens from a reference model, paid out of the reward.
+
+use arrow::array::RecordBatch;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs};
+use searchmill_models::decoder::Decoder;
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::training::example::Example;
+use searchmill_models::training::policy_gradient::Estimator;
+use searchmill_models::training::recorded::{Recording, Sequence};
+use searchmill_models::training::scored::Judge;
+use searchmill_schemas::RecordedTokens;
+use serde::{Deserialize, Serialize};
+
+/// Port of the reference model.
+pub(super) const REFERENCE: &str = "reference";
+
+/// Tokens per forward pass.
+const PASS_TOKENS: usize = 8192;
+
+/// What a sampled token pays for its divergence from the reference model.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct RewardKl {
+    /// Its factor (0.0001 in R1-Searcher, 0.001 in Search-R1's PPO).
+    pub(crate) coefficient: f64,
+    /// How it is estimated from the probability with which the token was sampled (k1 in verl and OpenRLHF).
+    #[serde(default = "k1")]
+    pub(crate) estimator: Estimator,
+}
+
+fn k1() -> Estimator {
+    Estimator::K1
+}
+
+/// Returns how records are read for the reference model.
+pub(super) fn recording(inputs: &Inputs) -> Result<Recording, OperatorError> {
+    let config = Decoder::read_config(&inputs.tree(REFERENCE)?.path)?;
+    Ok(Recording { vocabulary: config.vocab_size, max_length: config.max_position_embeddings })
+}
+
+/// Returns the recorded tokens of a batch.
+pub(super) fn recorded(batch: &RecordBatch) -> Result<Vec<RecordedTokens>, OperatorError> {
+    let missing = || {
+        OperatorError::data("`kl`: the rollouts have no recorded tokens")
+            .with_help("write `record: tokens` in the node `rollout`, or leave `kl` out")
+    };
+    RecordedTokens::from_batch(batch)?.ok_or_else(missing)
+}
+
+/// Returns what each sampled token of each rollout pays, in the order of the record.
+pub(super) fn costs(
+    kl: RewardKl,
+    sequences: &[Vec<Sequence>],
+    inputs: &Inputs,
+    context: &Context,
+) -> Result<Vec<Vec<f64>>, OperatorError> {
+    let compute = Compute::leased(context, Precision::F32)?;
+    context.progress().log(&format!("device: {}", compute.name()));
+    let examples: Vec<Example> = sequences.iter().flatten().map(|sequence| sequence.example.clone()).collect();
+    let folder = &inputs.tree(REFERENCE)?.path;
+    let judge = Judge { folder, port: REFERENCE, own: None, pass_tokens: PASS_TOKENS, compute: &compute };
+    let mut found = judge.log_probabilities(&examples)?.into_iter();
+    let mut of_rollout = |sequences: &Vec<Sequence>| {
+        let count = sequences.iter().map(|sequence| sequence.places.len()).sum();
+        let mut costs = vec![0.0; count];
+        for (Sequence { example, places, .. }, found) in sequences.iter().zip(found.by_ref()) {
+            let Some(sampled) = &example.sampled else { continue };
+            let learnt = (0..example.tokens.len()).filter(|at| example.learnt[*at]);
+            // The first token of a sequence has no probability: nothing stands before it.
+            let predicted = learnt.zip(places).filter(|(at, _)| *at > 0);
+            for ((at, place), reference) in predicted.zip(found) {
+                let estimate = kl.estimator.of(sampled.log_probabilities[at], reference).value;
+                costs[*place] = kl.coefficient * f64::from(estimate);
+            }
+        }
+        costs
+    };
+    Ok(sequences.iter().map(&mut of_rollout).collect())
+}
+
+/// Reports the mean divergence per token.
+pub(super) fn tell(kl: RewardKl, costs: &[Vec<f64>], outputs: &mut Outputs) {
+    let count = costs.iter().map(Vec::len).sum::<usize>().max(1);
+    let paid = costs.iter().flatten().sum::<f64>() / count as f64;
+    if kl.coefficient > 0.0 {
+        outputs.figure("reference_kl", paid / kl.coefficient);
+    }
+    outputs.summary(&format!("paid for the divergence from `{REFERENCE}`: {paid:.6} a token\n"));
+}
