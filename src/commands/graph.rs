@@ -1,10 +1,13 @@
 //! `graph`: prints the DAG as a drawing or as data.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use searchmill_engine::{Failure, Input, Plan, Session};
 use serde_json::json;
 
 use super::pipeline;
 use crate::args::{GraphArgs, GraphFormat};
+use crate::display::rounds::{Group, folded};
 use crate::display::{Drawing, Terminal};
 use crate::exit::OK;
 
@@ -12,8 +15,8 @@ pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) ->
     let plan = pipeline::check(session, &args.pipeline)?.plan;
     let format = if terminal.is_json() { GraphFormat::Json } else { args.format };
     let text = match format {
-        GraphFormat::Mermaid => drawing(&plan).mermaid(),
-        GraphFormat::Dot => drawing(&plan).dot(),
+        GraphFormat::Mermaid => drawing(&plan, args.all).mermaid(),
+        GraphFormat::Dot => drawing(&plan, args.all).dot(),
         GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan)).unwrap_or_default(),
     };
     terminal.line(text.trim_end());
@@ -26,10 +29,21 @@ fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Input, usize)> {
     nodes.flat_map(|(to, node)| node.inputs.iter().map(move |input| (input.node, input, to)))
 }
 
-fn drawing(plan: &Plan) -> Drawing {
-    let nodes = plan.nodes.iter().map(|node| (node.id().to_owned(), node.entry.name.to_owned())).collect();
-    let edges = edges(plan).map(|(from, input, to)| (from, to, input.output.clone())).collect();
-    Drawing { title: "pipeline", quote: "", nodes, edges }
+/// Draws the plan. Without `all`, the rounds of a node are one node, and what a round hands on to the next one leads back.
+fn drawing(plan: &Plan, all: bool) -> Drawing {
+    let groups = folded(plan, 0..plan.nodes.len(), all);
+    let operator = |group: &Group| group.places.first().map(|place| plan.nodes[*place].entry.name.to_owned());
+    let nodes = groups.iter().map(|group| (group.name.clone(), operator(group).unwrap_or_default())).collect();
+    let members = groups.iter().enumerate().flat_map(|(at, group)| group.places.iter().map(move |place| (*place, at)));
+    let group_of: BTreeMap<usize, usize> = members.collect();
+    let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
+    for (from, input, to) in edges(plan) {
+        let edge = (group_of[&from], group_of[&to], input.output.clone());
+        if all || seen.insert(edge.clone()) {
+            drawn.push(edge);
+        }
+    }
+    Drawing { title: "pipeline", quote: "", nodes, edges: drawn }
 }
 
 fn as_json(plan: &Plan) -> serde_json::Value {

@@ -43,5 +43,5 @@ pub use explain::{check_types, explain, missing_input, parse_fault};
 pub use graph::{Input, Node, Plan};
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, select, with_all_before, with_all_before_but};
+pub use select::{Selection, asked_for, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

@@ -21,6 +21,7 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
+mod kept;
 mod load;
 mod matrix;
 mod node;
@@ -53,7 +54,9 @@ pub use cadence::{Cadence, Time};
 pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use coordinate::Coordinate;
 pub use notify::{Notify, Occasion, Receiver};
-pub use pipeline::{Binding, Gathers, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec};
+pub use pipeline::{
+    Binding, Gathers, Kept, NodeSpec, OnError, Overrides, Reference, Resources, Serves, ServiceSpec, Spec,
+};
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub(crate) use set::SET;

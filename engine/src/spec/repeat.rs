@@ -11,10 +11,10 @@ use super::reference;
 use super::rounds::{Loop, ROUND, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
-use super::{matrix, suggest};
+use super::{kept, matrix, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 
-const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix"];
+const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "keep"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
@@ -37,6 +37,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
     let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
+    let keep = kept::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
     let entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     if entries.is_empty() {
@@ -53,6 +54,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let mut unrolled = node::all(entries, &outer, scope, shared);
     for node in &mut unrolled {
         hand_on(node, &carry, &next, &mut shared.problems);
+        node.keep = keep;
     }
     let next = next.into_iter().map(|(key, (text, _))| (key.text, text)).collect();
     Some((unrolled, Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next }))
