@@ -152,7 +152,8 @@ impl Decider<'_> {
                 Look::Here if handed_over && !node.operator.declaration.destinations().is_empty() => {
                     self.store.intact_once(&output.id)?
                 }
-                Look::Here if handed_over => self.store.fetch(&output.id)?,
+                // A loop with `keep:` fetches no more than it reads.
+                Look::Here if handed_over && (needed || node.spec.keep.is_none()) => self.store.fetch(&output.id)?,
                 Look::Here | Look::There => Ok(()),
             };
             if let Err(damage) = state {
