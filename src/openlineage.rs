@@ -174,7 +174,8 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         | Event::HeldBack { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
-        | Event::BudgetUsedUp { .. } => Vec::new(),
+        | Event::BudgetUsedUp { .. }
+        | Event::NodeReleased { .. } => Vec::new(),
     }
 }
 

@@ -87,15 +87,19 @@ impl Rounds {
                 }
                 Telling::default()
             }
-            Event::NodeStarted { node, .. } => {
-                Telling { folds: self.is_recent(node, false, now), before: self.flush() }
-            }
-            Event::NodeFinished { node, .. } => {
-                Telling { folds: self.is_recent(node, true, now), before: self.flush() }
-            }
+            Event::NodeStarted { node, .. } => self.line(node, false, now),
+            Event::NodeFinished { node, .. } => self.line(node, true, now),
             Event::NodeFailed { .. } | Event::RunFinished(_) => Telling { folds: false, before: self.flush() },
             _ => Telling::default(),
         }
+    }
+
+    /// Says whether a line about a node is told; cached rounds are told before it.
+    fn line(&mut self, node: &str, ended: bool, now: Instant) -> Telling {
+        if self.is_recent(node, ended, now) {
+            return Telling { folds: true, ..Telling::default() };
+        }
+        Telling { folds: false, before: self.flush() }
     }
 
     /// Whether a line about another round of the node was told a moment ago.

@@ -196,7 +196,8 @@ impl Store {
             idle: stock.roots.known.contains(&id) || modified(&path) <= since,
         });
         let mut garbage = Garbage { in_use, ..sorted_out(&stock, artifacts) };
-        if policy.release {
+        // Beside others, no files go.
+        if policy.release && !in_use {
             garbage.released = stock.middle_rounds(self, &garbage.artifacts)?;
         }
         garbage.stale_notes = self.noted_releases();
