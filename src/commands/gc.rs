@@ -85,13 +85,15 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         terminal.table(&["what", "key", "last used", "size"], &rows);
     }
     let word = if removed { "removed" } else { "would remove" };
-    let (results, artifacts, bytes) = (garbage.results.len(), garbage.artifacts.len(), display::bytes(garbage.bytes()));
+    let released = garbage.released.iter().map(|middle| middle.bytes).sum();
+    let bytes = display::bytes(garbage.bytes().saturating_sub(released));
+    let (results, artifacts) = (garbage.results.len(), garbage.artifacts.len());
     let kept = format!("{} results and {} are kept", garbage.kept_results, display::bytes(garbage.kept_bytes));
     let line = format!("{word} {results} results and {artifacts} artifacts ({bytes}); {kept}");
     terminal.line(&line);
     if !garbage.released.is_empty() {
-        let (count, bytes) = (garbage.released.len(), garbage.released.iter().map(|middle| middle.bytes).sum());
-        let (word, bytes) = (if removed { "released" } else { "would release" }, display::bytes(bytes));
+        let (count, bytes) = (garbage.released.len(), display::bytes(released));
+        let word = if removed { "released" } else { "would release" };
         terminal.line(&format!("{word} {count} folders of middle rounds ({bytes}); their results stay known"));
     }
     let (memos, bytes) = garbage.kept_memos;
