@@ -169,6 +169,9 @@ pub(crate) struct RunArgs {
     /// Show what would run, then stop.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+    /// Show every round of loops.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Maximum number of nodes that run in parallel.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) jobs: Option<u32>,
@@ -218,6 +221,9 @@ pub(crate) struct PlanArgs {
     /// Exit with code 10 if there is work to do.
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
+    /// Show every round of loops.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Row limit, as for `run`.
     #[arg(long, value_name = "ROWS")]
     pub(crate) limit: Option<u64>,
@@ -411,6 +417,9 @@ pub(crate) struct GraphArgs {
     /// Output format.
     #[arg(long, value_enum, default_value = "mermaid")]
     pub(crate) format: GraphFormat,
+    /// Show every round of loops.
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -533,6 +542,10 @@ pub(crate) struct GcArgs {
     /// Also remove the records of runs that are not kept.
     #[arg(long)]
     pub(crate) forget_runs: bool,
+    /// Also release models, states and other folders of all rounds of loops but the last ones, whatever their age: their
+    /// results stay known, and whoever needs the files makes them again. Only what this machine can compute again.
+    #[arg(long)]
+    pub(crate) release: bool,
 }
 
 #[derive(Arguments)]

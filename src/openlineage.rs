@@ -176,7 +176,8 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         | Event::NodeEnded { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
-        | Event::BudgetUsedUp { .. } => Vec::new(),
+        | Event::BudgetUsedUp { .. }
+        | Event::NodeReleased { .. } => Vec::new(),
     }
 }
 

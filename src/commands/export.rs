@@ -31,6 +31,10 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
         census.runs,
         display::bytes(size)
     ));
+    if census.released > 0 {
+        let released = census.released;
+        terminal.note(&format!("{released} artifacts of its lineage were released: described, without their files"));
+    }
     if census.missing > 0 {
         let missing = census.missing;
         terminal.warn(&format!("{missing} artifacts of its lineage are not in the store any more: left out"));

@@ -1,5 +1,6 @@
 //! `gc`: lists or removes results that are no longer needed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use searchmill_engine::{Failure, Garbage, KeepPolicy, Session, Swept, unix_time};
@@ -14,7 +15,8 @@ const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
 pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Result<u8, Failure> {
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
-    let policy = KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs };
+    let policy =
+        KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs, release: args.release };
     let swept =
         if args.yes { session.collect(&policy)? } else { Swept { garbage: session.garbage(&policy)?, freed: 0 } };
     if terminal.is_json() {
@@ -35,6 +37,10 @@ fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64)
     for (base, bytes) in &garbage.memos {
         terminal.json(&json!({"memo": base, "bytes": bytes}));
     }
+    for middle in &garbage.released {
+        let name = format!("{}/{}", middle.pipeline, middle.node);
+        terminal.json(&json!({"released": middle.artifact, "name": name, "bytes": middle.bytes}));
+    }
     for (run, bytes) in &garbage.runs {
         terminal.json(&json!({"run": run, "bytes": bytes}));
     }
@@ -42,9 +48,23 @@ fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64)
         "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(),
         "freed": freed, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
-        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
+        "runs": garbage.runs.len(), "released": garbage.released.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
         "kept_memos": garbage.kept_memos.0, "kept_memo_bytes": garbage.kept_memos.1,
     }));
+}
+
+/// One line for all rounds of a node.
+fn middle_rounds(garbage: &Garbage) -> Vec<Vec<String>> {
+    let mut groups: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+    for middle in &garbage.released {
+        let base = middle.node.split_once('@').map_or(middle.node.as_str(), |(base, _)| base);
+        let group = groups.entry(format!("{}/{base}", middle.pipeline)).or_default();
+        *group = (group.0 + 1, group.1 + middle.bytes);
+    }
+    let row = |(name, (count, bytes)): (String, (usize, u64))| {
+        vec![name, format!("×{count}"), "middle rounds: released".to_owned(), display::bytes(bytes)]
+    };
+    groups.into_iter().map(row).collect()
 }
 
 fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
@@ -60,14 +80,22 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
     let plain = |what: &str, key: String, bytes: u64| vec![what.to_owned(), key, String::new(), display::bytes(bytes)];
     rows.extend(garbage.memos.iter().map(|(base, bytes)| plain("cached rows", base.short(), *bytes)));
     rows.extend(garbage.runs.iter().map(|(run, bytes)| plain("run record", run.clone(), *bytes)));
+    rows.extend(middle_rounds(garbage));
     if !rows.is_empty() {
         terminal.table(&["what", "key", "last used", "size"], &rows);
     }
     let word = if removed { "removed" } else { "would remove" };
-    let (results, artifacts, bytes) = (garbage.results.len(), garbage.artifacts.len(), display::bytes(garbage.bytes()));
+    let released = garbage.released.iter().map(|middle| middle.bytes).sum();
+    let bytes = display::bytes(garbage.bytes().saturating_sub(released));
+    let (results, artifacts) = (garbage.results.len(), garbage.artifacts.len());
     let kept = format!("{} results and {} are kept", garbage.kept_results, display::bytes(garbage.kept_bytes));
     let line = format!("{word} {results} results and {artifacts} artifacts ({bytes}); {kept}");
     terminal.line(&line);
+    if !garbage.released.is_empty() {
+        let (count, bytes) = (garbage.released.len(), display::bytes(released));
+        let word = if removed { "released" } else { "would release" };
+        terminal.line(&format!("{word} {count} folders of middle rounds ({bytes}); their results stay known"));
+    }
     let (memos, bytes) = garbage.kept_memos;
     if memos > 0 {
         let word = if memos == 1 { "memo" } else { "memos" };

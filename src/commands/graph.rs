@@ -1,12 +1,13 @@
 //! `graph`: prints the DAG as a drawing or as data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::{Failure, Input, Node, NodeStatus, Pipeline, Plan, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
 use crate::args::{GraphArgs, GraphFormat};
+use crate::display::rounds::{Group, folded};
 use crate::display::{Drawing, Terminal};
 use crate::exit::OK;
 
@@ -16,8 +17,8 @@ pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) ->
     let plan = checked.plan;
     let format = if terminal.is_json() { GraphFormat::Json } else { args.format };
     let text = match format {
-        GraphFormat::Mermaid => drawing(&plan, &ended).mermaid(),
-        GraphFormat::Dot => drawing(&plan, &ended).dot(),
+        GraphFormat::Mermaid => drawing(&plan, &ended, args.all).mermaid(),
+        GraphFormat::Dot => drawing(&plan, &ended, args.all).dot(),
         GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan, &ended)).unwrap_or_default(),
     };
     terminal.line(text.trim_end());
@@ -40,12 +41,23 @@ fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<usize>, Failu
     Ok(ended.map(|(place, _)| *place).collect())
 }
 
-fn drawing(plan: &Plan, ended: &BTreeSet<usize>) -> Drawing {
-    let shown: Vec<usize> = (0..plan.nodes.len()).filter(|place| !ended.contains(place)).collect();
-    let node = |place: &usize| (plan.nodes[*place].id().to_owned(), plan.nodes[*place].entry.name.to_owned());
-    let at = |place: usize| shown.binary_search(&place).ok();
-    let edges = edges(plan).filter_map(|(from, input, to)| Some((at(from)?, at(to)?, input.output.clone())));
-    Drawing { title: "pipeline", quote: "", nodes: shown.iter().map(node).collect(), edges: edges.collect() }
+/// Draws the plan. Without `all`, the rounds of a node are one node, and what a round hands on to the next one leads back.
+fn drawing(plan: &Plan, ended: &BTreeSet<usize>, all: bool) -> Drawing {
+    let shown = (0..plan.nodes.len()).filter(|place| !ended.contains(place));
+    let groups = folded(plan, shown, all);
+    let operator = |group: &Group| group.places.first().map(|place| plan.nodes[*place].entry.name.to_owned());
+    let nodes = groups.iter().map(|group| (group.name.clone(), operator(group).unwrap_or_default())).collect();
+    let members = groups.iter().enumerate().flat_map(|(at, group)| group.places.iter().map(move |place| (*place, at)));
+    let group_of: BTreeMap<usize, usize> = members.collect();
+    let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
+    for (from, input, to) in edges(plan) {
+        let Some((from, to)) = group_of.get(&from).zip(group_of.get(&to)) else { continue };
+        let edge = (*from, *to, input.output.clone());
+        if all || seen.insert(edge.clone()) {
+            drawn.push(edge);
+        }
+    }
+    Drawing { title: "pipeline", quote: "", nodes, edges: drawn }
 }
 
 fn as_json(plan: &Plan, ended: &BTreeSet<usize>) -> serde_json::Value {

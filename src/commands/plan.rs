@@ -10,6 +10,7 @@ use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
 use crate::display::reasons::sentence;
+use crate::display::rounds::{Group, folded};
 use crate::display::{Terminal, money};
 use crate::exit::{OK, WORK};
 
@@ -19,12 +20,12 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
     let options = RunOptions { selection, limit: args.limit, ..RunOptions::default() };
     let survey = session.survey(&checked, &options)?;
     note_if_missing(terminal, session)?;
-    let work = show(terminal, session, &checked.plan, &survey);
+    let work = show(terminal, session, &checked.plan, &survey, args.all);
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
 }
 
-/// Prints the plan; returns whether there is work to do.
-pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey) -> bool {
+/// Prints the plan; returns whether there is work to do. Without `all`, the rounds of a node are one line.
+pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey, all: bool) -> bool {
     let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes.get(*place)?, status)));
     let ended = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Ended { .. })).count();
     let cached = survey.nodes.values().filter(|status| status.is_known()).count() - ended;
@@ -36,21 +37,21 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
         }
         return to_run > 0;
     }
-    let row = |(_, node, status): (usize, &Node, &NodeStatus)| {
-        let (word, detail) = words(status);
-        vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]
-    };
     let shown = told().filter(|(_, _, status)| !matches!(status, NodeStatus::Ended { .. }));
-    let rows: Vec<Vec<String>> = shown.map(row).collect();
+    let groups = folded(plan, shown.map(|(place, ..)| place), all);
+    let rows: Vec<Vec<String>> = groups.iter().map(|group| row(plan, survey, group)).collect();
     terminal.table(&["node", "operator", "status", "why"], &rows);
     tell_loops(terminal, survey);
     let held = if held > 0 { format!(", {held} held") } else { String::new() };
-    terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide{held}", rows.len()));
-    show_work(terminal, plan, survey);
-    for (_, node, _) in told().filter(|(_, _, status)| !status.is_known()) {
-        if let Some(unset) = session.unset_secrets(node) {
-            terminal.warn(&unset.to_string());
-        }
+    let nodes = survey.nodes.len() - ended;
+    terminal.line(&format!("{nodes} nodes: {cached} cached, {to_run} to run or to decide{held}"));
+    show_work(terminal, plan, survey, all);
+    let lacking = |group: &Group| {
+        let unknown = |place: &&usize| survey.nodes.get(place).is_some_and(|status| !status.is_known());
+        group.places.iter().filter(unknown).find_map(|place| session.unset_secrets(plan.nodes.get(*place)?))
+    };
+    for unset in groups.iter().filter_map(lacking) {
+        terminal.warn(&unset.to_string());
     }
     to_run > 0
 }
@@ -71,16 +72,59 @@ pub(super) fn tell_loops(terminal: &Terminal, survey: &Survey) {
     }
 }
 
+/// Formats a node, or the rounds of one: how many are cached and how many run, and why the first one that is not cached
+/// runs.
+fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
+    let told = group.places.iter().filter_map(|place| Some((plan.nodes.get(*place)?, survey.nodes.get(place)?)));
+    let told: Vec<(&Node, &NodeStatus)> = told.collect();
+    let operator = told.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
+    if let [(node, status)] = told[..] {
+        let (word, detail) = words(node.id(), status);
+        return vec![group.name.clone(), operator, word.to_owned(), detail];
+    }
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for (node, status) in &told {
+        let word = if matches!(status, NodeStatus::Run { .. }) { "to run" } else { words(node.id(), status).0 };
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
+    let first = told.iter().find(|(_, status)| !status.is_known());
+    let why = first.map(|(node, status)| format!("{}: {}", node.id(), words(node.id(), status).1));
+    let is_released = |(_, status): &&(&Node, &NodeStatus)| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
+    let released = told.iter().filter(is_released).count();
+    let released = || if released > 0 { format!("{released} of them released") } else { String::new() };
+    vec![group.name.clone(), operator, counts, why.unwrap_or_else(released)]
+}
+
+/// Returns the work of the rounds of a node together; what is unknown of one is unknown of all.
+fn together<'w>(works: impl Iterator<Item = &'w Work>) -> Option<Work> {
+    works.cloned().reduce(|sum, work| Work {
+        rows: sum.rows.zip(work.rows).map(|(one, other)| (one.0 + other.0, one.1 + other.1)),
+        at_most: sum.at_most || work.at_most,
+        estimate: sum.estimate.zip(work.estimate).map(|(mut one, other)| {
+            one += other;
+            one
+        }),
+        basis: sum.basis.or(work.basis),
+        prices: sum.prices.or(work.prices),
+    })
+}
+
 /// Prints the expected calls of nodes that use an endpoint, and their cost.
-fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey) {
+fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey, all: bool) {
     if survey.work.is_empty() {
         return;
     }
     let header = ["asks an endpoint", "rows known", "to compute", "calls", "tokens", "cost", "going by"];
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for (place, work) in &survey.work {
-        let node = plan.nodes.get(*place).map(|node| node.id().to_owned()).unwrap_or_default();
-        rows.push(std::iter::once(node).chain(work_words(work)).collect());
+    for group in folded(plan, survey.work.keys().copied(), all) {
+        let works = group.places.iter().filter_map(|place| survey.work.get(place));
+        if let Some(work) = together(works) {
+            rows.push(std::iter::once(group.name).chain(work_words(&work)).collect());
+        }
     }
     terminal.line("");
     terminal.table(&header, &rows);
@@ -127,10 +171,15 @@ fn total(work: &BTreeMap<usize, Work>) -> String {
 }
 
 fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
-    let (word, detail) = words(status);
+    let (word, detail) = words(node.id(), status);
     let mut told = json!({"node": node.id(), "operator": node.entry.name, "status": word, "detail": detail});
     if let Some(unset) = session.unset_secrets(node) {
         told["secrets_not_set"] = json!(unset.names);
+    }
+    if let NodeStatus::Cached { released, .. } = status
+        && !released.is_empty()
+    {
+        told["released"] = json!(released);
     }
     if let Some(work) = work {
         let rows = |(known, missing)| json!({"known": known, "to_compute": missing, "at_most": work.at_most});
@@ -147,9 +196,13 @@ fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Wo
     told
 }
 
-pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
+pub(super) fn words(node: &str, status: &NodeStatus) -> (&'static str, String) {
     match status {
-        NodeStatus::Cached { .. } => ("cached", String::new()),
+        NodeStatus::Cached { released, .. } if released.is_empty() => ("cached", String::new()),
+        NodeStatus::Cached { released, .. } => {
+            let outputs = released.iter().map(|port| format!("`{port}`")).collect::<Vec<_>>().join(", ");
+            ("cached", format!("{outputs} released; `searchmill run FILE {node}` makes it again"))
+        }
         NodeStatus::Frozen { .. } => ("cached", "frozen".to_owned()),
         NodeStatus::Run { reasons, .. } => ("run", sentence(reasons)),
         NodeStatus::Held { .. } => ("held", "it is not chosen to run, and its result is not in the store".to_owned()),

@@ -22,12 +22,12 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
     if args.dry_run {
         let survey = session.rehearse(&pipeline, &options)?;
         note_if_missing(terminal, session)?;
-        super::plan::show(terminal, session, &pipeline.plan, &survey);
+        super::plan::show(terminal, session, &pipeline.plan, &survey, args.all);
         return Ok(OK);
     }
     let prepared = session.prepare(&pipeline, options)?;
     let store_root = prepared.store_root().to_owned();
-    let reporter = terminal.reporter(&pipeline.plan);
+    let reporter = terminal.reporter(&pipeline.plan, args.all);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
     let shown: Arc<dyn Reporter> = reporter.clone();

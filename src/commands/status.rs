@@ -15,7 +15,11 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
     let survey = session.survey(&checked, &RunOptions::default())?;
     let mut rows = Vec::new();
     for (node, status) in checked.plan.nodes.iter().zip(survey.nodes.values()) {
-        let (word, _) = super::plan::words(status);
+        let (word, _) = super::plan::words(node.id(), status);
+        let word = match status {
+            NodeStatus::Cached { released, .. } if !released.is_empty() => "released",
+            _ => word,
+        };
         let result = match status {
             NodeStatus::Cached { result, .. } => Some(result),
             _ => None,

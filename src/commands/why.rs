@@ -15,7 +15,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let pipeline = session.check(&asked.file, &asked.overrides)?;
     let why = session.why(&pipeline, &args.node, args.against.as_deref(), asked.limit)?;
     let (node, lines) = (args.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let (word, detail) = super::plan::words(&why.status);
+    let (word, detail) = super::plan::words(node, &why.status);
     if terminal.is_json() {
         terminal.json(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}));
         return Ok(OK);

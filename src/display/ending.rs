@@ -120,6 +120,9 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.cost > 0.0 {
         parts.push(super::money::cost(summary.cost, &summary.currency));
     }
+    if summary.released > 0 {
+        parts.push(format!("{} of middle rounds released", super::table::bytes(summary.released)));
+    }
     let word = match summary {
         _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),

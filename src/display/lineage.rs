@@ -110,13 +110,18 @@ fn branch<'a>(
 ) {
     for output in root.outputs.iter().filter(|output| output.asked && (output.port != "rejects" || output.rows > 0)) {
         text.push_str(&format!(
-            "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}\n",
+            "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}{}\n",
             root.node,
             output.port,
             output.artifact_type,
             output.rows,
             bytes(output.bytes),
-            short(&output.artifact)
+            short(&output.artifact),
+            if output.released {
+                format!("  released; `searchmill run FILE {}` makes it again", root.node)
+            } else {
+                String::new()
+            }
         ));
     }
     let mut pending = vec![Pending::Step(root, String::new())];
@@ -153,9 +158,13 @@ fn branch<'a>(
                 || short(&input.artifact),
                 |maker| format!("{}.{}", maker.node, input.made_at.as_deref().unwrap_or_default()),
             );
+            let is_it =
+                |output: &searchmill_engine::lineage::GraphOutput| output.artifact == input.artifact && output.released;
+            let released = if maker.is_some_and(|maker| maker.outputs.iter().any(is_it)) { "  released" } else { "" };
             let (port, kind, artifact) = (&input.port, &input.artifact_type, short(&input.artifact));
-            let line =
-                format!("{indent}{branch} {STRONG}{name}{STRONG:#}  {kind} as `{port}`  {DIM}{artifact}{DIM:#}\n");
+            let line = format!(
+                "{indent}{branch} {STRONG}{name}{STRONG:#}  {kind} as `{port}`  {DIM}{artifact}{DIM:#}{released}\n"
+            );
             pending.push(Pending::Line(line));
         }
     }

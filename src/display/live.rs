@@ -14,6 +14,7 @@ use super::matrix::Matrices;
 use super::money;
 use super::print::{err, out};
 use super::reasons;
+use super::rounds::Rounds;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{bytes, duration};
 
@@ -41,6 +42,7 @@ struct State {
     summaries: Vec<(String, String)>,
     delivered: Vec<(String, String)>,
     matrices: Matrices,
+    rounds: Rounds,
     /// Nodes that write outside the store.
     writers: BTreeSet<String>,
     name_width: usize,
@@ -145,23 +147,23 @@ fn line(style: anstyle::Style, word: &str, node: &str, width: usize, rest: &str)
 
 impl Live {
     /// Starts displaying a run.
-    pub(crate) fn start(plan: &Plan, json: bool, quiet: bool) -> Arc<Self> {
-        let live = Arc::new(Self::new(plan, json, quiet));
+    pub(crate) fn start(plan: &Plan, all: bool, json: bool, quiet: bool) -> Arc<Self> {
+        let live = Arc::new(Self::new(plan, all, json, quiet));
         if !json && !quiet && live.bars.is_none() {
             tell_of_long_nodes(Arc::downgrade(&live));
         }
         live
     }
 
-    fn new(plan: &Plan, json: bool, quiet: bool) -> Self {
+    fn new(plan: &Plan, all: bool, json: bool, quiet: bool) -> Self {
         let live = !json && !quiet && std::io::stderr().is_terminal();
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
         let name_width = plan.nodes.iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
         let currency = plan.currency().unwrap_or_default();
         let writers = plan.nodes.iter().filter(|node| !node.operator.declaration.destinations().is_empty());
         let writers = writers.map(|node| node.id().to_owned()).collect();
-        let matrices = Matrices::of(plan);
-        let state = State { matrices, writers, name_width, currency, ..State::default() };
+        let (matrices, rounds) = (Matrices::of(plan, all), Rounds::of(plan, all));
+        let state = State { matrices, rounds, writers, name_width, currency, ..State::default() };
         Self { json, quiet, bars, state: Mutex::new(state) }
     }
 
@@ -233,6 +235,7 @@ impl Live {
             Event::RunStarted { run, pipeline, nodes, .. } => {
                 Some(format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}"))
             }
+            Event::NodeCached { node, .. } if state.rounds.folds(node) => None,
             Event::NodeCached { node, output, rows, bytes, rejects, .. } => {
                 state.cached += 1;
                 let rejects = if *rejects > 0 { format!(" · {rejects} rejects") } else { String::new() };
@@ -281,6 +284,7 @@ impl Live {
                 let kept = format!("{} stays as it was", destinations.join(", "));
                 line(WARN, "held back", node, &format!("{reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
             }
+            Event::NodeReleased { .. } => None,
             Event::NodeSkipped { node } => {
                 self.clear(state, node);
                 line(DIM, "skipped", node, "")
@@ -378,9 +382,17 @@ impl Reporter for Live {
         }
         let mut state = self.state();
         state.matrices.note(event);
+        let told = state.rounds.note(event, Instant::now());
+        let width = state.name_width;
+        let before = told.before.into_iter().map(|(node, rest)| line(DIM, "cached", &node, width, &rest));
+        let mut texts: Vec<String> = before.collect();
         let text = self.text(&mut state, event);
+        texts.extend(text.filter(|_| !told.folds));
         drop(state);
-        let Some(text) = text else { return };
+        if texts.is_empty() {
+            return;
+        }
+        let text = texts.join("\n");
         if !self.quiet || matches!(event, Event::NodeFailed { .. }) {
             self.print(&text);
         }

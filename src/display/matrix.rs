@@ -1,4 +1,5 @@
-//! Tables at the end of a run: one for each node with a matrix, with a line for each variant.
+//! Tables at the end of a run: one for each node with a matrix, with a line for each variant, and one for each loop, with
+//! a line for all rounds of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +12,14 @@ use super::table::{bytes, duration, text_table};
 const LINES: usize = 48;
 /// Maximum number of figures shown.
 const FIGURES: usize = 6;
+/// Maximum number of figures shown of a node of a loop.
+const ROUND_FIGURES: usize = 3;
 
 /// The nodes of matrices, and what became of them.
 #[derive(Default)]
 pub(super) struct Matrices {
     families: Vec<Family>,
+    loops: Vec<Loop>,
     ends: BTreeMap<String, End>,
 }
 
@@ -25,6 +29,14 @@ struct Family {
     keys: Vec<String>,
     /// Ids and coordinates.
     variants: Vec<(String, Vec<String>)>,
+}
+
+/// The nodes of a loop.
+struct Loop {
+    name: String,
+    /// Ids without the round, each with the ids of its rounds.
+    nodes: Vec<(String, Vec<String>)>,
+    ids: BTreeSet<String>,
 }
 
 /// The end of a node in this run.
@@ -39,11 +51,15 @@ struct End {
 }
 
 impl Matrices {
-    /// Lists the nodes of matrices.
-    pub(super) fn of(plan: &Plan) -> Self {
-        let mut families: Vec<Family> = Vec::new();
+    /// Lists the nodes of matrices and loops; with `all`, every round is a variant.
+    pub(super) fn of(plan: &Plan, all: bool) -> Self {
+        let (mut families, mut loops): (Vec<Family>, Vec<Loop>) = (Vec::new(), Vec::new());
         let nodes = plan.nodes.iter().filter(|node| !node.spec.matrix.is_empty());
         for node in nodes {
+            if let Some((name, _)) = node.spec.round().filter(|_| !all) {
+                Loop::add(&mut loops, name, node.spec.id_of_rounds(), node.id());
+                continue;
+            }
             let name = node.id().split('@').next().unwrap_or_default();
             let variant = node.spec.matrix.iter().map(|coordinate| coordinate.name.clone()).collect();
             let variant = (node.id().to_owned(), variant);
@@ -54,7 +70,7 @@ impl Matrices {
                 families.push(Family { name: name.to_owned(), keys, variants: vec![variant] });
             }
         }
-        Self { families, ends: BTreeMap::new() }
+        Self { families, loops, ends: BTreeMap::new() }
     }
 
     /// Notes what becomes of a node.
@@ -79,14 +95,60 @@ impl Matrices {
             }
             _ => return,
         };
-        if self.families.iter().any(|family| family.holds(node)) {
+        if self.loops.iter().any(|found| found.ids.contains(node)) || self.families.iter().any(|f| f.holds(node)) {
             self.ends.insert(node.clone(), end);
         }
     }
 
     /// Formats the tables of the matrices with two or more nodes in this run.
     pub(super) fn tables(&self) -> Vec<String> {
-        self.families.iter().filter_map(|family| family.table(&self.ends)).collect()
+        let of_loops = self.loops.iter().filter_map(|found| found.table(&self.ends));
+        self.families.iter().filter_map(|family| family.table(&self.ends)).chain(of_loops).collect()
+    }
+}
+
+impl Loop {
+    fn add(loops: &mut Vec<Self>, name: &str, id: String, round: &str) {
+        let at = loops.iter().position(|found| found.name == name).unwrap_or(loops.len());
+        if at == loops.len() {
+            loops.push(Self { name: name.to_owned(), nodes: Vec::new(), ids: BTreeSet::new() });
+        }
+        let found = &mut loops[at];
+        found.ids.insert(round.to_owned());
+        match found.nodes.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, rounds)) => rounds.push(round.to_owned()),
+            None => found.nodes.push((id, vec![round.to_owned()])),
+        }
+    }
+
+    /// Formats one line for all rounds of a node: how many are cached, done, …, and the figures of the first and last one.
+    fn table(&self, ends: &BTreeMap<String, End>) -> Option<String> {
+        let line = |(id, rounds): &(String, Vec<String>)| {
+            let ended: Vec<&End> = rounds.iter().filter_map(|round| ends.get(round)).collect();
+            let (first, end) = (*ended.first()?, *ended.last()?);
+            let last = ended.iter().rfind(|end| !end.figures.is_empty()).copied().unwrap_or(end);
+            let mut states: Vec<(&str, usize)> = Vec::new();
+            for end in &ended {
+                match states.iter_mut().find(|(known, _)| *known == end.state) {
+                    Some((_, count)) => *count += 1,
+                    None => states.push((end.state, 1)),
+                }
+            }
+            let states = states.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
+            let seconds: Vec<f64> = ended.iter().filter_map(|end| end.seconds).collect();
+            let time = if seconds.is_empty() { String::new() } else { duration(seconds.iter().sum()) };
+            let pair: [(&[String], &End); 2] = [(&[], first), (&[], last)];
+            let figures = figures(&pair).into_iter().filter_map(|name| {
+                let (from, to) = (figure(*first.figures.get(name)?), figure(*last.figures.get(name)?));
+                Some(if from == to { format!("{name} {to}") } else { format!("{name} {from} → {to}") })
+            });
+            let figures = figures.take(ROUND_FIGURES).collect::<Vec<_>>().join(", ");
+            Some(vec![format!("{id} ×{}", ended.len()), states, time, last.amount.clone(), figures])
+        };
+        let lines: Vec<_> = self.nodes.iter().filter_map(line).collect();
+        let header = ["node", "state", "time", "last", "first → last round"];
+        let shown = || format!("\n{STRONG}{}{STRONG:#}\n{}", self.name, text_table(&header, &lines, None));
+        (!lines.is_empty()).then(shown)
     }
 }
 
@@ -170,7 +232,7 @@ mod tests {
     fn family(sizes: usize) -> Matrices {
         let variants = (0..sizes).map(|size| (format!("hits@size={size}"), vec![size.to_string()])).collect();
         let family = Family { name: "hits".to_owned(), keys: vec!["size".to_owned()], variants };
-        Matrices { families: vec![family], ends: BTreeMap::new() }
+        Matrices { families: vec![family], ..Matrices::default() }
     }
 
     fn cached(node: String, figures: &[(&str, f64)]) -> Event {
@@ -206,6 +268,29 @@ mod tests {
             reason: String::new(),
         });
         assert!(plain(&matrices.tables()[0]).contains("0     held back"));
+    }
+
+    #[test]
+    fn the_rounds_of_a_node_are_one_line() {
+        let mut matrices = Matrices::default();
+        for round in 0..40 {
+            Loop::add(&mut matrices.loops, "rl", "step".to_owned(), &format!("step@round={round}"));
+            Loop::add(&mut matrices.loops, "rl", "rewards".to_owned(), &format!("rewards@round={round}"));
+        }
+        assert!(matrices.tables().is_empty());
+        for round in 0..38 {
+            matrices.note(&cached(format!("step@round={round}"), &[("kl", f64::from(round) / 100.0), ("lr", 1.0)]));
+        }
+        matrices.note(&Event::NodeFailed {
+            node: "step@round=38".to_owned(),
+            operator: "train".to_owned(),
+            message: String::new(),
+            help: None,
+        });
+        matrices.note(&Event::NodeSkipped { node: "step@round=39".to_owned() });
+        let told = plain(&matrices.tables()[0]);
+        assert!(told.starts_with("\nrl\nnode") && told.contains("step ×40  38 cached, 1 failed, 1 skipped"), "{told}");
+        assert!(!told.contains("rewards"), "{told}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod print;
 pub(crate) mod reasons;
 mod reference;
 mod rejects;
+pub(crate) mod rounds;
 mod safe;
 mod schedule;
 mod style;

@@ -134,9 +134,9 @@ impl Terminal {
         }
     }
 
-    /// Returns the reporter for the events of a run.
-    pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
-        Live::start(plan, self.json, self.quiet)
+    /// Returns the reporter for the events of a run; without `all`, it folds the rounds of loops.
+    pub(crate) fn reporter(&self, plan: &Plan, all: bool) -> Arc<Live> {
+        Live::start(plan, all, self.json, self.quiet)
     }
 }
 

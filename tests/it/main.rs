@@ -37,6 +37,7 @@ mod mutations;
 mod prompt_tools;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
+mod releasing;
 mod remote;
 mod repeat;
 mod stop;

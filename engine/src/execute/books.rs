@@ -238,6 +238,12 @@ impl Books {
         self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
     }
 
+    /// Reports that folders of a middle round were released.
+    pub(super) fn released(&mut self, node: &Node, bytes: u64) {
+        self.summary.released += bytes;
+        self.reporter.event(&Event::NodeReleased { node: node.id().to_owned(), bytes });
+    }
+
     /// Records a node that did not run or was interrupted.
     pub(super) fn skipped(
         &mut self,

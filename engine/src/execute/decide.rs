@@ -10,14 +10,14 @@ use super::request::{Request, Retry};
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::operator::{Effect, OperatorError, PortType};
 use crate::plan::{Node, Plan};
-use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What to do with a node.
 pub(super) enum Decision {
     /// The node is frozen: its last result counts, whatever changed.
     Frozen(Box<NodeRun>),
-    /// The store has a result for its key.
-    Cached { key: NodeKey, result: Box<NodeResult> },
+    /// The store has a result for its key. The files of the outputs in `released` were released.
+    Cached { key: NodeKey, result: Box<NodeResult>, released: Vec<String> },
     /// The node runs.
     Run(Box<Pending>),
     /// The node has no result but was not selected to run.
@@ -88,11 +88,12 @@ impl Decider<'_> {
         if kept.is_some_and(|last| last.key != Some(key)) {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
+        let needed = look == Look::Closely || self.request.is_asked_for(self.plan, place);
         let may_run = self.request.may_run(place);
         let mut reasons = match self.request.forced(node).filter(|_| may_run) {
             Some(reason) => vec![reason],
-            None => match self.look_up(node, &parts, &key, may_run, look)? {
-                Lookup::Hit(result) => return Ok(Decision::Cached { key, result }),
+            None => match self.look_up(node, &parts, &key, (may_run, needed), look)? {
+                Lookup::Hit(result, released) => return Ok(Decision::Cached { key, result, released }),
                 Lookup::Miss(found) => found,
             },
         };
@@ -103,7 +104,9 @@ impl Decider<'_> {
             reasons = self.reasons(node, Some(&key), &preimage);
         }
         let pending = Box::new(Pending { parts, key, preimage, reasons });
-        Ok(if may_run { Decision::Run(pending) } else { Decision::Held(pending) })
+        // The result of a released output is known: making it again is nothing new.
+        let again = matches!(pending.reasons[..], [Reason::Released { .. }]);
+        Ok(if may_run || again { Decision::Run(pending) } else { Decision::Held(pending) })
     }
 
     /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
@@ -123,7 +126,11 @@ impl Decider<'_> {
             Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
             Look::There | Look::Here => true,
         };
-        last.outputs.values().all(|output| self.store.check_output(output).is_ok() && read(output))
+        let is_there = |output: &OutputRecord| match self.store.check_output(output) {
+            Ok(()) => read(output),
+            Err(damage) => damage == Damage::Released && look != Look::Closely,
+        };
+        last.outputs.values().all(is_there)
     }
 
     fn look_up(
@@ -131,13 +138,13 @@ impl Decider<'_> {
         node: &Node,
         parts: &Parts,
         key: &NodeKey,
-        may_run: bool,
+        (may_run, needed): (bool, bool),
         look: Look,
     ) -> Result<Lookup, StoreError> {
         let retry = if may_run { self.request.retry } else { Retry::Nothing };
-        let found = look_up(self.store, node, parts, key, retry);
-        let Lookup::Hit(result) = &found else { return Ok(found) };
-        for (port, output) in &result.outputs {
+        let found = look_up(self.store, node, parts, key, (retry, needed));
+        let Lookup::Hit(result, released) = &found else { return Ok(found) };
+        for (port, output) in result.outputs.iter().filter(|(port, _)| !released.contains(port)) {
             let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));
             let state = match look {
                 Look::Closely => self.store.intact(&output.id)?,
@@ -145,7 +152,8 @@ impl Decider<'_> {
                 Look::Here if handed_over && !node.operator.declaration.destinations().is_empty() => {
                     self.store.intact_once(&output.id)?
                 }
-                Look::Here if handed_over => self.store.fetch(&output.id)?,
+                // A loop with `keep:` fetches no more than it reads.
+                Look::Here if handed_over && (needed || node.spec.keep.is_none()) => self.store.fetch(&output.id)?,
                 Look::Here | Look::There => Ok(()),
             };
             if let Err(damage) = state {

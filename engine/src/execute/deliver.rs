@@ -68,7 +68,8 @@ pub(super) fn deliver(
         .filter(|(port, _)| is_tree(port))
         .map(|(port, record)| (port.clone(), store.artifact_folder(&record.id)))
         .collect();
-    if folders.is_empty() {
+    // Files that go nowhere may have been released, or not been fetched.
+    if folders.is_empty() || node.operator.declaration.destinations().is_empty() {
         return Ok(Vec::new());
     }
     for (_, record) in outputs.iter().filter(|(port, _)| is_tree(port)) {

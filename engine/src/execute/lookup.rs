@@ -10,29 +10,38 @@ use crate::store::{Damage, NodeResult, Store};
 
 /// The result of a store lookup.
 pub(super) enum Lookup {
-    /// A result whose files all exist.
-    Hit(Box<NodeResult>),
+    /// A result whose files all exist, except those of the named outputs, which were released.
+    Hit(Box<NodeResult>, Vec<String>),
     /// The reasons for a miss.
     Miss(Vec<Reason>),
 }
 
 /// Looks a key up. A result is a miss, with a reason, if its files are missing or damaged or differ from the record, if
-/// failed rows are to be retried, or if a forced run was to replace it.
-pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry) -> Lookup {
+/// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
+pub(super) fn look_up(
+    store: &Store,
+    node: &Node,
+    parts: &Parts,
+    key: &NodeKey,
+    (retry, needed): (Retry, bool),
+) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
         return Lookup::Miss(collected.into_iter().collect());
     };
     let (result, cut_off) = after_force(store, node, parts, result);
+    let mut released = Vec::new();
     for (port, port_type) in &node.outputs {
         let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
-        if let Err(damage) = output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
-            return Lookup::Miss(vec![damage_reason(port, damage)]);
+        match output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
+            Ok(()) => {}
+            Err(Damage::Released) if !needed => released.push(port.clone()),
+            Err(damage) => return Lookup::Miss(vec![damage_reason(port, damage)]),
         }
     }
     let rejects = result.rejects();
     if retry == Retry::Nothing {
-        return Lookup::Hit(Box::new(result));
+        return Lookup::Hit(Box::new(result), released);
     }
     if cut_off {
         return Lookup::Miss(vec![Reason::ForceUnfinished]);
@@ -43,7 +52,7 @@ pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, 
     if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
     }
-    Lookup::Hit(Box::new(result))
+    Lookup::Hit(Box::new(result), released)
 }
 
 /// Whether the node pays for its rows: `--force` then leaves a floor that decides whether a result counts.
@@ -70,5 +79,6 @@ pub(super) fn damage_reason(port: &str, damage: Damage) -> Reason {
     match damage {
         Damage::Missing => Reason::ArtifactMissing { port },
         Damage::Corrupt => Reason::ArtifactCorrupt { port },
+        Damage::Released => Reason::Released { port },
     }
 }

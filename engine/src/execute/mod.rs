@@ -31,6 +31,12 @@
 //! such rows cost before. `rehearse` runs the kernel with a budget of 0 calls to count rows whose answers are all
 //! cached. `endpoints` holds limiters, budget and caches of calls.
 //!
+//! # Released outputs
+//!
+//! `lookup` counts a result whose folders were released (`store::release`) as known, unless the node is asked for. A node
+//! that runs and finds such an input lets its maker run again first, like one that finds damage, back to the nearest one
+//! whose inputs are here. `kept` says which folders of middle rounds a run may release, and `driver::release` does it.
+//!
 //! # Delivery
 //!
 //! `loss` decides whether outputs are delivered. On the worst path to a node, at most `max_reject_share` of the rows
@@ -74,10 +80,12 @@ mod guard;
 mod history;
 mod identity;
 mod job;
+mod kept;
 mod kernel;
 mod ledger;
 mod lookup;
 mod loss;
+mod made_again;
 mod map;
 mod node;
 mod observed;
@@ -87,6 +95,7 @@ mod progress;
 mod query;
 mod recorded;
 mod rehearse;
+mod releases;
 mod repeats;
 mod replay;
 mod rerun;

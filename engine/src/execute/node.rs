@@ -119,8 +119,8 @@ fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
     if has_floor(node) {
         job.run.store.forget_floor(&job.parts.row_base(node));
     }
-    match look_up(&job.run.store, node, &job.parts, &job.key, job.run.options.asked.retry()) {
-        Lookup::Hit(result) => Some(result),
+    match look_up(&job.run.store, node, &job.parts, &job.key, (job.run.options.asked.retry(), true)) {
+        Lookup::Hit(result, _) => Some(result),
         Lookup::Miss(_) => None,
     }
 }

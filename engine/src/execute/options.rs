@@ -53,6 +53,9 @@ impl RunOptions {
 pub struct Chosen {
     /// Places of the nodes that may run; others are only looked up.
     pub selected: BTreeSet<usize>,
+    /// Places of the nodes that were named, and of those that no other selected node uses: their outputs must be in the
+    /// store, even if they were released.
+    pub asked: BTreeSet<usize>,
     /// Nodes that run even if their result is cached (`*`: all).
     pub force: BTreeSet<String>,
 }
@@ -64,6 +67,7 @@ impl Chosen {
             directory,
             limit: options.limit,
             selected: Some(&self.selected),
+            asked: Some(&self.asked),
             force: Some(&self.force),
             no_cache: options.no_cache,
             retry: options.retry(),

@@ -1,7 +1,9 @@
-//! Counts the nodes that run again within one run, because their result was damaged or their sources changed while they
-//! were read. No I/O.
+//! Counts the nodes that run again within one run, because their result was damaged or released, or their sources changed
+//! while they were read. No I/O.
 
 use std::collections::BTreeMap;
+
+use crate::store::Damage;
 
 /// Recomputations of a node's damaged result in one run (at most).
 const REMAKES: u32 = 3;
@@ -36,13 +38,14 @@ impl Repeats {
         self.remaking.contains_key(&place)
     }
 
-    /// Records that `found_by` found the output of `from` damaged.
-    pub(super) fn damaged(&mut self, from: usize, found_by: usize) -> Remake {
+    /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
+    /// machine; an output may be released, and made again, for several nodes.
+    pub(super) fn damaged(&mut self, from: usize, found_by: usize, damage: Damage) -> Remake {
         if let Some(waiting) = self.remaking.get_mut(&from) {
             waiting.push(found_by);
             return Remake::Wait;
         }
-        if !self.may_remake(from) {
+        if damage != Damage::Released && !self.may_remake(from) {
             return Remake::GiveUp;
         }
         self.remaking.insert(from, vec![found_by]);
@@ -84,19 +87,32 @@ mod tests {
     #[test]
     fn a_damaged_result_is_recomputed_once_for_all_that_wait_and_not_for_ever() {
         let mut repeats = Repeats::default();
-        assert_eq!(repeats.damaged(0, 1), Remake::Launch);
-        assert_eq!(repeats.damaged(0, 2), Remake::Wait);
+        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
+        assert_eq!(repeats.damaged(0, 2, Damage::Corrupt), Remake::Wait);
         assert!(repeats.is_remade(0));
         assert_eq!(repeats.waiting(0), Some(vec![1, 2]));
         assert_eq!((repeats.waiting(0), repeats.is_remade(0)), (None, false));
         for _ in 1..REMAKES {
-            assert_eq!(repeats.damaged(0, 1), Remake::Launch);
+            assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
             for other in 2..9 {
-                assert_eq!(repeats.damaged(0, other), Remake::Wait, "one recomputation is for all that wait");
+                assert_eq!(
+                    repeats.damaged(0, other, Damage::Corrupt),
+                    Remake::Wait,
+                    "one recomputation is for all that wait"
+                );
             }
             assert_eq!(repeats.waiting(0).map(|waiting| waiting.len()), Some(8));
         }
-        assert_eq!(repeats.damaged(0, 1), Remake::GiveUp);
+        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::GiveUp);
+    }
+
+    #[test]
+    fn a_released_output_is_made_again_as_often_as_it_is_needed() {
+        let mut repeats = Repeats::default();
+        for _ in 0..1000 {
+            assert_eq!(repeats.damaged(0, 1, Damage::Released), Remake::Launch);
+            assert_eq!(repeats.waiting(0), Some(vec![1]));
+        }
     }
 
     #[test]
@@ -106,7 +122,7 @@ mod tests {
         assert!(repeats.damaged_itself(0), "damaged again before it ended");
         assert_eq!(repeats.waiting(0), Some(Vec::new()));
         // A node that is recomputed for another one, and is damaged again when it is checked.
-        assert_eq!(repeats.damaged(0, 7), Remake::Launch);
+        assert_eq!(repeats.damaged(0, 7, Damage::Corrupt), Remake::Launch);
         assert!(!repeats.damaged_itself(0), "too often");
         assert_eq!(repeats.waiting(0), Some(vec![7]));
     }

@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 
 use super::job::KernelRun;
 use super::kernel::run_kernel;
+use super::made_again::MadeAgain;
 use super::observed::Observed;
 use super::progress::NodeProgress;
 use super::rerun::{Outcome, Rerun};
@@ -65,12 +66,15 @@ pub async fn replay(
 ) -> Result<Report, OperatorError> {
     let http = http_client()?;
     let work = move || {
-        let bench = Bench { store, registry, options, http };
-        for step in &closure.steps {
+        let made_again = MadeAgain::of(&closure, &report);
+        let mut bench = Bench { store, registry, options, http, made_again };
+        let checked = closure.steps.iter().try_for_each(|step| {
             bench.check(step, &told, &mut report)?;
-        }
+            bench.made_again.used(step).map_err(OperatorError::from)
+        });
         bench.note_nothing(&mut report);
-        Ok(report)
+        bench.made_again.remove()?;
+        checked.map(|()| report)
     };
     let died = |_| OperatorError::engine("the audit panicked");
     tokio::task::spawn_blocking(work).await.map_err(died)?
@@ -149,10 +153,11 @@ struct Bench {
     registry: Registry,
     options: ReplayOptions,
     http: reqwest::Client,
+    made_again: MadeAgain,
 }
 
 impl Bench {
-    fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
+    fn check(&mut self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
         // Params that cannot be bound are reported by one of the two checks.
         let unbound = known && !self.options.replay;
@@ -186,7 +191,7 @@ impl Bench {
         (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
 
-    fn check_by(&self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
+    fn check_by(&mut self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
         // A replaced result is not the one of the audited run.
         if let Some(run) = report.replaced.get(&step.key) {
             let why = format!("replaced by run {run}");
@@ -195,6 +200,12 @@ impl Bench {
         }
         let scratch = self.store.scratch()?;
         let outcome = self.outcome(check, step, &scratch, report);
+        for id in step.result.outputs.values().map(|output| &output.id) {
+            if report.released.contains_key(id) && scratch.check(id).is_ok() {
+                report.made_again(id);
+                self.made_again.keep(&self.store, &scratch, id)?;
+            }
+        }
         scratch.remove()?;
         let outcome = outcome.unwrap_or_else(|Unchecked(why)| Outcome::NotChecked(why));
         note(step.name(), check.name(), outcome, report);
@@ -308,7 +319,7 @@ impl Bench {
         }
         let mut inputs = Inputs::new();
         for input in step.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
-            inputs.bind(&input.port, self.store.open_input(&input.id)?);
+            inputs.bind(&input.port, self.made_again.open(&self.store, &input.id)?);
         }
         let main_port = operator.declaration.ports.inputs.first().map(|port| port.name.clone());
         let directory =

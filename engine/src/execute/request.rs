@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::fingerprint::Reason;
-use crate::plan::Node;
+use crate::plan::{Node, Plan};
 
 /// The part of a run's settings that decides which nodes run.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,9 @@ pub struct Request<'a> {
     pub limit: Option<u64>,
     /// Places of the nodes that may run; `None`: all.
     pub selected: Option<&'a BTreeSet<usize>>,
+    /// Places of nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
+    /// uses.
+    pub asked: Option<&'a BTreeSet<usize>>,
     /// Nodes to run even if they are cached (`*`: all).
     pub force: Option<&'a BTreeSet<String>>,
     /// Ignore cached results.
@@ -26,7 +29,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Returns the request of a plain run in that folder.
     pub fn new(directory: &'a Path) -> Self {
-        Self { directory, limit: None, selected: None, force: None, no_cache: false, retry: Retry::Failed }
+        Self { directory, limit: None, selected: None, asked: None, force: None, no_cache: false, retry: Retry::Failed }
     }
 
     /// Limits the rows of each source to at most `limit`.
@@ -37,6 +40,12 @@ impl<'a> Request<'a> {
 
     pub(super) fn may_run(&self, place: usize) -> bool {
         self.selected.is_none_or(|selected| selected.contains(&place))
+    }
+
+    /// Whether the outputs of a node must be in the store, even if they were released.
+    pub(super) fn is_asked_for(&self, plan: &Plan, place: usize) -> bool {
+        let delivers = !plan.nodes[place].operator.declaration.destinations().is_empty();
+        delivers || self.asked.map_or_else(|| plan.dependents(place).is_empty(), |asked| asked.contains(&place))
     }
 
     pub(super) fn forced(&self, node: &Node) -> Option<Reason> {

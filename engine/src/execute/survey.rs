@@ -29,6 +29,8 @@ pub enum NodeStatus {
         key: NodeKey,
         /// The result.
         result: Box<NodeResult>,
+        /// Outputs whose files were released.
+        released: Vec<String>,
     },
     /// The node is frozen and its last result exists.
     Frozen {
@@ -110,7 +112,7 @@ impl NodeStatus {
     fn of(decision: Decision) -> Self {
         match decision {
             Decision::Frozen(last) => Self::Frozen { last },
-            Decision::Cached { key, result } => Self::Cached { key, result },
+            Decision::Cached { key, result, released } => Self::Cached { key, result, released },
             Decision::Run(pending) => {
                 let Pending { key, preimage, reasons, .. } = *pending;
                 Self::Run { key, preimage, reasons }
@@ -180,6 +182,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
         }
         nodes.insert(place, status);
     }
+    made_again(plan, &mut nodes);
     Ok(Survey { nodes, work, loops: plan.loops().to_vec() })
 }
 
@@ -190,6 +193,37 @@ fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)>
     awaited.decisions().last().filter(|last| !known.contains_key(last))?;
     let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
     Some((vec![plan.nodes[decision].id().to_owned()], awaited.inputs))
+}
+
+/// Of nodes whose outputs were released, marks those that would run again: a node that would run takes such an output, or
+/// may run and takes it.
+fn made_again(plan: &Plan, nodes: &mut BTreeMap<usize, NodeStatus>) {
+    let has_released =
+        |status: &NodeStatus| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
+    if !nodes.values().any(has_released) {
+        return;
+    }
+    // Whoever takes an output stands behind its maker.
+    for place in (0..plan.nodes.len()).rev() {
+        let user = match nodes.get(&place) {
+            Some(NodeStatus::Run { .. }) => None,
+            Some(NodeStatus::Unknown { .. }) => Some(plan.nodes[place].id().to_owned()),
+            _ => continue,
+        };
+        for input in &plan.nodes[place].inputs {
+            let Some(NodeStatus::Cached { key, result, released }) = nodes.get(&input.node) else { continue };
+            if !released.contains(&input.output) {
+                continue;
+            }
+            let (key, preimage) = (*key, result.preimage.clone());
+            let reasons = vec![Reason::Released { port: input.output.clone() }];
+            let status = match &user {
+                None => NodeStatus::Run { key, preimage, reasons },
+                Some(user) => NodeStatus::Unknown { waits_for: vec![user.clone()], preimage, reasons },
+            };
+            nodes.insert(input.node, status);
+        }
+    }
 }
 
 /// Returns those of `places` whose results are unknown. Reads the store only if `places` is not empty.

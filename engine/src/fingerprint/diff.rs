@@ -39,6 +39,8 @@ pub enum Reason {
     ArtifactMissing { port: String },
     /// The result is known, but a file of its artifact is damaged.
     ArtifactCorrupt { port: String },
+    /// The result is known, but this output was released, and is needed again.
+    Released { port: String },
     /// `--force` was given.
     Forced,
     /// `--no-cache` was given.
@@ -78,6 +80,7 @@ impl std::fmt::Display for Reason {
             Self::Collected => f.write_str("its result was collected by `searchmill gc`"),
             Self::ArtifactMissing { port } => write!(f, "the artifact of output `{port}` is gone from the store"),
             Self::ArtifactCorrupt { port } => write!(f, "the artifact of output `{port}` is damaged in the store"),
+            Self::Released { port } => write!(f, "the output `{port}` was released, and is needed again"),
             Self::Forced => f.write_str("--force"),
             Self::CacheOff => f.write_str("--no-cache"),
             Self::Unfinished => f.write_str("the last run did not finish it"),

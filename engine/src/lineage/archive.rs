@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Store, StoreError, StoreUse, artifact_place,
-    memo_place, record_place, run_time,
+    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Release, Store, StoreError, StoreUse,
+    artifact_place, memo_place, record_place, release_place, run_time,
 };
 
 /// Version of the archive format.
@@ -90,6 +90,8 @@ pub struct Census {
     pub bytes: u64,
     /// Artifacts of the lineage that are missing in the store.
     pub missing: usize,
+    /// Artifacts of the lineage that were released: their descriptions are included, their files are not.
+    pub released: usize,
 }
 
 /// Why an archive is not imported.
@@ -203,6 +205,11 @@ impl Export {
         let brought = store.bring(id);
         let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared())
         else {
+            if let Some(note) = store.release_of(id) {
+                self.census.released += 1;
+                self.text(release_place(id), serde_json::to_vec(&note)?);
+                return Ok(());
+            }
             let gone = StoreError::Location(format!("the artifact {short} is not in the store any more"));
             self.census.missing += 1;
             return if needed { Err(gone) } else { Ok(()) };
@@ -307,6 +314,7 @@ enum Place {
     Result(NodeKey, &'static str),
     Run(String, String),
     Memo(Digest, Digest),
+    Release(ArtifactId),
 }
 
 impl Place {
@@ -323,6 +331,7 @@ impl Place {
             ["runs", id, name] if run_time(id).is_some() && RUN_FILES.contains(name) => {
                 Self::Run((*id).to_owned(), (*name).to_owned())
             }
+            ["released", _, name] => Self::Release(ArtifactId::from(digest(name.strip_suffix(".json")?)?)),
             ["memo", _, base, name] => Self::Memo(digest(base)?, digest(name.strip_suffix(".rows")?)?),
             _ => return None,
         };
@@ -335,6 +344,7 @@ impl Place {
             Self::Result(key, folder) => record_place(key, folder),
             Self::Run(id, name) => format!("runs/{id}/{name}"),
             Self::Memo(base, segment) => memo_place(base, segment),
+            Self::Release(id) => release_place(id),
         }
     }
 }
@@ -450,6 +460,7 @@ struct Checked {
     results: Vec<(NodeResult, &'static str)>,
     runs: BTreeSet<String>,
     memos: Vec<(Digest, Digest)>,
+    releases: Vec<(ArtifactId, Release)>,
 }
 
 fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Checked, ArchiveError> {
@@ -468,6 +479,10 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
                 checked.results.push((result, folder));
             }
             Place::Run(id, _) => drop(checked.runs.insert(id.clone())),
+            Place::Release(id) => {
+                let note = intake.release(id).ok_or_else(|| wrong("is not the description of that artifact"))?;
+                checked.releases.push((*id, note));
+            }
             Place::Memo(base, segment) => {
                 let rows = intake.memo_rows(base, segment).filter(|_| *segment == file.digest);
                 rows.ok_or_else(|| wrong("contains something other than cached rows"))?;
@@ -502,6 +517,9 @@ fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Import
     for id in checked.artifacts.keys() {
         let admission = intake.admit_artifact(id)?;
         count(admission, &mut imported, |imported| &mut imported.artifacts);
+    }
+    for (id, note) in &checked.releases {
+        imported.known += usize::from(!intake.admit_release(id, note)?);
     }
     for (base, segment) in &checked.memos {
         imported.rows += intake.admit_memo(base, segment)?;
@@ -550,6 +568,7 @@ mod tests {
             format!("collected/{fold}/{hex}.json"),
             "runs/20261120-131502-1a2bf00d/run.json".to_owned(),
             format!("memo/{fold}/{hex}/{hex}.rows"),
+            format!("released/{fold}/{hex}.json"),
         ] {
             assert!(Place::parse(&path).is_some_and(|place| place.path() == path), "{path}");
         }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::archive::Root;
 use super::instant::rfc3339;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, Preimage, SourceIdentity, sha256_bytes, sha256_file};
-use crate::store::{ArtifactId, Makers, NodeResult, Store, StoreError};
+use crate::store::{ArtifactId, Damage, Makers, NodeResult, Store, StoreError};
 
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "https://slsa.dev/provenance/v1";
@@ -234,9 +234,13 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
 
 fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
     let short = root.artifact.digest().short();
-    let damaged = |damage| StoreError::Location(format!("the artifact {short} cannot be attested: {damage:?}"));
+    let damaged = |damage| {
+        let note = store.release_of(&root.artifact).map(|note| format!("it was {}", note.words()));
+        let why = note.unwrap_or_else(|| format!("{damage:?}"));
+        StoreError::Location(format!("the artifact {short} cannot be attested: {why}"))
+    };
     store.verify(&root.artifact).map_err(damaged)?;
-    let artifact = store.artifact(&root.artifact).ok_or_else(|| damaged(crate::store::Damage::Missing))?;
+    let artifact = store.artifact(&root.artifact).ok_or_else(|| damaged(Damage::Missing))?;
     let folder = store.artifact_folder(&root.artifact);
     let digest = BTreeMap::from([(ARTIFACT.to_owned(), root.artifact.to_string())]);
     let mut subjects = vec![Subject { name: root.name.clone(), digest }];
@@ -335,8 +339,8 @@ fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, 
     if subject.digest.contains_key(ARTIFACT) {
         return match store.verify(id) {
             Ok(()) => Comparison::Same,
-            Err(crate::store::Damage::Missing) => Comparison::Missing,
-            Err(crate::store::Damage::Corrupt) => Comparison::Different,
+            Err(Damage::Missing | Damage::Released) => Comparison::Missing,
+            Err(Damage::Corrupt) => Comparison::Different,
         };
     }
     let root = statement.subject.iter().find(|subject| subject.digest.contains_key(ARTIFACT));

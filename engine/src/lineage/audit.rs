@@ -13,7 +13,7 @@ use super::remembered::memos;
 use super::replaced::{Replaced, behind, of_ledger};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{NodeKey, hash_file};
-use crate::store::{ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
+use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Release, Store};
 
 /// The state of a recorded source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,12 +248,16 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     {
         let fault = match damage {
             Damage::Missing => "one of its files is missing in the shared store",
-            Damage::Corrupt => "one of its files in the shared store is damaged",
+            Damage::Corrupt | Damage::Released => "one of its files in the shared store is damaged",
         };
         report.differs("artifact", &expected.node, Some(label), fault);
         return;
     }
     let Some(artifact) = store.artifact(&expected.id) else {
+        if let Some(note) = store.release_of(&expected.id) {
+            released(expected, &label, &note, report);
+            return;
+        }
         if let Some(collected) = expected.collected.filter(|_| !folder.exists()) {
             let message = format!("it was {collected}: its content cannot be checked");
             report.pass_over(format!("{label} of {}", expected.node), format!("it was {collected}"));
@@ -274,11 +278,7 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         report.differs("artifact", &expected.node, Some(label), message);
         return;
     };
-    for claim in expected.claims.iter().filter(|claim| !claim.output.fits(&artifact)) {
-        let place = format!("output {}, artifact {}", claim.port, expected.id.digest().short());
-        let message = "the result record gives another type, other rows or other bytes than the artifact has";
-        report.differs("record", claim.node, Some(place), message);
-    }
+    claims_fit(expected, &artifact, report);
     report.files += artifact.parts.len() as u64;
     report.bytes += artifact.bytes();
     let checked: Vec<Option<String>> = artifact.parts.par_iter().map(|part| file_fault(&folder, part)).collect();
@@ -293,6 +293,24 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         let fault = if described { "it was replaced: it is not a regular file" } else { added };
         report.differs("artifact", &expected.node, Some(format!("{label}, file {extra}")), fault);
     }
+}
+
+fn claims_fit(expected: &Expected<'_>, artifact: &Artifact, report: &mut Report) {
+    for claim in expected.claims.iter().filter(|claim| !claim.output.fits(artifact)) {
+        let place = format!("output {}, artifact {}", claim.port, expected.id.digest().short());
+        let message = "the result record gives another type, other rows or other bytes than the artifact has";
+        report.differs("record", claim.node, Some(place), message);
+    }
+}
+
+/// Notes an artifact whose files were released: its description is known by its id, its files cannot be read.
+fn released(expected: &Expected<'_>, label: &str, note: &Release, report: &mut Report) {
+    claims_fit(expected, &note.artifact, report);
+    let what = format!("{label} of {}", expected.node);
+    report.pass_over(what.as_str(), "it was released");
+    report.released.insert(expected.id, what);
+    let message = "it was released: its files are not here, and were not looked at (--replay makes it again)";
+    report.find(Severity::Note, "artifact", &expected.node, Some(label.to_owned()), message);
 }
 
 fn file_fault(folder: &Path, part: &Part) -> Option<String> {

@@ -84,6 +84,9 @@ pub struct Report {
     /// Damaged artifacts.
     #[serde(skip)]
     pub damaged: BTreeSet<ArtifactId>,
+    /// Released artifacts, with the name under which they were passed over.
+    #[serde(skip)]
+    pub released: BTreeMap<ArtifactId, String>,
     /// Results replaced by a later run, with that run.
     #[serde(skip)]
     pub replaced: BTreeMap<NodeKey, String>,
@@ -104,6 +107,19 @@ impl Report {
     /// Records that something was not checked.
     pub fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.unchecked.push(Unchecked { what: what.into(), why: why.into() });
+    }
+
+    /// Records that a released artifact was made again with its recorded digest.
+    pub fn made_again(&mut self, id: &ArtifactId) {
+        if let Some(what) = self.released.remove(id) {
+            self.unchecked.retain(|one| one.what != what);
+            let is_note = |finding: &Finding| {
+                finding.severity == Severity::Note
+                    && finding.check == "artifact"
+                    && finding.place.as_ref().is_some_and(|place| format!("{place} of {}", finding.node) == what)
+            };
+            self.findings.retain(|finding| !is_note(finding));
+        }
     }
 
     /// Records that something other than an artifact, source or recomputed node was not checked.

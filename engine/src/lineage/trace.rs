@@ -101,6 +101,9 @@ pub struct GraphOutput {
     pub bytes: u64,
     /// Whether it was requested.
     pub asked: bool,
+    /// Whether its files were released.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
 }
 
 /// What a target refers to: results and artifacts.
@@ -198,6 +201,15 @@ fn is_empty(catalog: &Catalog, id: &ArtifactId) -> bool {
     output.is_some_and(|output| output.rows == 0 && matches!(output.artifact_type, ArtifactType::Rows { .. }))
 }
 
+impl Graph {
+    /// Marks the outputs whose files were released.
+    pub fn mark_released(&mut self, store: &Store) {
+        for output in self.steps.iter_mut().flat_map(|step| &mut step.outputs) {
+            output.released = store.release_of(&output.artifact).is_some();
+        }
+    }
+}
+
 /// Returns a closure as data for display and tools.
 pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
     Graph { steps: closure.steps.iter().map(|step| graph_step(step, asked)).collect() }
@@ -270,6 +282,7 @@ fn outputs(step: &Step, asked: &BTreeSet<ArtifactId>) -> Vec<GraphOutput> {
         rows: output.rows,
         bytes: output.bytes,
         asked: asked.contains(&output.id),
+        released: false,
     };
     step.result.outputs.iter().map(output).collect()
 }

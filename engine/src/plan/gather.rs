@@ -107,6 +107,7 @@ fn node_of(id: String, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         freeze: false,
         seed: 0,
         matrix: Vec::new(),
+        keep: None,
         checks: Vec::new(),
     }
 }

@@ -49,5 +49,5 @@ pub use graph::{Input, Node, Plan, Tie};
 pub use loops::{End, Loop};
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, select, with_all_before, with_all_before_but};
+pub use select::{Selection, asked_for, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

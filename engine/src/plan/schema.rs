@@ -76,6 +76,16 @@ fn repeat_schema() -> Value {
                 "type": "object", "description": "The nodes of a round, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
+            "keep": {
+                "description": "Of which rounds models, states and other folders stay in the store: `last`, or `{every: 10, last: 2}`. Those of other rounds are released while the loop runs, once all nodes that use them are done. Default: all stay.",
+                "anyOf": [{"type": "string", "enum": ["last"]}, {
+                    "type": "object", "additionalProperties": false,
+                    "properties": {
+                        "every": {"type": ["integer", "string"], "description": "The rounds 0, N, 2 N, …"},
+                        "last": {"type": ["integer", "string"], "description": "The last rounds (default: 1)."},
+                    },
+                }],
+            },
             "matrix": {"type": "object", "description": "Values of `${matrix.KEY}`: one loop for each combination."},
             "best": {"type": "string", "description": "A query that gives one number: the loop hands on the round with the highest one."},
             "stop": stop_schema(),

@@ -35,6 +35,18 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
     Ok(chosen)
 }
 
+/// Returns the places of nodes that were named by their own id (not by one that stands for all variants or rounds), and of
+/// those that no other selected node uses.
+pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
+    let node = |id: &String| {
+        let exact = plan.node(id).or_else(|| plan.node(id.split_once('.')?.0));
+        exact.map(|(place, _)| place)
+    };
+    let is_last = |place: &usize| plan.dependents(*place).iter().all(|user| !selected.contains(user));
+    named.filter_map(node).chain(selected.iter().copied().filter(is_last)).collect()
+}
+
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
 pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))

@@ -51,10 +51,18 @@ pub struct RunSummary {
     /// The budget limit that stopped the run, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
+    /// Bytes of folders of middle rounds that were released.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub released: u64,
     /// Wall time in seconds.
     pub seconds: f64,
     /// Whether a failure is the machine's (disk, network, lock) and not the pipeline's.
     pub machine_failure: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl RunSummary {
@@ -253,6 +261,13 @@ pub enum Event {
         node: String,
         /// The loop.
         repeats: String,
+    },
+    /// The folders of a middle round were released, as `keep:` of its loop says.
+    NodeReleased {
+        /// The node.
+        node: String,
+        /// Their size.
+        bytes: u64,
     },
     /// An endpoint has not responded for a while, although calls wait for it.
     EndpointSilent {

@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, SourceMap};
 use crate::lineage::archive::ArchiveError;
 use crate::lineage::{Missing, NotFound};
 use crate::operator::{Blame, OperatorError, without_user_info};
-use crate::store::StoreError;
+use crate::store::{Release, StoreError};
 
 /// An error of a session.
 #[derive(Debug)]
@@ -51,6 +51,13 @@ impl Failure {
             Self::Other(_) => 1,
         }
     }
+}
+
+/// The error for an artifact whose files were released.
+pub(super) fn released(note: &Release) -> Failure {
+    let (node, pipeline) = (&note.of.node, &note.of.pipeline);
+    let failure = Failure::usage(format!("this output of `{node}` was released to save space: its files are not here"));
+    failure.with_help(format!("`searchmill run FILE {node}`, with the file of `{pipeline}`, makes it again"))
 }
 
 /// Formats one line per finding (`FILE:LINE:COLUMN: message (help)`), or a single line.

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::failure::Failure;
+use super::failure::{Failure, released};
 use super::find::find;
 use super::open::Session;
 use crate::execute::unix_time;
@@ -19,6 +19,9 @@ impl Session {
     pub fn pin(&self, what: &str, run: Option<&str>, name: Option<&str>, lineage: bool) -> Result<Pin, Failure> {
         let store = self.existing()?;
         let root = find(store, what, run, false)?.root(store);
+        if let Some(note) = store.release_of(&root.artifact).filter(|_| !store.is_shared()) {
+            return Err(released(&note));
+        }
         if store.check(&root.artifact).is_err() {
             let message = format!("the artifact {} is not whole in the store", root.artifact.digest().short());
             return Err(Failure::usage(message).with_help("run its pipeline again, then pin it"));
@@ -80,6 +83,10 @@ impl Session {
         let store = self.existing()?;
         let in_use = store.enter()?;
         let root = what.map(|what| find(store, what, run, false)).transpose()?.map(|named| named.root(store));
+        let note = root.as_ref().and_then(|root| store.release_of(&root.artifact));
+        if let Some(note) = note.filter(|_| !store.is_shared()) {
+            return Err(released(&note));
+        }
         Ok(Export::gather(store, in_use, &Request { root, shallow, memo })?)
     }
 

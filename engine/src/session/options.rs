@@ -7,7 +7,7 @@ use super::open::Session;
 use super::pipeline::Pipeline;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows};
 use crate::operator::{BudgetLimits, Source};
-use crate::plan::{Node, Plan, Selection, select};
+use crate::plan::{Node, Plan, Selection, asked_for, select};
 use crate::spec::meant_node;
 
 impl Session {
@@ -34,7 +34,8 @@ impl Session {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
-        Ok(Chosen { selected, force })
+        let asked = asked_for(plan, &options.selection, &selected);
+        Ok(Chosen { selected, asked, force })
     }
 
     /// Selects the nodes whose last result lacks failed rows, and their dependents.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::failure::Failure;
+use super::failure::{Failure, released};
 use super::find::{Origin, find};
 use super::open::Session;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
@@ -83,7 +83,11 @@ impl Session {
     /// # Errors
     /// Fails if it is not in the store, or if its files are damaged.
     pub fn artifact(&self, id: &ArtifactId) -> Result<InputArtifact, Failure> {
-        Ok(self.existing()?.open_input(id)?)
+        let store = self.existing()?;
+        if let Some(note) = store.release_of(id).filter(|_| !store.is_shared()) {
+            return Err(released(&note));
+        }
+        Ok(store.open_input(id)?)
     }
 
     /// Opens a folder outside the store, with the digest that it would have as an artifact.

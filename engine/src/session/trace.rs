@@ -54,7 +54,9 @@ impl Session {
         };
         let gatherers = self.registry().iter().filter(|entry| entry.gathers).map(|entry| entry.name.to_owned());
         let closure = closure.with_gatherers(gatherers.collect());
-        Ok(Trace { graph: graph(&closure, &roots.artifacts), direction, store, closure, roots, _in_use: in_use })
+        let mut graph = graph(&closure, &roots.artifacts);
+        graph.mark_released(&store);
+        Ok(Trace { graph, direction, store, closure, roots, _in_use: in_use })
     }
 }
 

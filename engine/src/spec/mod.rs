@@ -22,6 +22,7 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
+mod kept;
 mod load;
 mod matrix;
 mod node;
@@ -55,8 +56,8 @@ pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use coordinate::Coordinate;
 pub use notify::{Notify, Occasion, Receiver};
 pub use pipeline::{
-    Binding, Gathers, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec, Serves, ServiceSpec,
-    Spec,
+    Binding, Gathers, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec, Serves,
+    ServiceSpec, Spec,
 };
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;

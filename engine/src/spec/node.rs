@@ -153,6 +153,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
         freeze: take(&mut fields, "freeze").and_then(|v| field::flag(&v, "`freeze`", problems)).unwrap_or_default(),
         seed: take(&mut fields, "seed").and_then(|v| field::whole(&v, "`seed`", 0, problems)).unwrap_or_default(),
         matrix: coordinates,
+        keep: None,
         checks: take(&mut fields, "checks").map(|value| checks::read(&value, problems)).unwrap_or_default(),
     })
 }

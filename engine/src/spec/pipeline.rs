@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::checks::CheckSpec;
-use super::coordinate::Coordinate;
+use super::coordinate::{self, Coordinate};
 use super::schedule::Schedule;
 use super::test_case::TestCase;
 use super::value::Spanned;
@@ -99,9 +99,23 @@ pub struct NodeSpec {
     pub matrix: Vec<Coordinate>,
     /// What must hold of its result.
     pub checks: Vec<CheckSpec>,
+    /// In a loop with `keep:`, of which rounds its folders stay. Execution only: never part of a key.
+    pub keep: Option<Kept>,
 }
 
 impl NodeSpec {
+    /// Returns the loop that it is part of, and its round.
+    pub fn round(&self) -> Option<(&str, u64)> {
+        let mut coordinates = self.matrix.iter();
+        coordinates.find_map(|coordinate| Some((coordinate.repeats.as_deref()?, coordinate.name.parse().ok()?)))
+    }
+
+    /// Returns its id without its round.
+    pub fn id_of_rounds(&self) -> String {
+        let rest: Vec<_> = self.matrix.iter().filter(|coordinate| coordinate.repeats.is_none()).cloned().collect();
+        coordinate::node_id(coordinate::base(&self.id), &coordinate::names(&rest))
+    }
+
     /// Returns all bindings: inputs of the operator and inputs of services.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.from.iter().chain(self.services.iter().flat_map(|service| &service.from))
@@ -202,6 +216,26 @@ pub struct Resources {
     pub isolate: bool,
     /// Timeout of the separate process.
     pub timeout: Option<Duration>,
+}
+
+/// Of which rounds of a loop the folders (models, states, indexes) stay in the store. Those of other rounds are released
+/// once all nodes that use them are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Every so many rounds, counted from 0.
+    pub every: Option<u64>,
+    /// The last rounds.
+    pub last: u64,
+}
+
+impl Kept {
+    /// The last round alone.
+    pub(super) const LAST: Self = Self { every: None, last: 1 };
+
+    /// Whether the folders of a round stay, however many follow.
+    pub fn keeps(self, round: u64) -> bool {
+        self.every.is_some_and(|every| round % every == 0)
+    }
 }
 
 /// How a rejected row is handled.

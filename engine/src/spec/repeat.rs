@@ -12,10 +12,10 @@ use super::reference;
 use super::rounds::{self, Loop, ROUND, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
-use super::{matrix, suggest};
+use super::{kept, matrix, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 
-const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop"];
+const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
@@ -38,6 +38,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
     let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
+    let keep = kept::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
     let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     if entries.is_empty() {
@@ -61,6 +62,7 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
             binder.bind(node, &mut shared.problems);
         }
         hand_on(node, &carry, &next, &mut shared.problems);
+        node.keep = keep;
     }
     let next = next.into_iter().map(|(key, (text, _))| (key.text, text)).collect();
     let repeats = Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next, decides, stops };

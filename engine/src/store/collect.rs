@@ -4,6 +4,8 @@
 //! artifacts follow only while no other process uses the store. A run that has looked up a result therefore finds its
 //! files. A collection that is killed halfway leaves whole results, or unreferenced artifacts that the next collection
 //! removes.
+//!
+//! With `release`, folders of middle rounds are released as well (`middle`): their results stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +20,9 @@ use super::keep::Stock;
 use super::layout::Store;
 use super::lease::Others;
 use super::manifest::NodeResult;
+use super::middle::Middle;
 use super::place::recorded_key;
+use super::release::{Releasing, Trash};
 use super::results::read_record;
 use super::runs::RunRecord;
 use super::tombstones::Collection;
@@ -41,6 +45,8 @@ pub struct KeepPolicy {
     pub memo: bool,
     /// Whether to remove the records of runs that are not kept.
     pub forget_runs: bool,
+    /// Whether to release folders (models, states, indexes) of middle rounds, whatever their age and run.
+    pub release: bool,
 }
 
 /// A result to collect.
@@ -77,6 +83,10 @@ pub struct Garbage {
     pub in_use: bool,
     /// Number and bytes of unreferenced artifacts that are too young to collect.
     pub waiting: (usize, u64),
+    /// Folders of middle rounds to release, by node.
+    pub released: Vec<Middle>,
+    /// Notes of releases that no result refers to any more.
+    pub(super) stale_notes: Vec<ArtifactId>,
     /// Whether other machines share the store. Files of the results collected now then remain for a while.
     pub shared: bool,
 }
@@ -85,7 +95,12 @@ impl Garbage {
     /// Returns the total number of bytes.
     pub fn bytes(&self) -> u64 {
         let artifacts = self.artifacts.iter().map(|(_, bytes)| bytes);
-        artifacts.chain(self.memos.iter().map(|(_, bytes)| bytes)).chain(self.runs.iter().map(|(_, b)| b)).sum()
+        let released = self.released.iter().map(|middle| &middle.bytes);
+        artifacts
+            .chain(released)
+            .chain(self.memos.iter().map(|(_, bytes)| bytes))
+            .chain(self.runs.iter().map(|(_, b)| b))
+            .sum()
     }
 }
 
@@ -144,11 +159,14 @@ impl Store {
         if garbage.in_use {
             return Ok(Swept { garbage, freed: 0 });
         }
-        let removed = self.move_away(&garbage)?;
+        let mut removed = self.move_away(&garbage)?;
+        let trash = self.let_go_all(&garbage, now)?;
+        garbage.stale_notes.iter().for_each(|id| self.forget_release(id));
         self.remove_stale_leases();
         self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; runs may proceed while files are removed.
         drop(others);
+        removed.extend(trash.folders);
         for trash in &removed {
             remove(trash)?;
         }
@@ -178,6 +196,12 @@ impl Store {
             idle: stock.roots.known.contains(&id) || modified(&path) <= since,
         });
         let mut garbage = Garbage { in_use, ..sorted_out(&stock, artifacts) };
+        // Beside others, no files go.
+        if policy.release && !in_use {
+            garbage.released = stock.middle_rounds(self, &garbage.artifacts)?;
+        }
+        garbage.stale_notes = self.noted_releases();
+        garbage.stale_notes.retain(|id| !stock.roots.known.contains(id));
         if policy.memo {
             garbage.memos = self.unused_memos(&stock);
         }
@@ -229,6 +253,16 @@ impl Store {
             removed.extend(moved.map(|()| trash));
         }
         Ok(removed)
+    }
+
+    /// Releases the folders of middle rounds.
+    pub(super) fn let_go_all(&self, garbage: &Garbage, now: f64) -> Result<Trash, StoreError> {
+        let mut trash = Trash::default();
+        for Middle { node, pipeline, artifact, .. } in &garbage.released {
+            let of = Releasing { node: node.clone(), pipeline: pipeline.clone(), time: now };
+            self.let_go(artifact, &of, &mut trash)?;
+        }
+        Ok(trash)
     }
 
     /// Removes checkpoints that were not written to since then.
@@ -313,7 +347,7 @@ pub(super) mod tests {
     use crate::store::{Pin, StoreSink};
 
     pub(in crate::store) const POLICY: KeepPolicy =
-        KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
+        KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false, release: false };
 
     pub(in crate::store) fn now() -> f64 {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()

@@ -4,6 +4,7 @@
 //! decide: if this process holds the lock, a claim of this machine belongs to a dead process. Claims of other machines
 //! are watched for changes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,6 +29,12 @@ impl Guard {
     pub(super) fn is_ours(&self) -> bool {
         is_held_by(&self.path, &self.holder)
     }
+}
+
+/// What a process has seen of the others that use the store.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    watches: BTreeMap<PathBuf, Watch>,
 }
 
 fn is_held_by(path: &Path, holder: &str) -> bool {
@@ -149,11 +156,32 @@ impl Store {
     /// Announces to other machines that this process uses the store. A read-only store is never collected, so a failure
     /// is harmless.
     pub(super) fn announce(&self) -> Option<Guard> {
-        let claim = Claim::new(machine().to_owned());
+        let claim = Claim::new(machine().to_owned()).of(self.owner());
         let folder = self.users_folder();
         fs::create_dir_all(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
         self.make_claim(&path, &claim).ok()?.then(|| self.guard(path, claim))
+    }
+
+    /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
+    /// of this machine belongs to a dead process if its lock is free; one of another machine, once it has not changed for
+    /// long.
+    pub(super) fn is_alone_beside(&self, own: &Guard, neighbours: &mut Neighbours) -> bool {
+        let others = names_in(&self.users_folder()).into_iter().filter(|(_, path)| *path != own.path);
+        let mut alone = true;
+        for (_, path) in others {
+            let Some((text, claim)) = read(&path) else { continue };
+            let is_dead_here = claim.is_some_and(|claim| {
+                let is_other = !claim.owner.is_empty() && claim.owner != self.owner() && claim.machine == machine();
+                is_other && self.is_seen_alive() && !self.is_alive(&claim.owner)
+            });
+            if is_dead_here || neighbours.watches.entry(path.clone()).or_default().is_dead(&text) {
+                clear(&path);
+            } else {
+                alone = false;
+            }
+        }
+        alone
     }
 
     /// Whether a process of another machine uses the store. Takes some seconds if there are claims. `alone`: a lock

@@ -25,13 +25,21 @@ pub(super) struct Claim {
     /// Whether the claim was released.
     #[serde(default)]
     pub(super) free: bool,
+    /// The name of the open store, whose lock shows to processes of this machine whether it lives.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) owner: String,
     /// Number of heartbeats so far.
     beats: u64,
 }
 
 impl Claim {
     pub(super) fn new(machine: String) -> Self {
-        Self { holder: format!("{:016x}", rand::random::<u64>()), machine, free: false, beats: 0 }
+        Self { holder: format!("{:016x}", rand::random::<u64>()), machine, free: false, owner: String::new(), beats: 0 }
+    }
+
+    /// Names the open store whose lock shows whether the holder lives.
+    pub(super) fn of(self, owner: &str) -> Self {
+        Self { owner: owner.to_owned(), ..self }
     }
 
     /// Advances the heartbeat; the last one releases the claim.

@@ -14,7 +14,8 @@ use super::layout::Store;
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
 use super::memo::{Memo, now, segment_keys};
-use super::place::{artifact_place, memo_place, record_place};
+use super::place::{artifact_place, memo_place, record_place, release_place};
+use super::release::Release;
 use super::remote::Pending;
 use super::results::read_record;
 use super::runs::{IMPORTED, NodeRun, RunRecord};
@@ -122,6 +123,12 @@ impl Intake {
         whole.then_some(record)
     }
 
+    /// Returns the note of a release if its description is that of the artifact.
+    pub fn release(&self, id: &ArtifactId) -> Option<Release> {
+        let text = fs::read(self.path(&release_place(id))).ok()?;
+        serde_json::from_slice(&text).ok().filter(|note: &Release| note.artifact.id() == *id)
+    }
+
     /// Returns the number of rows of a segment if every byte is intact.
     pub fn memo_rows(&self, base: &Digest, segment: &Digest) -> Option<usize> {
         let bytes = fs::read(self.path(&memo_place(base, segment))).ok()?;
@@ -139,7 +146,16 @@ impl Intake {
         self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
         self.store.publish(&self.path(&artifact_place(id)), &self.store.artifact_folder(id))?;
+        self.store.forget_release(id);
         Ok(Admission::New)
+    }
+
+    /// Adds the note of a release, unless the artifact is here. Returns whether it was added.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn admit_release(&self, id: &ArtifactId, note: &Release) -> Result<bool, StoreError> {
+        self.store.note_release(id, note)
     }
 
     /// Moves a checked record into the store.

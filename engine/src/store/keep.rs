@@ -20,6 +20,7 @@ pub(super) struct Stock {
     pub(super) makers: Makers,
     pub(super) kept_runs: BTreeSet<String>,
     pub(super) roots: Roots,
+    pub(super) pins: Vec<Pin>,
     /// Everything created or used since then (Unix time in seconds) stays.
     pub(super) since: f64,
 }
@@ -32,7 +33,7 @@ impl Stock {
         let (makers, pins) = (Makers::read(store), store.pins()?);
         let kept_runs = ledger.kept(newest, since, alive);
         let roots = Roots::new(&ledger, &kept_runs, &makers, &pins, since);
-        Ok(Self { ledger, makers, kept_runs, roots, since })
+        Ok(Self { ledger, makers, kept_runs, roots, pins, since })
     }
 
     /// Returns the memos used by results that stay.
@@ -66,9 +67,9 @@ fn all_readable(store: &Store) -> Result<(), StoreError> {
 
 pub(super) struct Run {
     pub(super) id: String,
-    imported: bool,
-    record: Option<RunRecord>,
-    nodes: Vec<NodeRun>,
+    pub(super) imported: bool,
+    pub(super) record: Option<RunRecord>,
+    pub(super) nodes: Vec<NodeRun>,
 }
 
 /// All runs, newest first and imported ones last, with what they record about keys.
@@ -177,7 +178,7 @@ mod tests {
         for name in ["pins", "runs/1/nodes.jsonl", "results/ab"] {
             let folder = tempfile::tempdir().unwrap();
             let store = Store::open(folder.path()).unwrap();
-            let policy = KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
+            let policy = KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false, release: false };
             store.garbage(&policy, 1.0).unwrap();
             let path = store.root().join(name);
             clear(&path);

@@ -6,12 +6,14 @@
 //!   results/ab/<node key>.json    result of a node: outputs, preimage, figures, summary, usage, seconds, run
 //!   collected/ab/<node key>.json  tombstones: records of collected results
 //!   artifacts/ab/<id>/            part-00000.parquet … or the files of a tree, and artifact.json
+//!   released/ab/<id>.json         notes of artifacts whose files were removed, because they can be made again
 //!   memo/ab/<base>/*.rows         cached rows of external nodes, blocks of `Map` nodes, answers of a model
 //!   memo/ab/<base>/floor.json     stamp from which these rows count, if the node was forced
 //!   runs/<run id>/                run.json (with --set, --params, --limit as given), nodes.jsonl, events.jsonl
 //!   pins/<name>.json              artifacts that are never collected
 //!   checkpoints/ab/<node key>     state of a node that is being computed, replaced as a whole
-//!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store
+//!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store,
+//!                                 leases/door while one begins to, or releases artifacts
 //!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
 //!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
 //!   views/ab/<id>/                links to the parts of a table, and nothing else, for other programs
@@ -123,6 +125,10 @@ impl Store {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
+    pub(super) fn forget_intact(&self, id: &ArtifactId) {
+        self.intact.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
     pub(super) fn is_noted_intact(&self, id: &ArtifactId) -> bool {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
@@ -146,6 +152,11 @@ impl Store {
     /// Returns the name by which [`Store::is_alive`] knows this process.
     pub(super) fn owner(&self) -> &str {
         self.owner.name()
+    }
+
+    /// Whether the lock of this process can be seen, so that those of others on this machine can be, too.
+    pub(super) fn is_seen_alive(&self) -> bool {
+        process::is_alive(&self.root.join("tmp"), self.owner())
     }
 
     /// Whether another process of that name uses the store now.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::error::StoreError;
 use super::files::{lock, open_to_lock};
-use super::guard::Guard;
+use super::guard::{Guard, Neighbours};
 use super::heartbeat::Watch;
 use super::layout::Store;
 use super::remote::RemoteLease;
@@ -46,7 +46,7 @@ struct Watches {
 /// Held while a process reads or adds results. Nothing is collected meanwhile.
 #[derive(Debug)]
 pub struct StoreUse {
-    _guard: Option<Guard>,
+    guard: Option<Guard>,
     _file: File,
 }
 
@@ -77,6 +77,10 @@ impl Store {
         self.root().join("leases").join("store")
     }
 
+    pub(super) fn door_path(&self) -> PathBuf {
+        self.root().join("leases").join("door")
+    }
+
     fn use_file(&self) -> Result<File, StoreError> {
         let path = self.use_path();
         open_to_lock(&path).map_err(StoreError::io("open", &path))
@@ -91,7 +95,17 @@ impl Store {
         if let Err(error) = file.lock_shared() {
             tracing::debug!("cannot lock {}: {error}", self.use_path().display());
         }
-        Ok(StoreUse { _guard: self.announce(), _file: file })
+        // Nothing is released between the look at who uses the store and this announcement.
+        let door = open_to_lock(&self.door_path()).ok();
+        if let Some(Err(error)) = door.as_ref().map(File::lock_shared) {
+            tracing::debug!("cannot lock {}: {error}", self.door_path().display());
+        }
+        Ok(StoreUse { guard: self.announce(), _file: file })
+    }
+
+    /// Whether no other process uses the store. `using`: this process's use.
+    pub(super) fn is_only_user(&self, using: &StoreUse, neighbours: &mut Neighbours) -> bool {
+        using.guard.as_ref().is_some_and(|own| self.is_alone_beside(own, neighbours))
     }
 
     /// Excludes all others if nobody else uses the store.
@@ -99,7 +113,7 @@ impl Store {
         let file = self.use_file()?;
         Ok(match file.try_lock() {
             Ok(()) if self.is_used_elsewhere(true) => Others::Somebody,
-            Ok(()) => Others::Nobody { _held: StoreUse { _guard: None, _file: file } },
+            Ok(()) => Others::Nobody { _held: StoreUse { guard: None, _file: file } },
             Err(TryLockError::WouldBlock) => Others::Somebody,
             Err(TryLockError::Error(error)) => {
                 tracing::debug!("cannot lock {}: {error}", self.use_path().display());

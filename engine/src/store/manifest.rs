@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::artifact::{Artifact, ArtifactId, ArtifactType};
 use super::columns::ColumnLineage;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::operator::{Computed, Usage};
+use crate::operator::{Computed, Repeatability, Usage};
 
 /// One output of a finished node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +163,13 @@ impl NodeResult {
             (_, 0) => false,
             _ => rows(self) > rows(other),
         }
+    }
+
+    /// Whether this machine's processor gives the same bytes again, for nothing.
+    pub fn is_made_again_here(&self) -> bool {
+        let computed = self.origin.as_ref().and_then(|origin| origin.computed.as_ref());
+        let is_same = |computed: &Computed| computed.repeats > Repeatability::Device && computed.on_this_cpu().is_ok();
+        self.calls == 0 && computed.is_some_and(is_same)
     }
 
     /// Returns the number of rejected rows.

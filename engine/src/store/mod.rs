@@ -55,6 +55,9 @@
 //! Beside a run, only records go, and files go with the next collection. What no record, kept run or pin names is an
 //! orphan, and goes once it is old.
 //!
+//! **Releasing** (`release`). Outputs that can be made again, such as models of middle rounds, are removed on record. A
+//! result with such an output still counts; whoever needs the files finds them released, and their maker runs again.
+//!
 //! **Reading.** Calls that only read create no store. A folder with other contents does not become a store.
 
 mod artifact;
@@ -80,6 +83,7 @@ mod lease;
 mod makers;
 mod manifest;
 mod memo;
+mod middle;
 mod outside;
 mod part;
 mod pieces;
@@ -87,6 +91,7 @@ mod pins;
 mod place;
 mod process;
 mod reader;
+mod release;
 mod remote;
 mod results;
 mod row_codec;
@@ -108,17 +113,20 @@ pub use checkpoint::Checkpoint;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
+pub use guard::Neighbours;
 pub use intake::{Admission, Intake};
 pub use layout::{STORE_FORMAT, Store};
 pub use lease::{Lease, StoreUse, device_lock};
 pub use makers::Makers;
 pub use manifest::{NodeResult, Origin, OutputRecord, SourceFile};
 pub use memo::{Memo, MemoDamage};
+pub use middle::Middle;
 pub use outside::outside_id;
 pub use pieces::KeptPieces;
 pub use pins::Pin;
-pub use place::{artifact_place, memo_place, record_place};
+pub use place::{artifact_place, memo_place, record_place, release_place};
 pub use reader::Damage;
+pub use release::{Release, Releasing, Trash};
 pub use results::RecordState;
 pub use runs::{LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RUN_FILES, RunRecord, RunWriter, run_time};
 pub use schedules::{LogLock, ScheduleLease, Schedules, Switch};

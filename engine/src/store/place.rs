@@ -13,6 +13,11 @@ pub fn record_place(key: &NodeKey, folder: &str) -> String {
     format!("{}.json", sharded(folder, &key.to_string()))
 }
 
+/// Returns the path of the note of an artifact's release in a store.
+pub fn release_place(id: &ArtifactId) -> String {
+    format!("{}.json", sharded("released", &id.to_string()))
+}
+
 /// Returns the key whose record has that file name.
 pub(super) fn recorded_key(name: &str) -> Option<NodeKey> {
     Digest::parse(name.strip_suffix(".json")?).map(NodeKey)

@@ -24,6 +24,8 @@ pub enum Damage {
     Missing,
     /// A file differs from what was written.
     Corrupt,
+    /// The files were removed on record: what made them makes them again.
+    Released,
 }
 
 const DESCRIPTION: &str = "artifact.json";
@@ -117,11 +119,16 @@ impl Store {
     /// # Errors
     /// The damage; a record that does not fit its artifact counts as damaged.
     pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
-        let artifact = if let Ok(artifact) = self.look_here(&output.id) {
-            Some(artifact)
-        } else {
-            self.check(&output.id)?;
-            self.artifact(&output.id)
+        let artifact = match (self.look_here(&output.id), self.is_shared()) {
+            (Ok(artifact), _) => Some(artifact),
+            (Err(Damage::Released), false) => {
+                let fits = self.release_of(&output.id).is_some_and(|note| output.fits(&note.artifact));
+                return Err(if fits { Damage::Released } else { Damage::Corrupt });
+            }
+            (Err(_), _) => {
+                self.check(&output.id)?;
+                self.artifact(&output.id)
+            }
         };
         if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
     }
@@ -154,7 +161,7 @@ impl Store {
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
         let Some(artifact) = self.artifact_here(id) else {
-            return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
+            return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
         };
         let described = described(&folder);
         let mut read = false;
@@ -169,6 +176,11 @@ impl Store {
             renew(&folder);
         }
         Ok(artifact)
+    }
+
+    /// Returns the damage of an artifact without files.
+    fn absence(&self, id: &ArtifactId) -> Damage {
+        if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing }
     }
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
@@ -258,10 +270,11 @@ impl Store {
     /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
         let gone = || {
-            StoreError::Location(format!(
-                "the artifact {} is gone from the store: run its pipeline again",
-                id.digest().short()
-            ))
+            let short = id.digest().short();
+            StoreError::Location(match self.release_of(id) {
+                Some(note) => format!("the artifact {short} was {}", note.words()),
+                None => format!("the artifact {short} is gone from the store: run its pipeline again"),
+            })
         };
         let damaged = |damage: Damage| {
             StoreError::Location(format!("the artifact {} is damaged in the store: {damage:?}", id.digest().short()))

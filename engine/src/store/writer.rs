@@ -250,6 +250,7 @@ impl StoreSink {
                 Err(_) if self.store.check_here(&id).is_ok() => {}
                 Err(error) => return Err(error.into()),
             }
+            self.store.forget_release(&id);
         }
         Ok(OutputRecord { id, artifact_type, rows, bytes })
     }

@@ -50,7 +50,7 @@ impl Driver {
                 let figures = BTreeMap::new();
                 return self.hand_over(place, Made::Known { key: last.key, outputs: last.outputs, figures });
             }
-            Decision::Cached { key, result } => {
+            Decision::Cached { key, result, .. } => {
                 let NodeResult { outputs, figures, .. } = *result;
                 return self.hand_over(place, Made::Known { key: Some(key), outputs, figures });
             }

@@ -3,6 +3,7 @@
 
 mod checked;
 mod launch;
+mod release;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,6 +20,7 @@ use super::history::History;
 use super::identity::Known;
 use super::node::NodeDone;
 use super::options::Settings;
+use super::releases::Releases;
 use super::repeats::Repeats;
 use super::resources::{Demand, Pool};
 use super::run::Run;
@@ -60,6 +62,8 @@ enum Report {
     Checked(usize, Made, Result<Vec<CheckOutcome>, Unchecked>),
     Delivered(usize, Made, Result<Vec<String>, OperatorError>),
     Judged(usize, Made, Option<String>, Result<Verdict, OperatorError>),
+    /// Released files were removed.
+    Removed,
 }
 
 struct Driver {
@@ -73,11 +77,12 @@ struct Driver {
     /// Keys of the settled nodes.
     keys: BTreeMap<usize, NodeKey>,
     repeats: Repeats,
+    releases: Releases,
     /// Nodes with a failed check that holds back what is delivered behind them, and the check.
     held: BTreeMap<usize, String>,
     books: Books,
     /// Prevents `gc` from collecting what this run may use.
-    _in_use: StoreUse,
+    in_use: StoreUse,
 }
 
 impl Driver {
@@ -97,6 +102,7 @@ impl Driver {
         let redactor = redactor(&plan, &options);
         let books = Books::open(&plan, &store, wanted.len(), (options.asked.limit, options.fits), reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
+        let releases = Releases::of(&plan, &options);
         let run = Run {
             id: books.run().to_owned(),
             started: (books.started() * 1e9) as u64,
@@ -118,9 +124,10 @@ impl Driver {
             known: Known::new(),
             keys: BTreeMap::new(),
             repeats: Repeats::default(),
+            releases,
             held: BTreeMap::new(),
             books,
-            _in_use: in_use,
+            in_use,
         })
     }
 
@@ -139,7 +146,8 @@ impl Driver {
                 commands.extend(scheduler.step(Step::Stop));
             }
             self.carry_out(&mut scheduler, &mut commands)?;
-            if scheduler.is_done() {
+            // With `keep:`, files are removed on other threads.
+            if scheduler.is_done() && self.releases.running == 0 {
                 return Ok(());
             }
             tokio::select! {
@@ -185,6 +193,11 @@ impl Driver {
             Report::Checked(place, made, outcomes) => self.checked(place, made, outcomes),
             Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
             Report::Judged(place, made, held_back, said) => self.judged(place, made, held_back, said),
+            Report::Removed => {
+                self.releases.running -= 1;
+                self.let_go_postponed();
+                Ok(())
+            }
         }
     }
 

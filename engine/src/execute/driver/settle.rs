@@ -81,9 +81,16 @@ impl Driver {
     fn remake(&mut self, place: usize, input: usize, damage: Damage) -> Result<(), StoreError> {
         let input = &self.run.node(place).inputs[input];
         let (from, port) = (input.node, input.port.clone());
-        tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(from).id());
-        match self.repeats.damaged(from, place) {
-            Remake::Launch => self.launch(from),
+        if damage == Damage::Released {
+            tracing::info!("an output of `{}` was released: making it again", self.run.node(from).id());
+        } else {
+            tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(from).id());
+        }
+        match self.repeats.damaged(from, place, damage) {
+            Remake::Launch => {
+                self.releases.reopen(from);
+                self.launch(from)
+            }
             Remake::Wait => Ok(()),
             Remake::GiveUp => {
                 let message = format!("the input `{port}` was recomputed and is damaged each time it is read");
@@ -186,6 +193,7 @@ impl Driver {
             self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
         }
         self.known.insert(place, made.into_outputs());
+        self.let_go(place);
         self.end(Step::Succeeded(place))
     }
 

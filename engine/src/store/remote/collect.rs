@@ -150,6 +150,9 @@ impl Store {
         if policy.forget_runs {
             garbage.runs = stock.old_runs().map(|id| (id.to_owned(), 0)).collect();
         }
+        if policy.release {
+            garbage.released = stock.middle_rounds(self, &garbage.artifacts)?;
+        }
         Ok(garbage)
     }
 
@@ -175,7 +178,7 @@ impl Store {
         let memos = garbage.memos.iter().map(|(base, _)| prefix(&base.hex()));
         let runs = garbage.runs.iter().map(|(id, _)| Path::from(format!("runs/{id}")));
         remote.delete_below(memos.chain(runs), "run.json")?;
-        self.clear_copy(&garbage)?;
+        self.clear_copy(&garbage, now)?;
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
 
@@ -191,9 +194,10 @@ impl Store {
     }
 
     /// Removes the files from this machine's copy too, unless it is in use.
-    fn clear_copy(&self, garbage: &Garbage) -> Result<(), StoreError> {
+    fn clear_copy(&self, garbage: &Garbage, now: f64) -> Result<(), StoreError> {
         let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
-        let removed = self.move_away(garbage)?;
+        let mut removed = self.move_away(garbage)?;
+        removed.extend(self.let_go_all(garbage, now)?.folders);
         removed.iter().try_for_each(|trash| remove(trash))
     }
 

@@ -1,0 +1,34 @@
+//! `keep:` of a loop: of which rounds the folders (models, states, indexes) stay in the store.
+
+use super::field::{self, Problems, take};
+use super::pipeline::Kept;
+use super::scope::{Scope, Shared};
+use super::value::{Spanned, Value};
+
+const KEYS: &[&str] = &["every", "last"];
+
+/// Reads `last` or `{every: 10, last: 2}`; what is not written: the last round alone.
+pub(super) fn read(value: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<Kept> {
+    let mut value = value?;
+    scope.apply(&mut value, None, shared);
+    match &value.value {
+        Value::Broken => None,
+        Value::Map(_) => Some(of_map(value, &mut shared.problems)),
+        Value::String(word) if word == "last" => Some(Kept::LAST),
+        _ => {
+            let fault = field::wrong_type(&value, "`keep`", "`last` or a map");
+            shared.report(fault.help("write `keep: last` or `keep: {every: 10, last: 2}`"));
+            None
+        }
+    }
+}
+
+fn of_map(value: Spanned, problems: &mut Problems) -> Kept {
+    let mut fields = field::fields(value, "`keep`", KEYS, problems);
+    let mut whole = |name: &str| {
+        let value = take(&mut fields, name)?;
+        field::whole(&value, &format!("`{name}`"), 1, problems)
+    };
+    let (every, last) = (whole("every"), whole("last"));
+    Kept { every, last: last.unwrap_or(Kept::LAST.last) }
+}
