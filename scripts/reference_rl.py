@@ -21,7 +21,7 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 
-STEPS, RATE = 20, 3e-4
+STEPS, RATE = 20, 5e-5
 GRADIENTS = ["model.norm.weight", "model.layers.0.self_attn.k_proj.weight"]
 PROMPT = 5
 

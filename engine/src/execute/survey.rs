@@ -182,7 +182,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
         }
         nodes.insert(place, status);
     }
-    made_again(plan, &mut nodes);
+    made_again(&plan, &mut nodes);
     Ok(Survey { nodes, work, loops: plan.loops().to_vec() })
 }
 

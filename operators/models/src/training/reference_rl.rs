@@ -223,7 +223,7 @@ fn twenty_steps_on_fixed_samples_are_those_of_trl() {
         let mut gradients = Gradients::new();
         let outcome = step::learn(&student, &batch, &examples, settings, &mut gradients).unwrap();
         let clip = (1.0 / (norm(&gradients).unwrap() + 1e-6)).min(1.0);
-        adam.step(&student.weights, &gradients, 3e-4, clip).unwrap();
+        adam.step(&student.weights, &gradients, 5e-5, clip).unwrap();
         losses.push(outcome.loss);
         entropies.push(outcome.entropy.unwrap());
     }
