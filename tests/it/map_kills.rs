@@ -135,6 +135,8 @@ fn killed_and_whole(function: &str, with: &str) {
     assert_eq!(lines(&undisturbed, "called"), ROWS);
     let mill = calling(function, with);
     killed_when(&mut mill.command(&["run", "pipeline.yaml", "--json"]), || lines(&mill, "called") >= ROWS / 2);
+    // Its processes notice it when they have answered.
+    std::thread::sleep(Duration::from_millis(500));
     let before = lines(&mill, "called");
     assert!(before < ROWS, "the kill came too late");
     std::thread::sleep(Duration::from_millis(300));
