@@ -106,7 +106,7 @@ fn a_thousand_rounds_are_planned_in_order() {
     assert!(at("add@round=9") < at("add@round=10") && at("add@round=999") < at("last"));
 }
 
-const LEARNT: &str = "\
+pub(crate) const LEARNT: &str = "\
 name: rl
 params: {rounds: 2}
 nodes:
