@@ -318,6 +318,25 @@ fn kill_9_at_any_moment_of_a_loop_that_ends_gives_the_same() {
 }
 
 #[test]
+fn the_model_of_the_best_round_is_handed_on() {
+    let mill = Mill::new();
+    let ends = "    best: \"select -1.0 * count(*) from rounds\"\n    stop: {patience: 2, watch: {gap: \"select max(logprob_gap) < 1 from step.steps\"}}\n";
+    mill.write("pipeline.yaml", &format!("{}{ends}", crate::repeat::LEARNT));
+    crate::models::write(&mill.path("models"));
+    mill.call(&["validate", "pipeline.yaml", "--set", "rounds=5"]).exit(0);
+    let told = mill.run(&["--set", "rounds=5"]).exit(0);
+    let found = end(&told);
+    assert_eq!((found["round"].as_u64(), found["hands_on"].as_u64()), (Some(2), Some(0)), "{found}");
+    let nodes = mill.last_nodes();
+    let of = |id: &str| nodes.iter().find(|node| node.node == id).unwrap_or_else(|| panic!("{id}"));
+    let key = of("best").key.expect("a key");
+    let preimage = mill.store().result(&key).expect("a result").preimage;
+    let model = of("step@round=0").outputs["model"].id.to_string();
+    assert!(preimage["inputs"].to_string().contains(&model), "{preimage}");
+    assert!(ran(&mill.run(&["--set", "rounds=9"]).exit(0)).is_empty());
+}
+
+#[test]
 fn hundreds_of_rounds_after_the_end_cost_nothing() {
     let mill = climb();
     mill.run(&["--set", "rounds=300"]).exit(0);
