@@ -229,3 +229,28 @@ fn what_was_sampled_at_a_temperature_is_learnt_at_that_temperature() {
     });
     assert!(entropies[0] < entropies[1] && entropies[1] < entropies[2], "{entropies:?}");
 }
+
+#[test]
+fn a_loop_includes_the_nodes_of_its_rounds() {
+    let mill = sum();
+    let round = "\
+params: {step: 1}
+nodes:
+  add: {op: sql, from: {t: total}, with: {query: \"select x + ${params.step} * ${repeat.round} as x from t\"}}
+";
+    let (before, after) = SUM.split_once("    nodes:\n").expect("the nodes of the loop");
+    let next = after.split_once("    next:").expect("what is handed on").1;
+    let included = "    include: {path: round.yaml, params: {step: 10}}\n";
+    mill.write("pipeline.yaml", &format!("{before}{included}    next:{next}"));
+    mill.write("round.yaml", round);
+    mill.run(&[]).exit(0);
+    let x = |row: &Value| row["x"].as_i64().expect("a number");
+    assert_eq!(rows(&mill, "curve").iter().map(x).collect::<Vec<_>>(), [1, 11, 31, 61]);
+    // A mistake stands in the file that has it.
+    mill.write("round.yaml", &round.replace("op: sql", "op: sqll"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("round.yaml:3:") && told.contains("did you mean `sql`"), "{told}");
+    mill.write("round.yaml", &(round.to_owned() + "repeat: {}\n"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("round.yaml:4:1") && told.contains("repeat"), "{told}");
+}

@@ -76,6 +76,7 @@ fn repeat_schema() -> Value {
                 "type": "object", "description": "The nodes of a round, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
+            "include": {"description": "Files with nodes of a round, as for `include` of the pipeline. They have `nodes`, `params` and `include`."},
             "keep": {
                 "description": "Of which rounds models, states and other folders stay in the store: `last`, or `{every: 10, last: 2}`. Those of other rounds are released while the loop runs, once all nodes that use them are done. Default: all stay.",
                 "anyOf": [{"type": "string", "enum": ["last"]}, {

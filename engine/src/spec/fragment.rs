@@ -1,14 +1,14 @@
 //! Reads one file and its includes: applies params, then reads the keys.
 
+use super::declared::{Over, params};
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
 use super::node;
-use super::pipeline::{NodeSpec, Overrides};
+use super::pipeline::NodeSpec;
 use super::repeat;
 use super::rounds::Loop;
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
-use super::set;
 use super::syntax;
 use super::test_case::{self, TestCase};
 use super::value::{Key, Spanned, Value};
@@ -30,12 +30,6 @@ pub(super) struct Fragment {
     pub(super) periods: PeriodLimits,
     pub(super) finishes: bool,
     pub(super) tests: Vec<TestCase>,
-}
-
-/// Params that override those declared in the file.
-pub(super) enum Over<'o> {
-    CommandLine(&'o Overrides),
-    Include(Spanned),
 }
 
 /// Reads one file and its includes.
@@ -63,23 +57,11 @@ pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -
     }
     fragment.nodes.extend(own_nodes(nodes, &mut scope, shared));
     if let Some(repeats) = repeats {
-        let (nodes, loops) = repeat::all(repeats, &mut scope, shared);
+        let (nodes, loops) = repeat::all(repeats, place, &mut scope, shared);
         fragment.nodes.extend(nodes);
         fragment.loops.extend(loops);
     }
     Some(fragment)
-}
-
-fn params(value: Option<Spanned>, file: FileId, over: Over<'_>, shared: &mut Shared<'_>) -> Spanned {
-    let nowhere = Span::new(file, 0, 0);
-    let span = value.as_ref().map_or(nowhere, |value| value.span);
-    let entries = value.and_then(|value| field::map(value, "`params`", &mut shared.problems)).unwrap_or_default();
-    let mut params = Spanned::new(Value::Map(entries), span);
-    match over {
-        Over::CommandLine(overrides) => set::apply(&mut params, overrides, shared),
-        Over::Include(over) => set::lay(&mut params, over, &mut Vec::new(), shared),
-    }
-    params
 }
 
 fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut Scope<'_>, shared: &mut Shared<'_>) {

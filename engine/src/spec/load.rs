@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::coordinate::base;
-use super::fragment::{Over, fragment};
+use super::declared::Over;
+use super::fragment::fragment;
 use super::include::Place;
 use super::pipeline::{NodeSpec, Overrides, Spec};
 use super::scope::Shared;

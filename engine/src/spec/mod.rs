@@ -17,6 +17,7 @@ mod cadence;
 mod coordinate;
 mod checks;
 mod decision;
+mod declared;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod notify;
 mod pipeline;
 mod reference;
 mod repeat;
+mod round_file;
 mod rounds;
 mod scalar;
 mod schedule;

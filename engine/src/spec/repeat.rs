@@ -6,29 +6,41 @@ use std::collections::BTreeSet;
 use super::coordinate::{Coordinate, base};
 use super::decision::{self, Binder};
 use super::field::{self, Problems, take};
+use super::include::Place;
 use super::node;
 use super::pipeline::{NodeSpec, Reference, ServiceSpec};
 use super::reference;
 use super::rounds::{self, Loop, ROUND, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
-use super::{kept, matrix, suggest};
+use super::{kept, matrix, round_file, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 
-const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep"];
+const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep", "include"];
 
 /// Limit of rounds of a loop.
 const MAX_ROUNDS: u64 = 10_000;
 
 /// Reads the loops of a file, unrolled.
-pub(super) fn all(value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> (Vec<NodeSpec>, Vec<Loop>) {
+pub(super) fn all(
+    value: Spanned,
+    place: &Place,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> (Vec<NodeSpec>, Vec<Loop>) {
     let entries = field::map(value, "`repeat`", &mut shared.problems).unwrap_or_default();
-    let read = entries.into_iter().filter_map(|(name, body)| read(&name, body, scope, shared));
+    let read = entries.into_iter().filter_map(|(name, body)| read(&name, body, place, scope, shared));
     let (nodes, loops): (Vec<_>, Vec<_>) = read.unzip();
     (nodes.into_iter().flatten().collect(), loops)
 }
 
-fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Option<(Vec<NodeSpec>, Loop)> {
+fn read(
+    name: &Key,
+    body: Spanned,
+    place: &Place,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Option<(Vec<NodeSpec>, Loop)> {
     let what = format!("the loop `{}`", name.text);
     if !field::node_id(&name.text, name.span, &mut shared.problems) {
         return None;
@@ -41,11 +53,19 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let keep = kept::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
     let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
-    if entries.is_empty() {
+    let included = take(&mut fields, "include");
+    let includes = included.is_some();
+    let included = included.map(|value| round_file::nodes(value, &outer, place, scope, shared)).unwrap_or_default();
+    if entries.is_empty() && !includes {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
         shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
     }
-    let own: BTreeSet<String> = entries.iter().map(|(id, _)| id.text.clone()).collect();
+    let own: BTreeSet<String> = entries
+        .iter()
+        .map(|(id, _)| id.text.as_str())
+        .chain(included.iter().map(|node| base(&node.id)))
+        .map(str::to_owned)
+        .collect();
     check(&Carried { what: &what, carry: &carry, next: &next, own: &own }, &mut shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|(_, (text, _))| own.contains(base(text)));
@@ -55,7 +75,8 @@ fn read(name: &Key, body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_
     let decision = decision::entry(name, &mut fields, &mut shared.problems);
     let (decides, stops) = (decision.is_some(), decision.as_ref().is_some_and(|(_, stops)| *stops));
     entries.extend(decision.map(|(entry, _)| entry));
-    let mut unrolled = node::all(entries, &outer, scope, shared);
+    let mut unrolled = included;
+    unrolled.extend(node::all(entries, &outer, scope, shared));
     let mut binder = Binder::new(&name.text, own.iter().map(String::as_str));
     for node in &mut unrolled {
         if decides && rounds::decides(node) {
