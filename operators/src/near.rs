@@ -44,7 +44,7 @@ fn likely_same() -> f64 {
 
 impl Cosine {
     /// Returns the issues of the params, which stand at this path.
-    pub(crate) fn issues(&self, path: &str) -> Vec<ParamIssue> {
+    pub(crate) fn issues(self, path: &str) -> Vec<ParamIssue> {
         let outside = !(self.threshold > 0.0 && self.threshold <= 1.0);
         let message = || format!("must be above 0 and at most 1, found {}", self.threshold);
         outside.then(|| ParamIssue::new(format!("{path}.threshold"), message())).into_iter().collect()

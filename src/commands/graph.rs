@@ -51,7 +51,9 @@ fn drawing(plan: &Plan, ended: &BTreeSet<usize>, all: bool) -> Drawing {
     let group_of: BTreeMap<usize, usize> = members.collect();
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
     for (from, input, to) in edges(plan) {
-        let Some((from, to)) = group_of.get(&from).zip(group_of.get(&to)) else { continue };
+        // What a loop hands on is read from a round that ran.
+        let maker = [from].into_iter().chain(plan.may_read(input)).find_map(|maker| group_of.get(&maker));
+        let Some((from, to)) = maker.zip(group_of.get(&to)) else { continue };
         let edge = (*from, *to, input.output.clone());
         if all || seen.insert(edge.clone()) {
             drawn.push(edge);

@@ -284,7 +284,6 @@ impl Live {
                 let kept = format!("{} stays as it was", destinations.join(", "));
                 line(WARN, "held back", node, &format!("{reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
             }
-            Event::NodeReleased { .. } => None,
             Event::NodeSkipped { node } => {
                 self.clear(state, node);
                 line(DIM, "skipped", node, "")
@@ -292,7 +291,7 @@ impl Live {
             Event::LoopEnded { repeats, round, left_out, reason, hands_on } => {
                 Some(ending::of_loop(repeats, (*round, *left_out, *hands_on), reason))
             }
-            Event::NodeEnded { .. } => None,
+            Event::NodeReleased { .. } | Event::NodeEnded { .. } => None,
             Event::EndpointSilent { endpoint, seconds, waiting } => {
                 let silent = duration(*seconds);
                 Some(format!("{WARN}{endpoint} has been silent for {silent}, calls waiting: {waiting}{WARN:#}"))

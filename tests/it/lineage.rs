@@ -199,7 +199,7 @@ fn a_trace_is_told_to_people() {
     assert!(text.contains(&format!("example {}", example.id)), "{text}");
     for (format, word) in [("mermaid", "flowchart TD"), ("dot", "digraph lineage {")] {
         let text = mill.call(&["trace", "swift", "--format", format]).exit(0).stdout;
-        assert!(text.starts_with(word) && text.contains("convert-to-swift v4"), "{text}");
+        assert!(text.starts_with(word) && text.contains("convert-to-swift v5"), "{text}");
         let text = mill.call(&["trace", "swift", "--row", &example.id, "--format", format]).exit(0).stdout;
         assert!(text.starts_with(word) && text.contains("trajectory "), "{text}");
     }

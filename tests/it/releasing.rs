@@ -366,3 +366,20 @@ fn rounds_are_folded_unless_all_are_wanted() {
     let told = mill.call(&["run", "pipeline.yaml", "--all"]).exit(0);
     assert!(told.stderr.contains("step@round=4"), "{}", told.stderr);
 }
+
+#[test]
+fn the_round_that_rows_choose_stays_until_it_is_read() {
+    let mill = lines("keep: last");
+    let mark = "mark: {op: sql, from: {t: given}, with: {query: \"select case when ${repeat.round} = 2 then 1.0 else 0.0 end as value from t\"}}";
+    let nodes = format!("    best: \"select value from mark\"\n    nodes:\n      {mark}\n");
+    let text = mill.read("pipeline.yaml").replacen("    nodes:\n", &nodes, 1);
+    mill.write("pipeline.yaml", &text);
+    let told = rounds(&mill, 6, &[]);
+    let made = told.events().iter().filter(|event| event["event"] == "node_finished").count();
+    assert_eq!(made, ran(&told).len(), "nothing is made twice: {}", told.stdout);
+    let last = mill.last_nodes().into_iter().find(|node| node.node == "last").expect("what reads the loop");
+    let copy = mill.store().artifact_folder(&last.outputs["copy"].id).join("lines");
+    assert_eq!(std::fs::read_to_string(copy).expect("a copy").trim(), "4", "round 2: the start and three rounds");
+    assert_eq!(here(&mill), [5], "it goes once it was read");
+    assert!(ran(&rounds(&mill, 6, &[])).is_empty());
+}

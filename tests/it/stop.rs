@@ -200,6 +200,8 @@ fn plan_status_graph_why_and_show_tell_the_end() {
         assert!(told.contains(said) && !told.contains("round=5"), "{told}");
     }
     let graph = mill.call(&["graph", "pipeline.yaml"]).exit(0).stdout;
+    assert!(graph.contains("add ×5") && graph.contains("n2 -->|rows| n5") && !graph.contains("round=5"), "{graph}");
+    let graph = mill.call(&["graph", "pipeline.yaml", "--all"]).exit(0).stdout;
     assert!(graph.contains("add@round=4") && !graph.contains("round=5"), "{graph}");
     assert!(
         mill.why("add@round=6").contains("ended, the loop `climb` ended after round 4"),

@@ -19,7 +19,7 @@ pub(super) struct Keeping {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The makers of the folders that it uses, one for each input.
+    /// The makers of the folders that it uses, one for each input, or all of which the rows of a loop choose one.
     takes: Vec<usize>,
     /// Number of inputs of live nodes that take its folders.
     uses: usize,
@@ -51,9 +51,12 @@ impl Keeping {
         let mut used: Vec<Vec<&str>> = plan.nodes.iter().map(|_| Vec::new()).collect();
         for (place, node) in plan.nodes.iter().enumerate() {
             for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Tree(_))) {
-                nodes[place].takes.push(input.node);
-                nodes[input.node].uses += 1;
-                used[input.node].push(&input.output);
+                // Of a loop whose rows choose the round, any round may be read until the reader is done.
+                for maker in plan.may_read(input) {
+                    nodes[place].takes.push(maker);
+                    nodes[maker].uses += 1;
+                    used[maker].push(&input.output);
+                }
             }
         }
         for (place, node) in plan.nodes.iter().enumerate() {
@@ -210,7 +213,9 @@ mod tests {
             [(0, vec![]), (1, vec![]), (2, vec![]), (3, vec![]), (4, vec![0]), (6, vec![2]), (5, vec![])]
         {
             assert_eq!(keeping.settle(place, false, true), gone, "after {place}");
-            gone.iter().for_each(|place| keeping.went(*place));
+            for place in gone {
+                keeping.went(place);
+            }
         }
         assert_eq!(keeping.settle(7, false, false), Vec::<usize>::new());
         assert_eq!(keeping.settle(8, false, true), [4]);

@@ -9,7 +9,7 @@ use petgraph::graph::NodeIndex;
 use serde_json::Value;
 
 use super::gather::{TABLES, name_of_table, variant_of};
-use super::graph::{Node, Plan, Tie};
+use super::graph::{Input, Node, Plan, Tie};
 use super::loops::{End, Loop};
 use super::rejects::with_rejects;
 use crate::fingerprint::{identity_params, row_params};
@@ -134,6 +134,19 @@ impl Plan {
         rounds.get(hands_on)?.nodes.get(at).copied()
     }
 
+    /// Returns the nodes that an input may read: one, or that of every round if rows choose what a loop hands on.
+    pub fn may_read(&self, input: &Input) -> Vec<usize> {
+        let of_loop = self.loops.round_of.get(&input.node).filter(|_| input.tie == Tie::HandedOn);
+        let rounds = of_loop.map(|(index, _)| self.loops.all[*index].rounds.len());
+        let index = of_loop.map(|(index, _)| *index);
+        let all = index
+            .zip(rounds)
+            .into_iter()
+            .flat_map(|(index, rounds)| (0..rounds).filter_map(move |round| self.handed_on(input.node, index, round)));
+        let all: Vec<usize> = all.collect();
+        if all.is_empty() { vec![input.node] } else { all }
+    }
+
     /// Replaces inputs by those of other nodes, or removes them (`None`). Returns whether an input port is left without any.
     fn change_inputs(&mut self, place: usize, changes: &[(usize, Option<usize>)]) -> Result<bool, OperatorError> {
         let mut inputs = self.nodes[place].inputs.clone();
@@ -144,14 +157,16 @@ impl Plan {
             let input = &mut inputs[*at];
             let port = is_put_between.then(|| input.port.clone());
             let Some(chosen) = chosen else {
-                port.iter().for_each(|port| tables.remove(port));
+                if let Some(port) = &port {
+                    tables.remove(port);
+                }
                 removed.insert(*at);
                 continue;
             };
             input.node = *chosen;
             self.graph.update_edge(NodeIndex::new(*chosen), NodeIndex::new(place), ());
             if let Some(port) = port {
-                input.port = variant_of(self.nodes[*chosen].id()).to_owned();
+                variant_of(self.nodes[*chosen].id()).clone_into(&mut input.port);
                 tables.rename(&port, &input.port, &self.nodes[*chosen]);
             }
         }

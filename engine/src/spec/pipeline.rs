@@ -234,7 +234,7 @@ impl Kept {
 
     /// Whether the folders of a round stay, however many follow.
     pub fn keeps(self, round: u64) -> bool {
-        self.every.is_some_and(|every| round % every == 0)
+        self.every.is_some_and(|every| round.is_multiple_of(every))
     }
 }
 

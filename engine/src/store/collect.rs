@@ -161,7 +161,9 @@ impl Store {
         }
         let mut removed = self.move_away(&garbage)?;
         let trash = self.let_go_all(&garbage, now)?;
-        garbage.stale_notes.iter().for_each(|id| self.forget_release(id));
+        for id in &garbage.stale_notes {
+            self.forget_release(id);
+        }
         self.remove_stale_leases();
         self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; runs may proceed while files are removed.
@@ -198,7 +200,7 @@ impl Store {
         let mut garbage = Garbage { in_use, ..sorted_out(&stock, artifacts) };
         // Beside others, no files go.
         if policy.release && !in_use {
-            garbage.released = stock.middle_rounds(self, &garbage.artifacts)?;
+            garbage.released = stock.middle_rounds(self, &garbage.artifacts);
         }
         garbage.stale_notes = self.noted_releases();
         garbage.stale_notes.retain(|id| !stock.roots.known.contains(id));

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::artifact::{ArtifactId, ArtifactType};
-use super::error::StoreError;
 use super::keep::Stock;
 use super::layout::Store;
 use super::manifest::{NodeResult, OutputRecord};
@@ -51,7 +50,7 @@ struct Latest<'s> {
 
 impl Stock {
     /// Returns the folders of middle rounds that can be released, without those in `going`.
-    pub(super) fn middle_rounds(&self, store: &Store, going: &[(ArtifactId, u64)]) -> Result<Vec<Middle>, StoreError> {
+    pub(super) fn middle_rounds(&self, store: &Store, going: &[(ArtifactId, u64)]) -> Vec<Middle> {
         let mut found: BTreeMap<ArtifactId, Middle> = BTreeMap::new();
         let mut stays: BTreeSet<ArtifactId> = going.iter().map(|(id, _)| *id).collect();
         for (pipeline, latest) in self.latest() {
@@ -65,7 +64,7 @@ impl Stock {
         if let Some(remote) = &store.remote {
             found.retain(|id, _| remote.check(id).is_ok());
         }
-        Ok(found.into_values().collect())
+        found.into_values().collect()
     }
 
     fn latest(&self) -> BTreeMap<&str, Latest<'_>> {

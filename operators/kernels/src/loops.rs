@@ -203,7 +203,9 @@ pub fn divide_rows(logits: &mut [f32], temperatures: &[f32]) {
     let width = logits.len() / temperatures.len().max(1);
     Arch::new().dispatch(|| {
         for (row, temperature) in logits.chunks_exact_mut(width.max(1)).zip(temperatures) {
-            row.iter_mut().for_each(|number| *number /= temperature);
+            for number in row.iter_mut() {
+                *number /= temperature;
+            }
         }
     });
 }

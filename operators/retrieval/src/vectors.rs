@@ -143,7 +143,9 @@ fn of_length_one(mut vectors: Vec<f32>, dimensions: usize) -> Vec<f32> {
     for vector in vectors.chunks_mut(dimensions) {
         let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
         if length > 0.0 {
-            vector.iter_mut().for_each(|x| *x /= length);
+            for x in vector.iter_mut() {
+                *x /= length;
+            }
         }
     }
     vectors

@@ -51,7 +51,9 @@ impl ByVectors {
                 similar.entry(pair.row).or_default().extend(tests.map(|test| (*test, pair.similarity)));
             })?;
         }
-        similar.values_mut().for_each(|tests| tests.sort_by_key(|(test, _)| *test));
+        for tests in similar.values_mut() {
+            tests.sort_by_key(|(test, _)| *test);
+        }
         Ok(Self { rows, similar })
     }
 

@@ -212,7 +212,7 @@ fn rows_are_compared_by_the_vectors_of_indexes() {
         bound.bind("against", rows_input(set));
     }
     let params = json!({"vectors": {"threshold": 0.5}});
-    let error = harness.run(&entry::<Decontaminate>(), params.clone(), &bound).err().expect("an index is missing");
+    let error = harness.run(&entry::<Decontaminate>(), params.clone(), &bound).expect_err("an index is missing");
     assert!(error.message.contains("found 0 indexes for 2 test sets"), "{error}");
     for set in &sets {
         bound.bind("against_index", tree(&crate::index::tests::index(&harness, set, dense.clone())));

@@ -53,7 +53,9 @@ fn groups_are_those_of_all_pairs() {
             for other in 0..one {
                 if vectors.similarity(one, other) >= threshold - 1e-9 {
                     let (old, new) = (root[one as usize], root[other as usize]);
-                    root.iter_mut().for_each(|root| *root = if *root == old.max(new) { old.min(new) } else { *root });
+                    for root in root.iter_mut().filter(|root| **root == old.max(new)) {
+                        *root = old.min(new);
+                    }
                 }
             }
         }

@@ -63,7 +63,7 @@ fn read(path: &std::path::Path) -> Vec<u8> {
 }
 
 impl Recipe {
-    fn is_the_same_after_kills(self) {
+    fn gives_the_same_after_kills(self) {
         let calm = OpenAiServer::start_by_turn(self.script.clone());
         let args = |server: &OpenAiServer| {
             let endpoint = format!("endpoint={}", server.base_url());
@@ -104,7 +104,7 @@ fn best_of_n() {
         ("On which island is the port with a lighthouse of 1884?", "Skarvik"),
         ("In which year was the Tarn Bridge opened?", "1931"),
     ]);
-    Recipe { name: "best_of_n", script, set: &["model=m"], in_flight: 8, code: 0 }.is_the_same_after_kills();
+    Recipe { name: "best_of_n", script, set: &["model=m"], in_flight: 8, code: 0 }.gives_the_same_after_kills();
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn preference_pairs() {
         ("Mount Serin or Mount Alka?", "Mount Alka"),
     ]);
     Recipe { name: "preference_pairs", script, set: &["model=m", "concurrency=2"], in_flight: 2, code: 3 }
-        .is_the_same_after_kills();
+        .gives_the_same_after_kills();
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn questions_judged() {
         |title: &str| (format!("Question: Who or what is {title}?"), say(json!({"reason": "because", "score": 5})));
     let script = titles.iter().map(|title| made(title)).chain(titles.iter().map(|title| judged(title))).collect();
     Recipe { name: "questions_judged", script, set: &["concurrency=2"], in_flight: 2, code: 0 }
-        .is_the_same_after_kills();
+        .gives_the_same_after_kills();
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn reranker() {
         ("Who designed the Tarn Bridge?", "Mira Solheim"),
         ("Until when did the keeper live in the Skarvik lighthouse?", "1962"),
     ]);
-    Recipe { name: "reranker", script, set: &["model=m"], in_flight: 8, code: 0 }.is_the_same_after_kills();
+    Recipe { name: "reranker", script, set: &["model=m"], in_flight: 8, code: 0 }.gives_the_same_after_kills();
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn nightly_budget() {
         (row["text"].as_str().expect("a text").to_owned(), vec![slow(Step::Say(message(&said)))])
     };
     Recipe { name: "nightly_budget", script: rows.map(step).collect(), set: &["model=m"], in_flight: 6, code: 0 }
-        .is_the_same_after_kills();
+        .gives_the_same_after_kills();
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn own_documents_and_their_questions() {
     for steps in script.values_mut() {
         *steps = steps.drain(..).map(slow).collect();
     }
-    Recipe { name: "own_documents", script, set: &["model=m"], in_flight: 8, code: 0 }.is_the_same_after_kills();
+    Recipe { name: "own_documents", script, set: &["model=m"], in_flight: 8, code: 0 }.gives_the_same_after_kills();
 }
 
 #[test]
 fn recipes_without_a_model() {
     for name in ["retriever_study", "two_data_sets", "decontamination", "foreign_trajectories"] {
-        Recipe { name, script: Script::new(), set: &[], in_flight: 0, code: 0 }.is_the_same_after_kills();
+        Recipe { name, script: Script::new(), set: &[], in_flight: 0, code: 0 }.gives_the_same_after_kills();
     }
 }

@@ -37,7 +37,7 @@ impl Driver {
                     Ok(None) => return,
                     Ok(Some(trash)) => self.throw_away(place, trash),
                     Err(error) => {
-                        tracing::warn!("cannot release the outputs of `{}`: {error}", self.run.node(place).id())
+                        tracing::warn!("cannot release the outputs of `{}`: {error}", self.run.node(place).id());
                     }
                 }
             }

@@ -192,14 +192,18 @@ impl Driver {
         if ends {
             self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
         }
-        self.known.insert(place, made.into_outputs());
-        self.let_go(place);
-        self.end(Step::Succeeded(place))
+        self.passed(place, made)
     }
 
     fn recorded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
         self.books_of(place, &made, held_back)?;
+        self.passed(place, made)
+    }
+
+    /// Makes the outputs of a recorded node known to others.
+    fn passed(&mut self, place: usize, made: Made) -> Result<(), StoreError> {
         self.known.insert(place, made.into_outputs());
+        self.let_go(place);
         self.end(Step::Succeeded(place))
     }
 

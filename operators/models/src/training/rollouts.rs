@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn each_token_has_its_own_advantage_or_that_of_the_rollout() {
         let of = |advantages: &OfRollout| -> Vec<Vec<f32>> {
-            let made = reader().sequences(&recorded(), "a", advantages).ok().expect("examples");
+            let made = reader().sequences(&recorded(), "a", advantages).expect("examples");
             made.into_iter().map(|example| example.sampled.expect("sampled").advantages).collect()
         };
         let all = [vec![0.0, 0.0, 0.5, 0.0, 0.5], vec![0.0, 0.5, 0.5]];
