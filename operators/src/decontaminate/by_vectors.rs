@@ -1,6 +1,6 @@
 //! Matches by the vectors of dense indexes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
@@ -19,7 +19,7 @@ pub(super) const AGAINST_INDEX: &str = "against_index";
 pub(super) struct ByVectors {
     rows: IndexVectors,
     /// Numbers of test rows, ascending, with their similarity.
-    similar: HashMap<u32, Vec<(u32, f64)>>,
+    similar: BTreeMap<u32, Vec<(u32, f64)>>,
 }
 
 impl ByVectors {
@@ -37,7 +37,7 @@ impl ByVectors {
             return Err(OperatorError::pipeline(message)
                 .with_help("name one index for each test set, in the same order: `against_index: [one, two]`"));
         }
-        let mut similar: HashMap<u32, Vec<(u32, f64)>> = HashMap::new();
+        let mut similar: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
         for (place, tree) in sets.into_iter().enumerate() {
             let against = IndexVectors::open(tree)?;
             let mut numbers: HashMap<u32, Vec<u32>> = HashMap::new();
