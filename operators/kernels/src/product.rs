@@ -110,14 +110,27 @@ impl Multiply<'_> {
     #[inline(always)]
     fn strip<S: Simd, const R: usize>(&mut self, simd: S, row: usize, first: usize, end: usize) {
         let mut output = first;
-        while output + 4 <= end {
-            self.tile::<S, R, 4>(simd, row, output);
-            output += 4;
+        // The sums of a tile and the numbers that meet in them fit the registers; the tile changes no result.
+        if S::REGISTER_COUNT >= 32 {
+            output = self.tiles::<S, R, 4>(simd, row, output, end);
+        } else {
+            output = self.tiles::<S, R, 3>(simd, row, output, end);
         }
         while output < end {
             self.tile::<S, R, 1>(simd, row, output);
             output += 1;
         }
+    }
+
+    /// Multiplies `R` rows with `O` outputs at a time. Returns the first output that is left.
+    #[inline(always)]
+    fn tiles<S: Simd, const R: usize, const O: usize>(&mut self, simd: S, row: usize, first: usize, end: usize) -> usize {
+        let mut output = first;
+        while output + O <= end {
+            self.tile::<S, R, O>(simd, row, output);
+            output += O;
+        }
+        output
     }
 
     /// Multiplies `R` rows with `O` outputs.
