@@ -273,6 +273,22 @@ fn a_reference_holds_the_policy_back() {
 }
 
 #[test]
+fn an_entropy_bonus_keeps_the_policy_open() {
+    let bench = bench(json!({}));
+    let (_, batch) = rollouts(&bench);
+    let last = |loss: Value| {
+        let trained = train(&bench, &batch, json!({"epochs": 6, "policy_loss": loss}), Vec::new()).expect("trains");
+        (
+            column(&trained, "entropy")[5],
+            std::fs::read(trained.trees["model"].join("model.safetensors")).expect("weights"),
+        )
+    };
+    let (plain, zero, open) = (last(json!({})), last(json!({"entropy": 0})), last(json!({"entropy": 0.5})));
+    assert_eq!(plain.1, zero.1, "0 changes nothing");
+    assert!(open.0 > plain.0 + 0.01, "{} {}", open.0, plain.0);
+}
+
+#[test]
 fn aggregations_give_other_steps() {
     let bench = bench(json!({}));
     let (_, batch) = rollouts(&bench);
@@ -302,6 +318,7 @@ fn mistakes_say_what_to_do() {
         (json!({"policy_loss": {"clip_low": 0}}), "policy_loss.clip_low: "),
         (json!({"policy_loss": {"clip_high": -1}}), "policy_loss.clip_high: "),
         (json!({"policy_loss": {"dual_clip": 1}}), "policy_loss.dual_clip: "),
+        (json!({"policy_loss": {"entropy": -0.1}}), "policy_loss.entropy: "),
         (json!({"policy_loss": {"aggregation": {"constant": 0}}}), "policy_loss.aggregation.constant: "),
         (json!({"eval_share": 0.1}), "eval_share: "),
         (json!({"keep": "best"}), "keep: "),
