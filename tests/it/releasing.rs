@@ -484,3 +484,26 @@ fn of_a_loop_that_ended_in_a_shared_store_only_copies_go() {
     let audit = call(&other, &["audit", "last"]).exit(0).stdout;
     assert!(audit.contains("everything checked is as recorded"), "{audit}");
 }
+
+/// The descriptions of an archive are on the machine that imported it. Another one computes the outputs, once for all.
+#[test]
+fn what_an_archive_describes_is_computed_once_for_a_shared_store() {
+    let (from, one, other) = (lines("keep: last"), lines("keep: last"), lines("keep: last"));
+    rounds(&from, 4, &[]);
+    from.call(&["export", "step@round=3", "last.tar.zst"]).exit(0);
+    std::fs::copy(from.path("last.tar.zst"), one.path("last.tar.zst")).expect("a copy");
+    let shared = one.path("shared");
+    std::fs::create_dir(&shared).expect("a folder");
+    let url = format!("file://{}", shared.display());
+    let call = |mill: &Mill, args: &[&str]| {
+        let mut command = mill.command(&[&["--store", &url, "--store-cache", "copy"], args].concat());
+        Told::new(command.output().expect("a command")).exit(0)
+    };
+    let run = |mill: &Mill| ran(&call(mill, &["run", "pipeline.yaml", "--json", "--set", "rounds=4", "step"]));
+    call(&one, &["import", "last.tar.zst"]);
+    assert!(run(&one).is_empty());
+    assert_eq!(run(&other), ["step@round=0", "step@round=1", "step@round=2"]);
+    assert!(run(&lines("keep: last")).is_empty(), "known to all");
+    let shown = call(&one, &["path", "step@round=1"]).stdout;
+    assert!(Path::new(shown.trim()).join("w").exists(), "{shown}");
+}
