@@ -29,13 +29,17 @@ PROMPT = 5
 # Formulas written anew.
 
 def verl_policy_loss(old, new, advantages, mask, low, high, dual, aggregation):
-    """verl's documentation of `compute_policy_loss_vanilla` and `agg_loss`; dual clip: arXiv:1912.09729."""
+    """verl's documentation of `compute_policy_loss_vanilla`; dual clip: arXiv:1912.09729."""
     ratio = torch.exp(torch.clamp(new - old, -20.0, 20.0))
     losses = torch.maximum(-advantages * ratio, -advantages * torch.clamp(ratio, 1 - low, 1 + high))
-    losses = torch.where(advantages < 0, torch.minimum(losses, -advantages * dual), losses)
+    return aggregated(torch.where(advantages < 0, torch.minimum(losses, -advantages * dual), losses), mask, aggregation)
+
+
+def aggregated(numbers, mask, aggregation):
+    """verl's documentation of `agg_loss`."""
     if aggregation == "token-mean":
-        return (losses * mask).sum() / mask.sum()
-    return ((losses * mask).sum(-1) / mask.sum(-1)).mean()
+        return (numbers * mask).sum() / mask.sum()
+    return ((numbers * mask).sum(-1) / mask.sum(-1)).mean()
 
 
 def kl(estimator, new, reference):
@@ -133,6 +137,12 @@ def log_probabilities(model, tokens, temperature=1.0):
     return torch.cat([torch.zeros(1), found])
 
 
+def entropies(model, tokens, temperature):
+    """The entropy of the distribution of each token but the first."""
+    logs = torch.log_softmax(model(torch.tensor([tokens])).logits[0, :-1] / temperature, -1)
+    return torch.cat([torch.zeros(1), -(logs.exp() * logs).sum(-1)])
+
+
 def sampled(model, data, temperature=1.0):
     """The log-probability of each token, 0 where none was sampled."""
     with torch.no_grad():
@@ -195,12 +205,14 @@ SETTINGS = {
     "dual": {"loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28, "delta": 1.5},
     "k3": {"loss_type": "grpo", "beta": 0.3},
     "k3_weighted": {"loss_type": "grpo", "beta": 0.3, "weighted": True},
+    "bonus": {"loss_type": "dapo", "bonus": 0.4},
 }
 
 
-def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0, weighted=False):
+def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0, weighted=False, bonus=0.0):
     trainer.loss_type, trainer.epsilon_low, trainer.epsilon_high, trainer.beta = loss_type, epsilon_low, epsilon_high, beta
     trainer.args.delta, trainer.args.use_bias_correction_kl, trainer.max_completion_length = delta, weighted, 40
+    trainer.entropy_coef, trainer._entropy_bonus_enabled = bonus, bonus != 0.0
 
 
 def write_grpo(folder, out):
@@ -222,6 +234,9 @@ def write_grpo(folder, out):
             new = torch.nn.utils.rnn.pad_sequence([log_probabilities(model, t, temperature)[PROMPT:] for t, _ in data], True)
             loss = verl_policy_loss(inputs["old_per_token_logps"], new, inputs["advantages"][:, None], mask, 0.2, 0.28, 1.3, aggregation)
             saved |= gradients(model, loss, f"{temperature}/verl/{aggregation}")
+            # verl subtracts the entropy, aggregated alike; here, alone.
+            both = torch.nn.utils.rnn.pad_sequence([entropies(model, t, temperature)[PROMPT:] for t, _ in data], True)
+            saved |= gradients(model, -0.4 * aggregated(both, mask, aggregation), f"{temperature}/bonus/{aggregation}")
         for estimator in ("k1", "k2", "k3"):
             new = torch.nn.utils.rnn.pad_sequence([log_probabilities(model, t, temperature)[PROMPT:] for t, _ in data], True)
             loss = (kl(estimator, new, inputs["ref_per_token_logps"]) * mask).sum() / mask.sum()

@@ -13,6 +13,7 @@ mod policy;
 mod policy_tests;
 #[cfg(test)]
 mod preference_tests;
+mod start;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ use searchmill_schemas::{RecordKind, Reject};
 use self::data::Data;
 use self::earned::Earned;
 use self::params::{Method, TrainParams};
+use self::start::{ADAPTER, MODEL, Start};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
 /// loss (`loss_spans` of `convert-to-swift`). Packed examples do not see each other. The loss of a step is the mean
@@ -55,6 +57,10 @@ use self::params::{Method, TrainParams};
 /// Tokens sampled at another temperature than 1 are learnt from logits divided by it. The table `steps` has further columns:
 /// `ratio`, `kl`, `clip_share`, `reference_kl`, `logprob_gap`, `entropy`, and means over the rollouts of the step: `reward`,
 /// `rollout_tokens`, `searches`, `unanswered`.
+///
+/// A LoRA adapter is trained further if it is named with its base: `model: [base, adapter]`, with the options that it was
+/// trained with. In a loop, `model: [base, policy]` begins an adapter in the first round and goes on with it in the others;
+/// with the input `state`, the optimiser's moments carry. `reference: base` is the model without the adapter.
 ///
 /// With `method: dpo`, the input is `pairs`. Only tokens that the model wrote count; those of turns that both rollouts have
 /// cancel out. Further columns of `steps`: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`.
@@ -92,6 +98,10 @@ impl Operator for Train {
             yaml: "step:\n  op: train\n  from: {trajectories: scored, model: policy, state: optimizer, reference: student}\n  with:\n    method: grpo\n    epochs: 1\n    batch_size: 256\n    learning_rate: 1e-6\n    schedule: constant\n    warmup_ratio: 0\n    policy_loss: {clip_high: 0.28, kl: {coefficient: 0.001}}\n",
         },
         Example {
+            title: "A step of GRPO that goes on with the adapter of the round before (in the first round: begins one)",
+            yaml: "step:\n  op: train\n  from: {trajectories: scored, model: [base, policy], state: optimizer, reference: base}\n  with:\n    method: grpo\n    tuning: {lora: {rank: 16, alpha: 32, dropout: 0}}\n    epochs: 1\n    batch_size: 64\n    learning_rate: 1e-5\n    schedule: constant\n    warmup_ratio: 0\n    policy_loss: {kl: {coefficient: 0.001}, entropy: 0.001}\n",
+        },
+        Example {
             title: "DPO on pairs, tied to the model that it starts from",
             yaml: "preferred:\n  op: train\n  from: {pairs: converted, model: student}\n  with: {method: dpo, epochs: 1, batch_size: 8, learning_rate: 5e-6, eval_share: 0.1, preference_loss: {beta: 0.1}}\n",
         },
@@ -105,7 +115,12 @@ impl Operator for Train {
         let outside = params.backend.is_outside();
         let (backend, checked) = (params.backend.clone(), params.clone());
         let needs_eval = outside::mentions_eval(params);
-        Declaration::seeded(ports(params.method))
+        let ports = ports(params.method, outside);
+        let declaration = Declaration::seeded(ports)
+            .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) });
+        let is_adapter = params.lora().is_some_and(|lora| !lora.merge);
+        let declaration = if is_adapter && !outside { declaration.variant(ADAPTER) } else { declaration };
+        declaration
             .issues(check::issues(params))
             .checks_inputs(move |inputs| {
                 let reference = check::reference_issues(&checked, inputs);
@@ -123,9 +138,11 @@ impl Operator for Train {
     }
 }
 
-fn ports(method: Method) -> Ports {
+fn ports(method: Method, outside: bool) -> Ports {
     let base = |ports: Ports| {
-        ports.input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The base model: a Hugging Face folder.")
+        let arity = if outside { Arity::One } else { Arity::Many };
+        let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
+        ports.input_of(MODEL, Accept::Tree(TreeKind::Model), arity, about)
     };
     let ports = match method {
         Method::Sft => {
@@ -151,7 +168,7 @@ fn ports(method: Method) -> Ports {
         Method::Dpo => policy::pair_inputs(base),
     };
     let ports = ports
-        .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
+        .tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.")
         .rows_out(
             "steps",
             RecordKind::Table,
@@ -166,9 +183,10 @@ impl BlockingKernel for TrainParams {
         if self.backend.is_outside() {
             return outside::train(self, inputs, outputs, context);
         }
-        let folder = inputs.tree("model")?.path.clone();
-        let config = Decoder::read_config(&folder)?;
-        let mut data = self.read(inputs, &folder, &config, context.seed())?;
+        let start = Start::of(MODEL, inputs, context)?;
+        let folder = &start.folder;
+        let config = Decoder::read_config(folder)?;
+        let mut data = self.read(inputs, folder, &config, context.seed())?;
         if data.examples.is_empty() {
             return Err(nothing_left(&data.rejects));
         }
@@ -177,10 +195,13 @@ impl BlockingKernel for TrainParams {
         TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
         context.progress().log(&format!("device: {}", compute.name()));
+        let has_reference = !inputs.trees(policy::REFERENCE).is_empty();
+        let reference = has_reference.then(|| Start::of(policy::REFERENCE, inputs, context)).transpose()?;
         for examples in [&mut data.examples, &mut data.held_out] {
-            policy::measure_reference(self, examples, inputs, &folder, &compute)?;
+            policy::measure_reference(self, examples, &start, reference.as_ref(), &compute)?;
         }
-        let student = Student::load(&folder, &self.tuning, context.seed(), &compute)?;
+        let has_state = policy::has_state(inputs);
+        let student = start.student(&self.tuning, has_state, context.seed(), &compute)?;
         let (fitted, batches) = self.fit(&student, &data, inputs, context)?;
         let mut more = BTreeMap::new();
         if self.method.learns_from_rewards() {
@@ -189,7 +210,7 @@ impl BlockingKernel for TrainParams {
             more = (1..).zip(batches.iter().map(of_step)).collect();
             earned.publish(outputs);
         }
-        self.publish(&student, &folder, (&fitted, &data), &more, outputs)?;
+        self.publish(&student, folder, (&fitted, &data), &more, outputs)?;
         if self.method.has_state() {
             policy::publish_state(&fitted, outputs)?;
         }
@@ -241,7 +262,7 @@ impl TrainParams {
         more: &BTreeMap<u64, BTreeMap<String, f64>>,
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {
-        student.write(from, &outputs.tree("model")?)?;
+        student.write(from, &outputs.tree(MODEL)?)?;
         let report = page::Report {
             params: self,
             steps: &fitted.progressed.steps,

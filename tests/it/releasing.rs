@@ -367,19 +367,143 @@ fn rounds_are_folded_unless_all_are_wanted() {
     assert!(told.stderr.contains("step@round=4"), "{}", told.stderr);
 }
 
-#[test]
-fn the_round_that_rows_choose_stays_until_it_is_read() {
-    let mill = lines("keep: last");
-    let mark = "mark: {op: sql, from: {t: given}, with: {query: \"select case when ${repeat.round} = 2 then 1.0 else 0.0 end as value from t\"}}";
-    let nodes = format!("    best: \"select value from mark\"\n    nodes:\n      {mark}\n");
-    let text = mill.read("pipeline.yaml").replacen("    nodes:\n", &nodes, 1);
-    mill.write("pipeline.yaml", &text);
-    let told = rounds(&mill, 6, &[]);
-    let made = told.events().iter().filter(|event| event["event"] == "node_finished").count();
-    assert_eq!(made, ran(&told).len(), "nothing is made twice: {}", told.stdout);
+/// The loop of [`lines`] whose rows choose round 2; `more`: further fields of the loop.
+fn choosing(keep: &str, more: &str) -> Mill {
+    let mill = lines(keep);
+    let mark = "mark: {op: sql, from: {t: given}, with: {query: \"select case when ${repeat.round} = 2 then 1.0 else 0.0 end as value, ${repeat.round} as number from t\"}}";
+    let nodes = format!("{more}    nodes:\n      {mark}\n");
+    mill.write("pipeline.yaml", &mill.read("pipeline.yaml").replacen("    nodes:\n", &nodes, 1));
+    mill
+}
+
+const BEST: &str = "    best: \"select max(value) from mark\"\n";
+const PATIENCE: &str = "    best: \"select max(value) from mark\"\n    stop: {patience: 2}\n";
+const WATCH: &str = "    stop: {watch: {low: \"select max(number) < 3 from mark\"}}\n";
+const WHEN: &str = "    stop: {when: \"select max(number) >= 3 from mark\"}\n";
+
+/// The fields of a loop of six rounds, and the rounds whose models stay: the one that is handed on, and the last that ran.
+const ENDS: [(&str, &[usize]); 4] = [(BEST, &[2, 5]), (PATIENCE, &[2, 4]), (WATCH, &[2, 3]), (WHEN, &[3])];
+
+/// Returns the number of lines that `last` saw in the model that the loop handed on.
+fn handed_on(mill: &Mill) -> String {
     let last = mill.last_nodes().into_iter().find(|node| node.node == "last").expect("what reads the loop");
     let copy = mill.store().artifact_folder(&last.outputs["copy"].id).join("lines");
-    assert_eq!(std::fs::read_to_string(copy).expect("a copy").trim(), "4", "round 2: the start and three rounds");
-    assert_eq!(here(&mill), [5], "it goes once it was read");
-    assert!(ran(&rounds(&mill, 6, &[])).is_empty());
+    std::fs::read_to_string(copy).expect("a copy").trim().to_owned()
+}
+
+#[test]
+fn the_round_that_is_handed_on_stays_while_the_loop_runs_and_after_it() {
+    for (more, stays) in ENDS {
+        let mill = choosing("keep: last", more);
+        let told = rounds(&mill, 6, &[]);
+        let made = told.events().iter().filter(|event| event["event"] == "node_finished").count();
+        assert_eq!(made, ran(&told).len(), "{more}: nothing is made twice: {}", told.stdout);
+        assert_eq!(handed_on(&mill), (stays[0] + 2).to_string(), "{more}: the start and the rounds");
+        assert_eq!(here(&mill), stays, "{more}");
+        assert!(ran(&rounds(&mill, 6, &[])).is_empty());
+        // Another choice makes the chain again and lets it go again.
+        mill.write("pipeline.yaml", &mill.read("pipeline.yaml").replace("= 2 then", "= 1 then"));
+        rounds(&mill, 6, &[]);
+        assert!(here(&mill).contains(&stays[0]) || more.contains("best"), "{more}");
+        if more.contains("best") {
+            assert_eq!(handed_on(&mill), "3", "{more}");
+            assert!(here(&mill).contains(&1), "{more}: {:?}", here(&mill));
+        }
+    }
+}
+
+#[test]
+fn rounds_that_are_ruled_out_go_while_the_loop_runs() {
+    let mill = choosing("keep: last", PATIENCE);
+    let events = rounds(&mill, 6, &[]).events();
+    let at = |event: &str, node: &str| {
+        let place = events.iter().position(|one| one["event"] == event && one["node"] == node);
+        place.unwrap_or_else(|| panic!("{event} {node}"))
+    };
+    assert!(at("node_released", "step@round=1") < at("node_started", "step@round=3"), "round 0 is not beaten by it");
+    assert!(at("node_released", "step@round=0") < at("node_started", "step@round=4"), "round 2 is better");
+    assert!(at("node_released", "step@round=3") < at("node_finished", "last"));
+}
+
+#[test]
+fn the_round_that_is_handed_on_stays_even_if_no_node_reads_it() {
+    let mill = choosing("keep: last", PATIENCE);
+    mill.write("pipeline.yaml", &mill.read("pipeline.yaml").replace("model: rl.model", "model: start.model"));
+    rounds(&mill, 6, &[]);
+    assert_eq!(here(&mill), [2, 4]);
+}
+
+#[test]
+fn gc_keeps_what_a_loop_hands_on_and_releases_the_middle_rounds_of_one_that_ended() {
+    for (more, stays) in ENDS {
+        let mill = choosing("", more);
+        rounds(&mill, 6, &[]);
+        let (before, made) = (mill.artifacts(), here(&mill));
+        let told = mill.call(&["gc", "--release", "--yes", "--json"]).exit(0).events();
+        let released = told.last().expect("a summary")["released"].as_u64().expect("a number");
+        assert_eq!((released as usize, here(&mill)), (made.len() - stays.len(), stays.to_vec()), "{more}");
+        assert!(ran(&rounds(&mill, 6, &[])).is_empty(), "{more}");
+        assert!(ran(&rounds(&mill, 6, &["last"])).is_empty(), "{more}");
+        // Asked for by its name, a round is made again with the same bytes.
+        assert_eq!(ran(&rounds(&mill, 6, &["step@round=1"])), ["step@round=0", "step@round=1"], "{more}");
+        let again = mill.artifacts();
+        assert!(again.iter().all(|(name, id)| before.get(name) == Some(id)), "{more}: {again:?}");
+        // A new node that reads what the loop hands on finds it there.
+        let reads = "  more: {op: exec, from: {model: rl.model}, with: {command: [/bin/sh, look.sh, \"{model}\", \"{copy}\", more], folders: [copy]}}\nrepeat:";
+        mill.call(&["gc", "--release", "--yes"]).exit(0);
+        mill.write("pipeline.yaml", &mill.read("pipeline.yaml").replace("repeat:", reads));
+        assert_eq!(ran(&rounds(&mill, 6, &[])), ["more"], "{more}");
+    }
+}
+
+/// A shared store keeps every round: only copies on this machine go, and they are fetched again.
+#[test]
+fn of_a_loop_that_ended_in_a_shared_store_only_copies_go() {
+    let (one, other) = (choosing("", PATIENCE), choosing("", PATIENCE));
+    let shared = one.path("shared");
+    std::fs::create_dir(&shared).expect("a folder");
+    let url = format!("file://{}", shared.display());
+    let call = |mill: &Mill, args: &[&str]| {
+        let mut command = mill.command(&[&["--store", &url, "--store-cache", "copy"], args].concat());
+        Told::new(command.output().expect("a command"))
+    };
+    let run = |mill: &Mill, node: &[&str]| {
+        call(mill, &[&["run", "pipeline.yaml", "--json", "--set", "rounds=6"], node].concat()).exit(0)
+    };
+    run(&one, &[]);
+    assert_eq!((weights(&shared), weights(&one.path("copy"))), (6, 6), "the start and five rounds");
+    let told = call(&one, &["gc", "--release", "--yes", "--json"]).exit(0).events();
+    assert_eq!(told.last().expect("a summary")["released"], 3);
+    assert_eq!((weights(&shared), weights(&one.path("copy"))), (6, 3), "the start, the chosen round and the last one");
+    assert!(files_in(&one.path("copy").join("released")).is_empty(), "no note: nothing is lost");
+    // Nothing runs: neither here nor on another machine. What is asked for is fetched.
+    assert!(ran(&run(&one, &[])).is_empty() && ran(&run(&other, &[])).is_empty());
+    assert!(ran(&run(&one, &["step@round=1"])).is_empty());
+    let shown = call(&one, &["path", "step@round=3"]).exit(0).stdout;
+    assert!(Path::new(shown.trim()).join("w").exists(), "{shown}");
+    let audit = call(&other, &["audit", "last"]).exit(0).stdout;
+    assert!(audit.contains("everything checked is as recorded"), "{audit}");
+}
+
+/// The descriptions of an archive are on the machine that imported it. Another one computes the outputs, once for all.
+#[test]
+fn what_an_archive_describes_is_computed_once_for_a_shared_store() {
+    let (from, one, other) = (lines("keep: last"), lines("keep: last"), lines("keep: last"));
+    rounds(&from, 4, &[]);
+    from.call(&["export", "step@round=3", "last.tar.zst"]).exit(0);
+    std::fs::copy(from.path("last.tar.zst"), one.path("last.tar.zst")).expect("a copy");
+    let shared = one.path("shared");
+    std::fs::create_dir(&shared).expect("a folder");
+    let url = format!("file://{}", shared.display());
+    let call = |mill: &Mill, args: &[&str]| {
+        let mut command = mill.command(&[&["--store", &url, "--store-cache", "copy"], args].concat());
+        Told::new(command.output().expect("a command")).exit(0)
+    };
+    let run = |mill: &Mill| ran(&call(mill, &["run", "pipeline.yaml", "--json", "--set", "rounds=4", "step"]));
+    call(&one, &["import", "last.tar.zst"]);
+    assert!(run(&one).is_empty());
+    assert_eq!(run(&other), ["step@round=0", "step@round=1", "step@round=2"]);
+    assert!(run(&lines("keep: last")).is_empty(), "known to all");
+    let shown = call(&one, &["path", "step@round=1"]).stdout;
+    assert!(Path::new(shown.trim()).join("w").exists(), "{shown}");
 }

@@ -152,6 +152,63 @@ fn a_policy_learns_from_its_own_tokens_round_by_round() {
     assert!(told.stdout.contains("as recorded") || told.stderr.contains("as recorded"), "{}", told.stdout);
 }
 
+/// The loop of [`LEARNT`] with an adapter that every round trains further, and rollouts of the last policy as adapter and merged.
+fn with_adapter() -> String {
+    let merge = "      merged: {op: train, from: {trajectories: scored, model: [start, policy], state: optimizer, reference: start}, with: {method: grpo, tuning: {lora: {rank: 4, alpha: 8, dropout: 0.1, merge: true}}, epochs: 1, batch_size: 6, learning_rate: 1e-2, schedule: constant, warmup_ratio: 0, policy_loss: {kl: {coefficient: 0.01}, entropy: 0.01}}, seed: 3}\n";
+    let step = merge.replace("merged: {", "step: {").replace(", merge: true", "");
+    let rollouts = "op: rollout, from: {questions: batch, search: bm25, model: MODEL}, with: {policy: {model: {temperature: 1, max_tokens: 8}}, max_turns: 2, samples: 2, record: tokens}, seed: 9";
+    let looks = ["[start, step.model]", "merged.model"].map(|model| rollouts.replace("MODEL", model));
+    let looks = format!("      adapted: {{{}}}\n      whole: {{{}}}\n", looks[0], looks[1]);
+    let nodes: String = LEARNT
+        .lines()
+        .map(|line| if line.trim_start().starts_with("step:") { step.clone() } else { format!("{line}\n") })
+        .collect();
+    nodes
+        .replace("model: policy}", "model: [start, policy]}")
+        .replace("model: rl.policy", "model: [start, rl.policy]")
+        .replace("    next:", &format!("{merge}{looks}    next:"))
+}
+
+#[test]
+fn an_adapter_goes_on_from_round_to_round() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", &with_adapter());
+    crate::models::write(&mill.path("models"));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&["--set", "rounds=3"]).exit(0);
+    let steps = rows(&mill, "steps");
+    let figure = |row: &Value, name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!(steps.len(), 6);
+    for row in steps.iter().filter(|row| row["step"] == 1) {
+        // With an adapter, the generation and the training add its product in another order.
+        assert!(figure(row, "logprob_gap") < 1e-3, "sampled by the policy that learns: {row}");
+    }
+    let far = |round: u32| figure(&rows(&mill, &format!("step@round={round}.steps"))[0], "reference_kl");
+    assert!(far(0) < 1e-6 && far(1) > 1e-6 && far(2) > 1e-6, "the reference is the base: {} {}", far(1), far(2));
+    for round in 0..3 {
+        let [adapted, whole] = ["adapted", "whole"].map(|node| rows(&mill, &format!("{node}@round={round}")));
+        assert_eq!(adapted.len(), 8);
+        for (one, other) in adapted.iter().zip(&whole) {
+            assert_eq!((&one["messages"], &one["answer"]), (&other["messages"], &other["answer"]), "the same policy");
+            let logprobs = |row: &Value| {
+                let spans = row["tokens"].as_array().into_iter().flatten();
+                let numbers = spans.flat_map(|span| span["logprobs"].as_array().into_iter().flatten());
+                numbers.map(|number| number.as_f64().expect("a number")).collect::<Vec<_>>()
+            };
+            let (one, other) = (logprobs(one), logprobs(other));
+            assert!(!one.is_empty() && one.len() == other.len());
+            assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-3), "{one:?} {other:?}");
+        }
+    }
+    assert!(ran(&mill.run(&["--set", "rounds=3"]).exit(0)).is_empty());
+    let told = mill.call(&["audit", "step@round=2", "--replay", "--rollouts"]).exit(0);
+    assert!(told.stdout.contains("everything checked is as recorded"), "{}", told.stdout);
+    // An adapter alone is named before anything runs.
+    mill.write("pipeline.yaml", &with_adapter().replace("[start, policy], state", "policy, state"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("`model` is an adapter without its base") && told.contains("[base, adapter]"), "{told}");
+}
+
 #[test]
 fn kill_9_at_any_moment_of_a_loop_gives_the_same_model() {
     let learning = || {

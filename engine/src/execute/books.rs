@@ -29,6 +29,8 @@ pub(super) struct Books {
     spent_nanos: u64,
     /// Outcomes of checks by node, until the node is recorded.
     checks: BTreeMap<String, Vec<CheckOutcome>>,
+    /// By deciding node until it is recorded: the nodes of the round that its loop hands on.
+    hands_on: BTreeMap<String, Vec<String>>,
     start: Instant,
     redactor: Redactor,
     /// Receives the events of the run and records them.
@@ -72,6 +74,7 @@ impl Books {
             summary,
             spent_nanos: 0,
             checks: BTreeMap::new(),
+            hands_on: BTreeMap::new(),
             start: Instant::now(),
             redactor: redactor.clone(),
             reporter: Arc::new(recorded),
@@ -264,6 +267,16 @@ impl Books {
         self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
     }
 
+    /// Notes what a loop hands on; it is recorded with the node that decided that.
+    pub(super) fn hands_on(&mut self, plan: &Plan, decision: usize) {
+        let Some((repeats, end)) = plan.decides(decision).and_then(|repeats| Some((repeats, repeats.end.as_ref()?)))
+        else {
+            return;
+        };
+        let ids = repeats.nodes(end.hands_on).iter().map(|place| plan.nodes[*place].id().to_owned()).collect();
+        self.hands_on.insert(plan.nodes[decision].id().to_owned(), ids);
+    }
+
     /// Records a node that does not run because a loop ended.
     pub(super) fn ended(&mut self, node: &Node, repeats: &Loop) -> Result<(), StoreError> {
         self.summary.ended += 1;
@@ -274,7 +287,8 @@ impl Books {
 
     fn note(&mut self, run: &NodeRun) -> Result<(), StoreError> {
         let checks = self.checks.remove(&run.node).unwrap_or_default();
-        let run = &NodeRun { checks, ..run.clone() };
+        let hands_on = self.hands_on.remove(&run.node).unwrap_or_default();
+        let run = &NodeRun { checks, hands_on, ..run.clone() };
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.node(run)?;
         if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { ledger.flush() }
@@ -311,6 +325,7 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
         seconds: 0.0,
         preimage: None,
         checks: Vec::new(),
+        hands_on: Vec::new(),
     }
 }
 

@@ -4,17 +4,22 @@
 //! are gone, while a live node uses them, because it would run again to make them. The folders of a settled node can go
 //! when no live node uses them. So a chain of released models that is made again for several nodes is walked once, and
 //! every change costs as much as the edges that it changes.
+//!
+//! A round that the rows of its loop may still choose to hand on stays, and so does the chosen one, whether it is read or
+//! not. Each decision rules rounds out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::operator::{Effect, PortType, Repeatability};
-use crate::plan::{Node, Plan};
+use crate::plan::{Node, Plan, Tie};
 
 /// Which folders can go.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
     /// By place; empty if no loop of the plan has `keep:`.
     nodes: Vec<Held>,
+    /// Nodes that read what a loop hands on, by the makers of which its rows choose one.
+    readers: BTreeMap<usize, Vec<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +33,8 @@ struct Held {
     lacks: bool,
     /// Whether some of the folders that may go are here.
     has: bool,
+    /// Whether the rows of its loop chose its round to be handed on, or may still do so.
+    is_candidate: bool,
     rule: Option<Rule>,
     /// The node for whose folders this one is the first of the later rounds that stay.
     opens: Option<usize>,
@@ -48,11 +55,15 @@ impl Keeping {
             return Self::default();
         }
         let mut nodes: Vec<Held> = plan.nodes.iter().map(|_| Held::default()).collect();
+        let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut used: Vec<Vec<&str>> = plan.nodes.iter().map(|_| Vec::new()).collect();
         for (place, node) in plan.nodes.iter().enumerate() {
             for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Tree(_))) {
-                // Of a loop whose rows choose the round, any round may be read until the reader is done.
+                // Of a loop whose rows choose the round, any round may be read until they rule it out.
                 for maker in plan.may_read(input) {
+                    if input.tie == Tie::HandedOn {
+                        readers.entry(maker).or_default().push(place);
+                    }
                     nodes[place].takes.push(maker);
                     nodes[maker].uses += 1;
                     used[maker].push(&input.output);
@@ -68,7 +79,9 @@ impl Keeping {
                 nodes[after].opens = Some(place);
             }
         }
-        Self { nodes }
+        let rounds = plan.loops().iter().flat_map(|repeats| (0..repeats.rounds()).map(|round| repeats.nodes(round)));
+        rounds.flatten().for_each(|place| nodes[*place].is_candidate = true);
+        Self { nodes, readers }
     }
 
     /// Whether nothing is ever released.
@@ -89,12 +102,16 @@ impl Keeping {
         (held.is_settled, held.lacks, held.has) = (true, lacks, has);
         let mut changed: Vec<usize> = [place].into_iter().chain(held.opens).collect();
         if was_live && !self.is_live(place) {
-            self.lower(place, &mut changed);
+            self.lower_all(self.nodes[place].takes.clone(), &mut changed);
         }
-        changed.retain(|place| self.can_go(*place));
-        changed.sort_unstable();
-        changed.dedup();
-        changed
+        self.those_that_can_go(changed)
+    }
+
+    fn those_that_can_go(&self, mut places: Vec<usize>) -> Vec<usize> {
+        places.retain(|place| self.can_go(*place));
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 
     /// Records that a settled node runs again.
@@ -105,6 +122,35 @@ impl Keeping {
         if !was_live {
             self.raise(place);
         }
+    }
+
+    /// Records that a loop does not hand on the rounds of these nodes. Returns the nodes whose folders can go now.
+    pub(super) fn rule_out(&mut self, places: Vec<usize>) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for place in places {
+            let Some(held) = self.nodes.get_mut(place).filter(|held| held.is_candidate) else { continue };
+            held.is_candidate = false;
+            changed.push(place);
+            for reader in self.readers.remove(&place).unwrap_or_default() {
+                let takes = &mut self.nodes[reader].takes;
+                if let Some(at) = takes.iter().position(|maker| *maker == place) {
+                    takes.swap_remove(at);
+                    if self.is_live(reader) {
+                        self.lower_all(vec![place], &mut changed);
+                    }
+                }
+            }
+        }
+        self.those_that_can_go(changed)
+    }
+
+    /// Records that a node does not run, because a loop ended: it will read nothing. Returns the nodes whose folders can go
+    /// now.
+    pub(super) fn leave_out(&mut self, place: usize) -> Vec<usize> {
+        let Some(held) = self.nodes.get_mut(place).filter(|held| !held.is_settled) else { return Vec::new() };
+        let (makers, mut changed) = (std::mem::take(&mut held.takes), Vec::new());
+        self.lower_all(makers, &mut changed);
+        self.those_that_can_go(changed)
     }
 
     /// Records that the folders of a node went.
@@ -125,7 +171,8 @@ impl Keeping {
     pub(super) fn can_go(&self, place: usize) -> bool {
         self.nodes.get(place).is_some_and(|held| {
             let passed = |rule: &Rule| self.nodes.get(rule.after).is_some_and(|after| after.is_settled);
-            held.is_settled && held.has && held.uses == 0 && held.rule.as_ref().is_some_and(passed)
+            let is_free = held.is_settled && held.uses == 0 && !held.is_candidate;
+            is_free && held.has && held.rule.as_ref().is_some_and(passed)
         })
     }
 
@@ -133,19 +180,16 @@ impl Keeping {
         self.nodes.get(place).is_some_and(|held| !held.is_settled || (held.lacks && held.uses > 0))
     }
 
-    /// Takes away the uses of a node that is live no more, and of those that are not for that reason.
-    fn lower(&mut self, place: usize, changed: &mut Vec<usize>) {
-        let mut pending = vec![place];
-        while let Some(place) = pending.pop() {
-            for maker in self.nodes[place].takes.clone() {
-                let was_live = self.is_live(maker);
-                self.nodes[maker].uses = self.nodes[maker].uses.saturating_sub(1);
-                if self.nodes[maker].uses == 0 {
-                    changed.push(maker);
-                }
-                if was_live && !self.is_live(maker) {
-                    pending.push(maker);
-                }
+    /// Takes away a use of each of these makers, and those of the makers that are not live any more for that reason.
+    fn lower_all(&mut self, mut makers: Vec<usize>, changed: &mut Vec<usize>) {
+        while let Some(maker) = makers.pop() {
+            let was_live = self.is_live(maker);
+            self.nodes[maker].uses = self.nodes[maker].uses.saturating_sub(1);
+            if self.nodes[maker].uses == 0 {
+                changed.push(maker);
+            }
+            if was_live && !self.is_live(maker) {
+                makers.extend(&self.nodes[maker].takes);
             }
         }
     }
@@ -203,7 +247,7 @@ mod tests {
                 nodes[after].opens = Some(2 * round);
             }
         }
-        Keeping { nodes }
+        Keeping { nodes, ..Keeping::default() }
     }
 
     #[test]
@@ -220,6 +264,55 @@ mod tests {
         assert_eq!(keeping.settle(7, false, false), Vec::<usize>::new());
         assert_eq!(keeping.settle(8, false, true), [4]);
         assert!(!keeping.can_go(6) && !keeping.can_go(8), "the last two stay");
+    }
+
+    /// A loop of four rounds whose rows choose the round that the last node reads.
+    fn choosing() -> Keeping {
+        let mut keeping = chain(4, 1);
+        let reader = keeping.nodes.len();
+        for place in 0..reader {
+            keeping.nodes[place].is_candidate = true;
+        }
+        let models: Vec<usize> = (0..reader).step_by(2).collect();
+        for place in &models {
+            keeping.nodes[*place].uses += 1;
+            keeping.readers.insert(*place, vec![reader]);
+        }
+        keeping.nodes.push(Held { takes: models, ..Held::default() });
+        keeping
+    }
+
+    #[test]
+    fn rounds_that_are_ruled_out_go_and_the_chosen_one_stays() {
+        let mut keeping = choosing();
+        let none = Vec::<usize>::new();
+        for place in 0..4 {
+            assert_eq!(keeping.settle(place, false, true), none, "{place}: any round may be chosen");
+        }
+        assert_eq!(keeping.rule_out(vec![0, 1]), [0]);
+        keeping.went(0);
+        assert_eq!((keeping.settle(4, false, true), keeping.settle(5, false, false)), (none.clone(), none.clone()));
+        assert_eq!(keeping.rule_out(vec![0, 1, 4, 5]), none, "no later round is there yet");
+        assert_eq!(keeping.settle(6, false, true), [4]);
+        assert_eq!(keeping.settle(7, false, false), none);
+        assert_eq!(keeping.rule_out(vec![0, 1, 4, 5, 6, 7]), none, "the last one stays");
+        assert_eq!(keeping.settle(8, false, false), none);
+        assert!(!keeping.can_go(2), "the chosen one stays, though it was read");
+    }
+
+    #[test]
+    fn what_is_left_out_holds_nothing() {
+        let mut keeping = chain(3, 1);
+        for place in 0..4 {
+            keeping.settle(place, false, true);
+        }
+        // The loop ended after round 1; an odd reader of model 0 is left out as well.
+        keeping.nodes[0].uses += 1;
+        keeping.nodes[5].takes.push(0);
+        assert!(!keeping.can_go(0));
+        assert_eq!((keeping.leave_out(4), keeping.leave_out(5)), (Vec::new(), vec![0]));
+        assert!(!keeping.can_go(2), "no later round has a result");
+        assert_eq!(keeping.leave_out(5), Vec::<usize>::new(), "once");
     }
 
     #[test]

@@ -22,6 +22,11 @@ impl Loop {
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
+
+    /// Returns the places of the nodes of a round, without the one that decides.
+    pub fn nodes(&self, round: usize) -> &[usize] {
+        self.rounds.get(round).map_or(&[], |round| &round.nodes)
+    }
 }
 
 /// `the loop `rl` ended after round 12: `best` has not risen for 5 rounds`.

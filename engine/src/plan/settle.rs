@@ -42,6 +42,14 @@ impl Plan {
         self.loops.decision(place).map(|(index, _)| &self.loops.all[index])
     }
 
+    /// Returns the places of the rounds' nodes that the loop cannot hand on any more, once its node at `decision` chose
+    /// `hands_on` of the rounds so far: a later decision chooses the same one or a later round.
+    pub fn passed_over(&self, decision: usize, hands_on: usize) -> Vec<usize> {
+        let Some((index, last)) = self.loops.decision(decision) else { return Vec::new() };
+        let rounds = (0..=last).filter(|round| *round != hands_on);
+        rounds.flat_map(|round| self.loops.all[index].nodes(round)).copied().collect()
+    }
+
     /// Returns the loop whose end keeps the node from running.
     pub fn ended(&self, place: usize) -> Option<&Loop> {
         self.loops.ended.get(&place).map(|index| &self.loops.all[*index])

@@ -2,8 +2,9 @@
 //! used and that can be made again here.
 //!
 //! A round is known by the id of its node in the newest run that has it: `step@round=7`. Its folders are released if a
-//! later round of the node has a result, if some result uses them, and if all nodes of their pipeline have results, so
-//! that nobody is about to need them. What a newest run ends with stays, and so does what a pin protects.
+//! later round of the node has a result, if some result uses them, and if all nodes of their pipeline have results or
+//! were left out at the end of a loop, so that no node is about to need them. What a newest run ends with stays. So does the
+//! round that rows chose to hand on, which the record of the deciding node names, and what a pin protects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use super::artifact::{ArtifactId, ArtifactType};
 use super::keep::Stock;
 use super::layout::Store;
 use super::manifest::{NodeResult, OutputRecord};
-use super::runs::NodeRun;
+use super::runs::{NodeOutcome, NodeRun};
 use crate::fingerprint::Preimage;
 
 /// A folder of a middle round.
@@ -97,8 +98,12 @@ impl Stock {
             node.outputs.values().filter(is_tree).map(|output| (output.id, output.bytes)).collect::<Vec<_>>()
         };
         let results: Vec<Option<&NodeResult>> = nodes.iter().map(|node| self.makers.result(&node.key?)).collect();
-        let is_complete =
-            nodes.iter().zip(&results).all(|(node, result)| node.outcome.has_result() && result.is_some());
+        let is_settled = |node: &NodeRun, has_result: bool| match node.outcome {
+            NodeOutcome::Ended => true,
+            outcome => outcome.has_result() && has_result,
+        };
+        let is_complete = nodes.iter().zip(&results).all(|(node, result)| is_settled(node, result.is_some()));
+        let handed_on: BTreeSet<&String> = nodes.iter().flat_map(|node| &node.hands_on).collect();
         let used: BTreeSet<ArtifactId> = results
             .iter()
             .flatten()
@@ -106,7 +111,7 @@ impl Stock {
             .map(|input| input.digest.into())
             .collect();
         let mut ends: BTreeMap<String, u64> = BTreeMap::new();
-        for node in nodes {
+        for node in nodes.iter().filter(|node| node.outcome != NodeOutcome::Ended) {
             if let (base, Some(round)) = round_of(&node.node) {
                 let end = ends.entry(base).or_default();
                 *end = round.max(*end);
@@ -114,7 +119,8 @@ impl Stock {
         }
         for (node, result) in nodes.iter().zip(results) {
             let (base, round) = round_of(&node.node);
-            let is_middle = round.is_some_and(|round| ends.get(&base).is_some_and(|end| round < *end));
+            let is_middle = round.is_some_and(|round| ends.get(&base).is_some_and(|end| round < *end))
+                && !handed_on.contains(&node.node);
             let again =
                 result.is_some_and(|result| !self.makers.is_collected(&result.key) && result.is_made_again_here());
             for (artifact, bytes) in trees(node) {

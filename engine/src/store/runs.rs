@@ -135,6 +135,9 @@ pub struct NodeRun {
     /// The outcomes of its checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckOutcome>,
+    /// Of a node that decided how its loop ended: the nodes of the round that the loop hands on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hands_on: Vec<String>,
 }
 
 impl NodeOutcome {
@@ -158,6 +161,7 @@ impl NodeRun {
             seconds: 0.0,
             preimage: Some(preimage),
             checks: Vec::new(),
+            hands_on: Vec::new(),
         }
     }
 }

@@ -229,6 +229,25 @@ pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[
     });
 }
 
+/// Adds the gradients of [`entropies`]: that of a logit with probability p is −p · (ln p + entropy).
+pub fn add_entropies_backward(logits: &[f32], gradients: &[f32], out: &mut [f32]) {
+    let width = logits.len() / gradients.len().max(1);
+    Arch::new().dispatch(|| {
+        let rows = logits.chunks_exact(width.max(1)).zip(gradients);
+        for ((row, gradient), out) in rows.zip(out.chunks_exact_mut(width.max(1))) {
+            if *gradient == 0.0 {
+                continue;
+            }
+            let whole = log_sum_exp(row);
+            let negative = fold(row, 0.0, |sum, number| sum + exp(number - whole) * (number - whole), |a, b| a + b);
+            for (out, number) in out.iter_mut().zip(row) {
+                let log_probability = number - whole;
+                *out -= exp(log_probability) * (log_probability - negative) * gradient;
+            }
+        }
+    });
+}
+
 /// Computes the attention of some queries from their scores, one per query and value. The scores are scaled by 1/√size
 /// and replaced by their softmax; the values are summed in order.
 pub fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f32]) {

@@ -59,7 +59,8 @@ pub(super) fn costs(
     context.progress().log(&format!("device: {}", compute.name()));
     let examples: Vec<Example> = sequences.iter().flatten().map(|sequence| sequence.example.clone()).collect();
     let folder = &inputs.tree(REFERENCE)?.path;
-    let judge = Judge { folder, port: REFERENCE, own: None, pass_tokens: PASS_TOKENS, compute: &compute };
+    let judge =
+        Judge { folder, adapter: None, port: REFERENCE, own: None, pass_tokens: PASS_TOKENS, compute: &compute };
     let mut found = judge.log_probabilities(&examples)?.into_iter();
     let mut of_rollout = |sequences: &Vec<Sequence>| {
         let count = sequences.iter().map(|sequence| sequence.places.len()).sum();

@@ -152,6 +152,8 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     refuse(none, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have");
     let kl = loss.kl.is_some_and(|kl| !(kl.coefficient.is_finite() && kl.coefficient >= 0.0));
     refuse(kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common");
+    let entropy = loss.entropy.is_some_and(|factor| !(factor.is_finite() && factor >= 0.0));
+    refuse(entropy, "policy_loss.entropy", "must be 0 or more, or null", "0.001 is common");
     issues
 }
 

@@ -1,7 +1,5 @@
 //! Reinforcement learning and preferences: rollouts or pairs in, the reference model, and the optimiser's state in and out.
 
-use std::path::Path;
-
 use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs, Ports, TreeKind};
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
@@ -14,6 +12,7 @@ use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
 
 use super::params::{Method, TrainParams};
+use super::start::Start;
 
 pub(super) const ROLLOUTS: &str = "trajectories";
 pub(super) const PAIRS: &str = "pairs";
@@ -46,7 +45,7 @@ pub(super) fn pair_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
 fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
     let about = "State of the optimiser to go on from: the output `state` of the training that made `model`.";
     let ports = ports.input_of(STATE, Accept::Tree(TreeKind::Files), Arity::Optional, about);
-    ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::Optional, about_reference)
+    ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::AnyNumber, about_reference)
 }
 
 pub(super) fn outputs(ports: Ports) -> Ports {
@@ -70,19 +69,17 @@ impl TrainParams {
 pub(super) fn measure_reference(
     params: &TrainParams,
     examples: &mut [Example],
-    inputs: &Inputs,
-    model: &Path,
+    start: &Start,
+    connected: Option<&Start>,
     compute: &Compute,
 ) -> Result<(), OperatorError> {
+    let Some(reference) = connected.or((params.method == Method::Dpo).then_some(start)) else { return Ok(()) };
     if examples.is_empty() {
         return Ok(());
     }
-    let connected = inputs.trees(REFERENCE).first().map(|folder| folder.path.clone());
-    let Some(folder) = connected.or_else(|| (params.method == Method::Dpo).then(|| model.to_path_buf())) else {
-        return Ok(());
-    };
-    let (own, pass_tokens) = (Some(model), params.pass_tokens);
-    let judge = Judge { folder: &folder, port: REFERENCE, own, pass_tokens, compute };
+    let (folder, adapter) = (reference.folder.as_path(), reference.adapter.as_deref());
+    let (own, pass_tokens) = (Some(start.folder.as_path()), params.pass_tokens);
+    let judge = Judge { folder, adapter, port: REFERENCE, own, pass_tokens, compute };
     let scores = judge.log_probabilities(examples)?;
     for (example, found) in examples.iter_mut().zip(scores) {
         if let Some(paired) = &mut example.paired {
@@ -96,6 +93,11 @@ pub(super) fn measure_reference(
         }
     }
     Ok(())
+}
+
+/// Whether a state of the optimiser is connected.
+pub(super) fn has_state(inputs: &Inputs) -> bool {
+    !inputs.trees(STATE).is_empty()
 }
 
 /// Returns the state of the optimiser to start from, if one is connected.

@@ -252,6 +252,91 @@ fn a_training_that_goes_on_from_a_state_is_the_longer_one() {
     assert!(anew.summary.contains("the rollouts are of another model"), "{}", anew.summary);
 }
 
+/// Ten steps, or five and five more from the model and the state that these leave, of all weights and of an adapter.
+#[test]
+fn five_steps_and_five_more_are_ten() {
+    let bench = bench(json!({}));
+    let (_, batch) = rollouts(&bench);
+    let base = || ("model", tree_input(TreeKind::Model, &bench.model));
+    let lora = json!({"lora": {"rank": 4, "alpha": 8, "dropout": 0.2}});
+    for (tuning, file) in [(json!("full"), "model.safetensors"), (lora, "adapter_model.safetensors")] {
+        let is_adapter = tuning != json!("full");
+        let steps = |epochs: u32, more: Vec<(&str, InputArtifact)>| {
+            train(&bench, &batch, json!({"epochs": epochs, "tuning": tuning}), more).expect("trains")
+        };
+        let (whole, first) = (steps(10, Vec::new()), steps(5, Vec::new()));
+        let model = || ("model", tree_input(TreeKind::Model, &first.trees["model"]));
+        let both = || if is_adapter { vec![base(), model()] } else { vec![model()] };
+        let state = || ("state", tree_input(TreeKind::Files, &first.trees["state"]));
+        let second = steps(5, both().into_iter().chain([state()]).collect());
+        let numbers = |path: &Path| -> Vec<f32> {
+            let all = candle_core::safetensors::load(path, &candle_core::Device::Cpu).expect("tensors");
+            let all: std::collections::BTreeMap<_, _> = all.into_iter().collect();
+            all.values().flat_map(|one| one.flatten_all().and_then(|one| one.to_vec1()).expect("numbers")).collect()
+        };
+        let apart = |one: &Outcome, port: &str, file: &str| {
+            let (one, other) = (numbers(&one.trees[port].join(file)), numbers(&whole.trees[port].join(file)));
+            assert_eq!(one.len(), other.len());
+            one.iter().zip(&other).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max)
+        };
+        assert!(apart(&second, "model", file) < 1e-6 && apart(&second, "state", "optimizer.safetensors") < 1e-6);
+        let losses = [column(&first, "loss"), column(&second, "loss")].concat();
+        for (found, wanted) in losses.iter().zip(column(&whole, "loss")) {
+            assert!((found - wanted).abs() < 1e-6, "{losses:?}");
+        }
+        let anew = steps(5, both());
+        assert!(apart(&anew, "model", file) > 1e-4, "the optimiser's moments matter");
+    }
+}
+
+#[test]
+fn an_adapter_is_trained_further_with_its_base_and_its_options() {
+    let bench = bench(json!({}));
+    let (_, batch) = rollouts(&bench);
+    let tree = |port: &'static str, path: &Path| (port, tree_input(TreeKind::Model, path));
+    let lora = |more: Value| {
+        let mut options = json!({"rank": 2, "alpha": 4, "dropout": 0, "target_modules": ["q_proj", "down_proj"]});
+        options.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        json!({"tuning": {"lora": options}, "policy_loss": {"kl": {"coefficient": 0.01}}})
+    };
+    let base = || tree("model", &bench.model);
+    let reference = || tree("reference", &bench.model);
+    let first = train(&bench, &batch, lora(json!({})), vec![base(), reference()]).expect("trains");
+    let adapter = || tree("model", &first.trees["model"]);
+    let state = || ("state", tree_input(TreeKind::Files, &first.trees["state"]));
+    let further = |more: Value| train(&bench, &batch, lora(more), vec![base(), adapter(), state(), reference()]);
+    let second = further(json!({"dropout": 0.1})).expect("another dropout is no matter");
+    assert!(column(&first, "reference_kl")[0] < 1e-6, "an adapter begins as its base");
+    assert!(column(&second, "reference_kl")[0] > 1e-5, "the reference is the base without the adapter");
+    // Merged, it is the same policy.
+    let merged = train(&bench, &batch, lora(json!({"merge": true})), vec![base(), reference()]).expect("trains");
+    let alone = train(&bench, &batch, json!({}), vec![tree("model", &merged.trees["model"])]).expect("trains");
+    for name in ["loss", "kl", "entropy", "logprob_gap"] {
+        let apart = (column(&alone, name)[0] - column(&further(json!({})).expect("trains"), name)[0]).abs();
+        assert!(apart < 1e-3, "{name}: {apart}");
+    }
+    let fails = |params: Value, more: Vec<(&str, InputArtifact)>| {
+        train(&bench, &batch, params, more).expect_err("a mistake").message
+    };
+    let all = || vec![base(), adapter(), state(), reference()];
+    let with_reference = |mut more: Vec<(&'static str, InputArtifact)>| {
+        more.push(reference());
+        more
+    };
+    for (params, more, words) in [
+        (lora(json!({})), vec![adapter(), reference()], "an adapter is given without the model"),
+        (lora(json!({"rank": 3})), all(), "has rank 2, and `tuning.lora.rank` is 3"),
+        (lora(json!({"alpha": 8})), all(), "has alpha 4, and `tuning.lora.alpha` is 8"),
+        (lora(json!({"target_modules": ["q_proj"]})), all(), "`tuning.lora.target_modules` names others"),
+        (json!({"tuning": "full"}), vec![base(), adapter()], "`tuning: full` trains no adapter"),
+        (lora(json!({})), vec![base(), state(), reference()], "`state` is the optimiser of an adapter"),
+        (lora(json!({})), with_reference(vec![base(), tree("model", &merged.trees["model"])]), "two different models"),
+    ] {
+        let message = fails(params, more);
+        assert!(message.contains(words), "{message}");
+    }
+}
+
 #[test]
 fn a_reference_holds_the_policy_back() {
     let bench = bench(json!({}));
@@ -270,6 +355,22 @@ fn a_reference_holds_the_policy_back() {
     let missing = check::reference_issues(&params, &["trajectories", "model"]);
     assert!(missing[0].message.contains("no model to measure the divergence from"), "{missing:?}");
     assert!(check::reference_issues(&params, &["trajectories", "model", "reference"]).is_empty());
+}
+
+#[test]
+fn an_entropy_bonus_keeps_the_policy_open() {
+    let bench = bench(json!({}));
+    let (_, batch) = rollouts(&bench);
+    let last = |loss: Value| {
+        let trained = train(&bench, &batch, json!({"epochs": 6, "policy_loss": loss}), Vec::new()).expect("trains");
+        (
+            column(&trained, "entropy")[5],
+            std::fs::read(trained.trees["model"].join("model.safetensors")).expect("weights"),
+        )
+    };
+    let (plain, zero, open) = (last(json!({})), last(json!({"entropy": 0})), last(json!({"entropy": 0.5})));
+    assert_eq!(plain.1, zero.1, "0 changes nothing");
+    assert!(open.0 > plain.0 + 0.01, "{} {}", open.0, plain.0);
 }
 
 #[test]
@@ -302,6 +403,7 @@ fn mistakes_say_what_to_do() {
         (json!({"policy_loss": {"clip_low": 0}}), "policy_loss.clip_low: "),
         (json!({"policy_loss": {"clip_high": -1}}), "policy_loss.clip_high: "),
         (json!({"policy_loss": {"dual_clip": 1}}), "policy_loss.dual_clip: "),
+        (json!({"policy_loss": {"entropy": -0.1}}), "policy_loss.entropy: "),
         (json!({"policy_loss": {"aggregation": {"constant": 0}}}), "policy_loss.aggregation.constant: "),
         (json!({"eval_share": 0.1}), "eval_share: "),
         (json!({"keep": "best"}), "keep: "),

@@ -163,6 +163,12 @@ fn passes_and_adapters_change_only_what_they_should() {
     let params = json!({"epochs": 3, "tuning": {"lora": {"rank": 2, "dropout": 0.1}}});
     let lora = train(&bench, examples(&batch), params, Vec::new()).expect("trains");
     assert!(column(&lora, "loss")[2] < column(&lora, "loss")[0], "with dropout, both readings have the same masks");
+    let params = json!({"tuning": {"lora": {"rank": 2, "dropout": 0}}});
+    let first = train(&bench, examples(&batch), params.clone(), Vec::new()).expect("trains");
+    let both = [&bench.model, &first.trees["model"]].map(|path| ("model", tree_input(TreeKind::Model, path)));
+    let second = train(&bench, examples(&batch), params, both.into()).expect("goes on");
+    let loss = column(&second, "loss")[0];
+    assert!((loss - 2.0_f64.ln()).abs() < 1e-4, "the reference is what it starts from, adapter included: {loss}");
     let sft = column(
         &train(&bench, examples(&batch), json!({"preference_loss": {"sft_weight": 1.0}}), Vec::new()).expect("trains"),
         "loss",

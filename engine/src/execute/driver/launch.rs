@@ -25,6 +25,7 @@ impl Driver {
         }
         if let Some(repeats) = self.run.plan.ended(place) {
             self.books.ended(self.run.node(place), repeats)?;
+            self.leave_out(place);
             return self.end(Step::Succeeded(place));
         }
         if let Some(outputs) = self.run.options.given(place).cloned() {

@@ -29,6 +29,22 @@ impl Driver {
         self.let_go_postponed();
     }
 
+    /// Releases the rounds that a loop does not hand on after this decision.
+    pub(super) fn rule_out(&mut self, decision: usize, hands_on: usize) {
+        if !self.releases.keeping.is_idle() {
+            let found = self.releases.keeping.rule_out(self.run.plan.passed_over(decision, hands_on));
+            self.releases.postponed.extend(found);
+            self.let_go_postponed();
+        }
+    }
+
+    /// Releases what only a node would have read that does not run, because a loop ended.
+    pub(super) fn leave_out(&mut self, place: usize) {
+        let found = self.releases.keeping.leave_out(place);
+        self.releases.postponed.extend(found);
+        self.let_go_postponed();
+    }
+
     /// Releases what may go, unless another process uses the store.
     pub(super) fn let_go_postponed(&mut self) {
         while let Some(place) = self.releases.postponed.first().copied() {

@@ -176,9 +176,9 @@ impl Driver {
         said: Result<Verdict, OperatorError>,
     ) -> Result<(), StoreError> {
         // Other loops may have ended meanwhile, so that the plan is another one than that of the reading thread.
-        let settled = said.and_then(|(why, hands_on)| self.run.plan.settled(place, why, hands_on));
-        let plan = match settled {
-            Ok(plan) => plan,
+        let settled = said.and_then(|(why, hands_on)| Ok((self.run.plan.settled(place, why, hands_on)?, hands_on)));
+        let (plan, hands_on) = match settled {
+            Ok(settled) => settled,
             Err(error) => {
                 tracing::warn!("{}", error.message);
                 return self.remake_checked(place, Damage::Corrupt);
@@ -187,11 +187,13 @@ impl Driver {
         let ends = plan.is_some();
         if let Some(plan) = plan {
             self.run = Arc::new(self.run.with(plan));
+            self.books.hands_on(&self.run.plan, place);
         }
         self.books_of(place, &made, held_back)?;
         if ends {
             self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
         }
+        self.rule_out(place, hands_on);
         self.passed(place, made)
     }
 

@@ -38,6 +38,15 @@ pub struct Predictions<'a> {
     pub entropies: &'a [f32],
 }
 
+/// Gradients of the predictions of consecutive rows.
+#[derive(Clone, Debug, Default)]
+pub struct Slopes {
+    /// Of the log-probabilities.
+    pub log_probabilities: Vec<f32>,
+    /// Of the entropies; empty if nothing depends on them.
+    pub entropies: Vec<f32>,
+}
+
 /// Consecutive rows.
 #[derive(Clone, Copy)]
 struct Part<'a> {
@@ -54,21 +63,27 @@ impl Head<'_> {
         }
     }
 
-    /// Like [`Self::forward`]; `slopes` returns the gradient of each row's log-probability. Returns the gradient of the
-    /// rows and adds that of the weight to `of_weight`, unless it is empty.
-    pub fn backward(&self, of_weight: &mut [f32], mut slopes: impl FnMut(Predictions<'_>) -> Vec<f32>) -> Vec<f32> {
+    /// Like [`Self::forward`]; `slopes` returns the gradients of each row's predictions. Returns the gradient of the rows
+    /// and adds that of the weight to `of_weight`, unless it is empty.
+    pub fn backward(&self, of_weight: &mut [f32], mut slopes: impl FnMut(Predictions<'_>) -> Slopes) -> Vec<f32> {
         let (mut of_rows, vocabulary) = (Vec::with_capacity(self.rows.len()), self.vocabulary());
         for part in self.parts() {
             let (rows, tokens) = (part.rows, part.tokens);
             let logits = self.logits(part);
-            let mut slopes = self.predict(&logits, tokens, &mut slopes);
+            let Slopes { log_probabilities: mut slopes, mut entropies } = self.predict(&logits, tokens, &mut slopes);
             // The gradient is linear in the slope, and that of a quotient is divided too.
-            slopes.iter_mut().zip(part.temperatures).for_each(|(slope, temperature)| *slope /= temperature);
+            for slopes in [&mut slopes, &mut entropies] {
+                slopes.iter_mut().zip(part.temperatures).for_each(|(slope, temperature)| *slope /= temperature);
+            }
             let mut gradient = vec![0.0; logits.len()];
             let given = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
             let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(given).zip(slopes.par_chunks(ROWS));
             blocks.for_each(|((out, (logits, tokens)), slopes)| {
                 loops::log_probabilities_backward(logits, tokens, slopes, out);
+            });
+            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(logits.par_chunks(ROWS * vocabulary));
+            blocks.zip(entropies.par_chunks(ROWS)).for_each(|((out, logits), slopes)| {
+                loops::add_entropies_backward(logits, slopes, out);
             });
             let first = of_rows.len();
             of_rows.resize(first + rows.len(), 0.0);

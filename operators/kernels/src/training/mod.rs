@@ -8,7 +8,7 @@ mod linear;
 mod rows;
 
 pub use dropout::Mask;
-pub use head::{Head, Predictions};
+pub use head::{Head, Predictions, Slopes};
 pub use layer::{Activations, DOWN, GATE, KEY, Layer, LayerGradients, MAPS, OUTPUT, Place, QUERY, Sizes, UP, VALUE};
 pub use linear::{LowRank, Map, MapGradients};
 pub use rows::{norm, norm_backward};

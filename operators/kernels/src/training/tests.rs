@@ -150,17 +150,21 @@ fn gradients_of_a_layer_are_its_slopes() {
 
 #[test]
 fn gradients_of_the_head_match_finite_differences() {
-    check_head(&[]);
     let temperatures: Vec<f32> = (0..70).map(|row| [1.0, 0.5, 2.0][row % 3]).collect();
-    check_head(&temperatures);
+    for with_entropies in [false, true] {
+        check_head(&[], with_entropies);
+        check_head(&temperatures, with_entropies);
+    }
 }
 
-/// Checks the head with these temperatures.
-fn check_head(temperatures: &[f32]) {
+/// Checks the head with these temperatures, and with a value that depends on the entropies too.
+fn check_head(temperatures: &[f32], with_entropies: bool) {
     let (width, vocabulary, rows) = (HIDDEN, 50, 70);
     let (vectors, weight) = (random(rows * width, 1, 1.0), random(vocabulary * width, 2, 1.0));
     let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7 % 50).collect();
     let slopes: Vec<f32> = (0..rows).map(|row| if row % 3 == 0 { 0.0 } else { -3.0 }).collect();
+    let of_entropies: Vec<f32> = (0..rows).map(|row| if row % 4 == 0 { 0.0 } else { 5.0 }).collect();
+    let of_entropies = if with_entropies { of_entropies } else { Vec::new() };
     let forward = |rows: &[f32], weight: &[f32], at_once: usize| {
         let (mut logs, mut best, mut entropies) = (Vec::new(), Vec::new(), Vec::new());
         Head { rows, weight, width, tokens: &tokens, temperatures, entropies: true, at_once }.forward(|found| {
@@ -172,14 +176,22 @@ fn check_head(temperatures: &[f32]) {
     };
     let (logs, best, entropies) = forward(&vectors, &weight, 1000);
     let (mut of_weight, mut seen) = (vec![0.0; weight.len()], (Vec::new(), Vec::new()));
-    let head =
-        Head { rows: &vectors, weight: &weight, width, tokens: &tokens, temperatures, entropies: false, at_once: 16 };
+    let head = Head {
+        rows: &vectors,
+        weight: &weight,
+        width,
+        tokens: &tokens,
+        temperatures,
+        entropies: with_entropies,
+        at_once: 16,
+    };
     let of_rows = head.backward(&mut of_weight, |found| {
-        assert!(found.entropies.is_empty(), "not asked for");
+        assert_eq!(found.entropies.is_empty(), !with_entropies, "only if asked for");
         let first = seen.0.len();
         seen.0.extend_from_slice(found.log_probabilities);
         seen.1.extend_from_slice(found.best);
-        slopes[first..seen.0.len()].to_vec()
+        let entropies = if with_entropies { of_entropies[first..seen.0.len()].to_vec() } else { Vec::new() };
+        Slopes { log_probabilities: slopes[first..seen.0.len()].to_vec(), entropies }
     });
     assert_eq!(seen, (logs.clone(), best.clone()));
     for row in 0..rows {
@@ -203,7 +215,8 @@ fn check_head(temperatures: &[f32]) {
         let value = |by: f32| {
             let moved: Vec<f32> = numbers.iter().zip(&direction).map(|(n, d)| n + by * d).collect();
             let (vectors, weight) = if is_weight { (&vectors, &moved) } else { (&moved, &weight) };
-            dot(&forward(vectors, weight, 1000).0, &slopes)
+            let (logs, _, entropies) = forward(vectors, weight, 1000);
+            dot(&logs, &slopes) + dot(&entropies, &of_entropies)
         };
         let found = (value(0.01) - value(-0.01)) / 0.02;
         assert!(

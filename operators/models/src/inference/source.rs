@@ -96,6 +96,10 @@ impl ModelSource {
         let adapters = adapters.into_iter().chain(self.adapter.iter().map(|adapter| context.resolve(adapter)));
         let adapters: Vec<PathBuf> = adapters.collect();
         let (adapter, model) = (one(adapters, "adapter")?, one(models, "model")?);
+        if model.is_none() && adapter.is_some() {
+            let message = "an adapter is given without the model that it was trained for";
+            return Err(OperatorError::pipeline(message).with_help("name both: `model: [base, adapter]`"));
+        }
         let model = model.ok_or_else(|| {
             OperatorError::pipeline("no model is given").with_help(
                 "bind one by `from: {model: …}` (with an adapter also its base: `model: [base, adapter]`), or name a \

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
-use searchmill_kernels::training::Predictions;
+use searchmill_kernels::training::{Predictions, Slopes};
 
 use super::example::Example;
 use super::objective::Objective;
@@ -71,6 +71,11 @@ impl<'a> Batch<'a> {
         self.objective.needs_entropy()
     }
 
+    /// Whether the loss depends on the entropies.
+    pub(super) fn has_entropy_bonus(&self) -> bool {
+        self.objective.entropy_bonus().is_some()
+    }
+
     /// Rows × columns.
     pub(super) fn tensor(&self, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&self.tokens, (self.layout.rows, self.layout.columns), device)
@@ -91,8 +96,8 @@ pub struct PassOutcome {
 }
 
 impl PassOutcome {
-    /// Adds the predictions of the next targets. Returns the gradients of their log-probabilities, scaled.
-    pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Vec<f32> {
+    /// Adds the predictions of the next targets. Returns their gradients, scaled.
+    pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Slopes {
         let Predictions { log_probabilities, best, entropies } = found;
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);
@@ -103,7 +108,16 @@ impl PassOutcome {
             self.right += if *best == target.token { f64::from(target.weight) } else { 0.0 };
             loss.slope * target.weight * batch.scale as f32
         };
-        targets.iter().zip(log_probabilities.iter().zip(best)).map(slope).collect()
+        let log_probabilities = targets.iter().zip(log_probabilities.iter().zip(best)).map(slope).collect();
+        let bonus = batch.objective.entropy_bonus().map(|factor| {
+            let weights = targets.iter().map(|target| factor * target.weight);
+            let of_entropy = |(weight, entropy): (f32, &f32)| {
+                self.loss -= f64::from(weight * entropy);
+                -weight * batch.scale as f32
+            };
+            weights.zip(entropies).map(of_entropy).collect()
+        });
+        Slopes { log_probabilities, entropies: bonus.unwrap_or_default() }
     }
 
     /// Splits the log-probabilities by example.

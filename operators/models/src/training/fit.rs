@@ -163,7 +163,8 @@ impl Fit<'_> {
     fn step(&self, number: u64, rate: &Rate, adam: &mut AdamW) -> Result<Step, OperatorError> {
         let batch = self.batch(number);
         let mut gradients = Gradients::new();
-        let outcome = self.learn(number, &batch, &mut gradients)?;
+        // Steps of the optimiser's state count, so that a training that goes on has the masks of the longer one.
+        let outcome = self.learn(adam.steps, &batch, &mut gradients)?;
         let grad_norm = norm(&gradients).map_err(failed)?;
         if !outcome.loss.is_finite() || !grad_norm.is_finite() {
             return Err(self.diverged(number, outcome.loss, grad_norm, &batch));

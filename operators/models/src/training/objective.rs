@@ -17,7 +17,8 @@ pub struct TokenLoss {
 /// the second over the examples.
 ///
 /// A backend computes log-probabilities, passes them to [`Self::loss`], and propagates `weight · slope` back through the
-/// softmax. The objective therefore sees no logits, and logits are held for some tokens at a time. Whatever else it
+/// softmax. The objective therefore sees no logits, and logits are held for some tokens at a time. (A bonus for entropy is
+/// propagated by the backend alone.) Whatever else it
 /// needs (advantages, log-probabilities of another policy) is read from the example, by the token's position `at`.
 pub trait Objective: Sync {
     /// Returns the weight of token `at`, or `None` if the token is not predicted.
@@ -37,6 +38,12 @@ pub trait Objective: Sync {
     /// Whether the entropy of the predicted tokens is measured. It takes another pass over the logits.
     fn needs_entropy(&self) -> bool {
         false
+    }
+
+    /// Returns the factor of the entropy of a predicted token that is subtracted from its loss, before the loss is weighted.
+    /// Only with [`Self::needs_entropy`].
+    fn entropy_bonus(&self) -> Option<f32> {
+        None
     }
 
     /// Returns what knows whole examples, if the loss of a token depends on them.

@@ -4,7 +4,8 @@
 //! `-min(r · A, clip(r, 1 − low, 1 + high) · A)` (PPO: Schulman et al. 2017, arXiv:1707.06347; GRPO: arXiv:2402.03300;
 //! different bounds: DAPO, arXiv:2503.14476). With `dual_clip`, the loss of a token with a negative advantage is at most
 //! `-dual_clip · A` (arXiv:1912.09729). To it is added `coefficient · KL` to a reference model, estimated from the token
-//! (k1, k2, k3: Schulman, "Approximating KL divergence", 2020).
+//! (k1, k2, k3: Schulman, "Approximating KL divergence", 2020). `entropy · H` is subtracted from it, with the entropy `H` of
+//! the distribution from which the token is sampled (A3C: Mnih et al. 2016, arXiv:1602.01783, section 4).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,11 +30,16 @@ pub struct PolicyLoss {
     pub aggregation: Aggregation,
     /// Divergence from the model of the input `reference` that is added to the loss.
     pub kl: Option<Kl>,
+    /// Entropy bonus: this number times the mean entropy of the sampled tokens' distributions, aggregated as the loss is, is
+    /// subtracted from the loss (`entropy_coeff` in verl; with `token_mean`, `entropy_coef` in TRL). Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f64>,
 }
 
 impl Default for PolicyLoss {
     fn default() -> Self {
-        Self { clip_low: 0.2, clip_high: 0.2, dual_clip: None, aggregation: Aggregation::default(), kl: None }
+        let aggregation = Aggregation::default();
+        Self { clip_low: 0.2, clip_high: 0.2, dual_clip: None, aggregation, kl: None, entropy: None }
     }
 }
 
@@ -173,6 +179,10 @@ impl Objective for PolicyGradient {
 
     fn needs_entropy(&self) -> bool {
         true
+    }
+
+    fn entropy_bonus(&self) -> Option<f32> {
+        self.settings.entropy.map(|factor| factor as f32)
     }
 }
 

@@ -138,6 +138,7 @@ fn losses_and_gradients_are_those_of_trl() {
         ("dual", loss(|loss| (loss.clip_high, loss.dual_clip) = (0.28, Some(1.5)))),
         ("k3", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(false))))),
         ("k3_weighted", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(true))))),
+        ("bonus", loss(|loss| loss.entropy = Some(0.4))),
     ];
     for temperature in ["1.0", "0.7"] {
         let examples = rollouts(&vectors, temperature);
@@ -151,7 +152,7 @@ fn losses_and_gradients_are_those_of_trl() {
 }
 
 #[test]
-fn dual_clip_and_the_estimators_are_those_of_verl() {
+fn dual_clip_the_estimators_and_the_entropy_bonus_are_those_of_verl() {
     let vectors = reference("grpo.safetensors");
     for temperature in ["1.0", "0.7"] {
         let mut examples = rollouts(&vectors, temperature);
@@ -170,6 +171,12 @@ fn dual_clip_and_the_estimators_are_those_of_verl() {
         for (name, estimator) in [("k1", Estimator::K1), ("k2", Estimator::K2), ("k3", Estimator::K3)] {
             let objective = loss(|loss| loss.kl = Some(Kl { coefficient: 1.0, estimator, importance_weighted: false }));
             assert_is(&vectors, &format!("{temperature}/{name}_alone"), &examples, &objective);
+        }
+        for (name, aggregation) in
+            [("token-mean", Aggregation::TokenMean), ("seq-mean-token-mean", Aggregation::SequenceMean)]
+        {
+            let objective = loss(|loss| (loss.aggregation, loss.entropy) = (aggregation, Some(0.4)));
+            assert_is(&vectors, &format!("{temperature}/bonus/{name}"), &examples, &objective);
         }
     }
 }

@@ -8,7 +8,7 @@ use tokenizers::Tokenizer;
 use super::example::Example;
 use super::objective::Sft;
 use super::step;
-use super::student::{Student, Tuning};
+use super::student::Student;
 use crate::decoder::{Decoder, failed};
 use crate::device::Compute;
 
@@ -16,6 +16,8 @@ use crate::device::Compute;
 pub struct Judge<'a> {
     /// The folder of the model.
     pub folder: &'a Path,
+    /// The folder of its adapter.
+    pub adapter: Option<&'a Path>,
     /// The name of its port.
     pub port: &'a str,
     /// The folder of the model whose tokens they are.
@@ -32,7 +34,7 @@ impl Judge<'_> {
     /// If the model has another tokenizer, or cannot be read.
     pub fn log_probabilities(&self, examples: &[Example]) -> Result<Vec<Vec<f32>>, OperatorError> {
         self.check(examples)?;
-        let model = Student::load(self.folder, &Tuning::Full, 0, self.compute)?;
+        let model = Student::frozen(self.folder, self.adapter, self.compute)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         let longest = examples.iter().map(|example| example.tokens.len()).max().unwrap_or(0);
         let pass_tokens = self.pass_tokens.max(longest);

@@ -5,10 +5,11 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::batch::Batch;
-use super::example::{Example, Paired};
+use super::example::{Example, Paired, Sampled};
 use super::objective::{Coupling, Objective, Sft, TokenLoss};
 use super::optimizer::Gradients;
 use super::packing::pack;
+use super::policy_gradient::{Aggregation, PolicyGradient, PolicyLoss};
 use super::preference::{Preference, PreferenceLoss};
 use super::state;
 use super::step::{self, DropoutSeed, Settings};
@@ -86,6 +87,11 @@ fn gradients_of_an_objective_match_finite_differences_of_its_loss() {
     let clipped = ratios.iter().filter(|(ratio, clamped)| ratio != clamped).count();
     assert!(clipped > 0 && clipped < ratios.len(), "some ratios are clipped: {all:?}");
 
+    check_slopes(&student, &examples, &objective, &gradients);
+}
+
+/// Checks gradients of all examples against finite differences of the loss, along the gradient.
+fn check_slopes(student: &Student, examples: &[Example], objective: &dyn Objective, gradients: &Gradients) {
     for name in ["model.norm.weight", "model.layers.1.mlp.down_proj.weight"] {
         let var = &student.weights[name];
         let numbers = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
@@ -94,11 +100,35 @@ fn gradients_of_an_objective_match_finite_differences_of_its_loss() {
         let loss = |by: f64| {
             let moved = weight.iter().zip(&gradient).map(|(number, slope)| number + (by / norm) as f32 * slope);
             state::set(var, moved.collect()).unwrap();
-            step::evaluate(&student, &[0, 1, 2], &examples, &objective, 64).unwrap().loss
+            step::evaluate(student, &[0, 1, 2], examples, objective, 64).unwrap().loss
         };
         let slope = (loss(1e-3) - loss(-1e-3)) / 2e-3;
         state::set(var, weight.clone()).unwrap();
         assert!((slope - norm).abs() < 0.05 * norm, "{name}: {slope} {norm}");
+    }
+}
+
+/// The bonus alone, since the advantages are 0: the loss is the factor times the entropy that is reported, at the temperature
+/// of sampling.
+#[test]
+fn gradients_of_an_entropy_bonus_match_finite_differences() {
+    let (student, mut examples) = (student(), examples());
+    for (example, temperature) in examples.iter_mut().zip([1.0, 0.7, 1.6]) {
+        let (zeros, of_rollout) = (vec![0.0; example.tokens.len()], example.targets());
+        let (log_probabilities, advantages) = (zeros.clone(), zeros);
+        example.sampled = Some(Sampled { temperature, log_probabilities, reference: None, advantages, of_rollout });
+    }
+    for aggregation in [Aggregation::TokenMean, Aggregation::SequenceMean, Aggregation::Constant(30)] {
+        let settings = PolicyLoss { aggregation, entropy: Some(0.5), ..PolicyLoss::default() };
+        let (objective, mut gradients) = (PolicyGradient { settings }, Gradients::new());
+        let settings = Settings { objective: &objective, pass_tokens: 32, checkpointing: false, dropout: None };
+        let outcome = step::learn(&student, &[1, 2, 0], &examples, settings, &mut gradients).unwrap();
+        assert!(outcome.loss < 0.0, "{}", outcome.loss);
+        if aggregation == Aggregation::TokenMean {
+            let wanted = -0.5 * outcome.entropy.unwrap();
+            assert!((outcome.loss - wanted).abs() < 1e-5, "{} {wanted}", outcome.loss);
+        }
+        check_slopes(&student, &examples, &objective, &gradients);
     }
 }
 

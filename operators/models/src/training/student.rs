@@ -1,6 +1,6 @@
 //! The model in training: which of its weights are trained, and how they are saved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor, Var};
@@ -73,6 +73,24 @@ impl LoraParams {
         let wanted = |name: &&str| self.target_modules.iter().any(|target| target == ALL_LINEAR || target == name);
         MODULES.into_iter().filter(wanted).collect()
     }
+
+    /// Checks that an adapter is one of these options. Dropout and the form of the output may differ.
+    fn check(&self, adapter: &Adapter, model: &DecoderConfig) -> Result<(), OperatorError> {
+        let (rank, alpha) = (adapter.config.r, adapter.config.scale() * adapter.config.r as f64);
+        let wanted: BTreeSet<String> = modules(model, &self.targets()).into_iter().map(|(module, ..)| module).collect();
+        let differs = if rank != self.rank {
+            format!("has rank {rank}, and `tuning.lora.rank` is {}", self.rank)
+        } else if (alpha - self.alpha).abs() > 1e-9 * alpha.abs() {
+            format!("has alpha {alpha}, and `tuning.lora.alpha` is {}", self.alpha)
+        } else if !adapter.modules.keys().eq(&wanted) {
+            format!("adapts {}, and `tuning.lora.target_modules` names others", adapter.config.target_modules)
+        } else {
+            return Ok(());
+        };
+        let message = format!("the adapter that is trained further {differs}");
+        Err(OperatorError::pipeline(message)
+            .with_help("write what the adapter has, or begin a new one from its base alone"))
+    }
 }
 
 /// The model in training.
@@ -104,18 +122,64 @@ impl Student {
 
     /// Attaches a new adapter to a model.
     pub(crate) fn adapted(
-        mut decoder: Decoder,
+        decoder: Decoder,
         params: &LoraParams,
         seed: u64,
         compute: &Compute,
     ) -> Result<Self, OperatorError> {
-        let targets = params.targets();
-        let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &targets);
+        let all = modules(decoder.config(), &params.targets()).into_iter().enumerate();
+        let new = all.map(|(number, (module, outputs, inputs))| {
+            Ok((module, pair((params.rank, outputs, inputs), seed, number as u64, &compute.device)?))
+        });
+        let pairs = new.collect::<candle_core::Result<_>>().map_err(failed)?;
+        Self::training(decoder, params, pairs, compute)
+    }
+
+    /// Loads a model folder and an adapter of it that is trained further.
+    ///
+    /// # Errors
+    /// If the adapter is not what `params` describe, or a folder cannot be read.
+    pub fn going_on(
+        folder: &Path,
+        adapter: &Path,
+        params: &LoraParams,
+        compute: &Compute,
+    ) -> Result<Self, OperatorError> {
+        let decoder = Decoder::load(folder, &compute.device, compute.dtype)?;
+        let adapter = Adapter::load(adapter, decoder.config(), &compute.device, DType::F32)?;
+        params.check(&adapter, decoder.config())?;
+        let vars = adapter
+            .modules
+            .into_iter()
+            .map(|(module, (a, b))| Ok((module, (Var::from_tensor(&a)?, Var::from_tensor(&b)?))));
+        let pairs = vars.collect::<candle_core::Result<_>>().map_err(failed)?;
+        Self::training(decoder, params, pairs, compute)
+    }
+
+    /// Loads a model that is only evaluated, with its adapter if it has one.
+    ///
+    /// # Errors
+    /// If a folder cannot be read.
+    pub fn frozen(folder: &Path, adapter: Option<&Path>, compute: &Compute) -> Result<Self, OperatorError> {
+        let mut decoder = Decoder::load(folder, &compute.device, DType::F32)?;
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, decoder.config(), &compute.device, DType::F32)?)?;
+        }
+        let decoder = decoder.computing_in(compute.dtype);
+        Ok(Self { decoder, weights: BTreeMap::new(), adapter: None, compute: compute.clone() })
+    }
+
+    /// Attaches the adapter whose parts are trained.
+    fn training(
+        mut decoder: Decoder,
+        params: &LoraParams,
+        pairs: BTreeMap<String, (Var, Var)>,
+        compute: &Compute,
+    ) -> Result<Self, OperatorError> {
+        let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &params.targets());
         let mut adapter = Adapter { config: config.clone(), modules: BTreeMap::new() };
         let mut weights = BTreeMap::new();
-        for (number, (module, outputs, inputs)) in modules(decoder.config(), &targets).into_iter().enumerate() {
-            let shape = (params.rank, outputs, inputs);
-            let (a, b) = pair(shape, seed, number as u64, &compute.device).map_err(failed)?;
+        for (module, (a, b)) in pairs {
             adapter.modules.insert(module.clone(), (a.as_tensor().clone(), b.as_tensor().clone()));
             weights.insert(adapter_tensor_name(&module, "lora_A"), a);
             weights.insert(adapter_tensor_name(&module, "lora_B"), b);

@@ -89,8 +89,7 @@ fn head(student: &Student, hidden: &Tensor, batch: &Batch<'_>, sums: &mut Sums<'
         let places = places(chunk, &flat)?;
         let rows = Var::from_tensor(&flat.index_select(&places, 0)?)?;
         let logits = product(&rows, &weight)?;
-        let (logs, slopes) = judge(&logits, chunk, batch, &mut outcome)?;
-        let grads = backward(&logs, &slopes)?;
+        let grads = judge(&logits, chunk, batch, &mut outcome)?.backward()?;
         gradient = gradient.index_add(&places, &of(&grads, &rows)?, 0)?;
         sums.add(&grads)?;
     }
@@ -107,18 +106,24 @@ fn places(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(places, chunk.len(), hidden.device())
 }
 
-/// Adds the predictions of a chunk to `outcome`. Returns the log-probabilities and their gradients.
-fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut PassOutcome) -> Result<(Tensor, Tensor)> {
+/// Adds the predictions of a chunk to `outcome`. Returns a number that has the gradients of the loss.
+fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut PassOutcome) -> Result<Tensor> {
     let tokens: Vec<u32> = chunk.iter().map(|target| target.token).collect();
     let divisors = temperatures(chunk);
     let logits = &if divisors.is_empty() { logits.clone() } else { divided(logits, divisors)? };
     let logs = log_probabilities(logits, &tokens)?;
     let best = logits.detach().argmax(1)?.to_vec1::<u32>()?;
-    let entropies = if batch.needs_entropy() { entropies(&logits.detach())? } else { Vec::new() };
+    let (with_bonus, measured) = (batch.has_entropy_bonus(), batch.needs_entropy());
+    let logits = if with_bonus { logits.clone() } else { logits.detach() };
+    let entropies = measured.then(|| entropies(&logits)).transpose()?;
+    let of_entropies = entropies.as_ref().map_or_else(|| Ok(Vec::new()), |entropies| entropies.to_vec1::<f32>())?;
     let found = logs.to_vec1::<f32>()?;
-    let slopes = outcome.take(batch, Predictions { log_probabilities: &found, best: &best, entropies: &entropies });
-    let slopes = Tensor::from_vec(slopes, chunk.len(), logits.device())?;
-    Ok((logs, slopes))
+    let slopes = outcome.take(batch, Predictions { log_probabilities: &found, best: &best, entropies: &of_entropies });
+    let sum = |numbers: &Tensor, slopes: Vec<f32>| {
+        (numbers * Tensor::from_vec(slopes, chunk.len(), logits.device())?)?.sum_all()
+    };
+    let whole = sum(&logs, slopes.log_probabilities)?;
+    entropies.filter(|_| with_bonus).map_or(Ok(whole.clone()), |entropies| whole + sum(&entropies, slopes.entropies)?)
 }
 
 /// Divides each row of logits by its temperature.
@@ -129,11 +134,11 @@ fn divided(logits: &Tensor, temperatures: Vec<f32>) -> Result<Tensor> {
 }
 
 /// Returns the entropy of the distribution of each row of logits, in nats.
-fn entropies(logits: &Tensor) -> Result<Vec<f32>> {
+fn entropies(logits: &Tensor) -> Result<Tensor> {
     let wide = logits.to_dtype(DType::F32)?;
-    let shifted = wide.broadcast_sub(&wide.max_keepdim(1)?)?;
+    let shifted = wide.broadcast_sub(&wide.detach().max_keepdim(1)?)?;
     let logs = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;
-    (logs.exp()? * logs)?.sum(1)?.neg()?.to_vec1::<f32>()
+    (logs.exp()? * logs)?.sum(1)?.neg()
 }
 
 /// Adds gradients up by weight.

@@ -1,0 +1,81 @@
+//! The model that a training starts from, and its reference: a whole model, or a base with a LoRA adapter.
+
+use std::path::PathBuf;
+
+use searchmill_engine::operator::{Context, Inputs, OperatorError, ParamIssue};
+use searchmill_models::device::Compute;
+use searchmill_models::inference::ModelSource;
+use searchmill_models::training::student::{Student, Tuning};
+
+pub(super) const MODEL: &str = "model";
+
+/// What the output `model` is if only an adapter is trained.
+pub(super) const ADAPTER: &str = "adapter";
+
+const BOTH: &str = "name both: `model: [base, adapter]`";
+
+/// A model's folder, and that of its adapter.
+pub(super) struct Start {
+    pub(super) folder: PathBuf,
+    pub(super) adapter: Option<PathBuf>,
+}
+
+impl Start {
+    /// Reads what is bound to a port.
+    ///
+    /// # Errors
+    /// If it is no model, an adapter alone, or two different models: an adapter of the second one would later be taken for
+    /// one of the first.
+    pub(super) fn of(port: &str, inputs: &Inputs, context: &Context) -> Result<Self, OperatorError> {
+        let trees = inputs.trees(port);
+        let (folder, adapter) = ModelSource::default().folders(&trees, context)?;
+        if adapter.is_none() && trees.iter().any(|tree| tree.path != folder) {
+            let message = format!("`{port}` names two different models, and no adapter");
+            return Err(OperatorError::pipeline(message).with_help(
+                "name one model, or a base and an adapter of it: `model: [base, adapter]`; a loop that trains an adapter \
+                 starts from the base: `carry: {policy: base}`",
+            ));
+        }
+        Ok(Self { folder, adapter })
+    }
+
+    /// Loads the student: with the adapter, or a new one.
+    ///
+    /// # Errors
+    /// If the adapter is not what `tuning` describes, or the optimiser's state cannot be that of a new adapter.
+    pub(super) fn student(
+        &self,
+        tuning: &Tuning,
+        has_state: bool,
+        seed: u64,
+        compute: &Compute,
+    ) -> Result<Student, OperatorError> {
+        match (&self.adapter, tuning) {
+            (Some(adapter), Tuning::Lora(lora)) => Student::going_on(&self.folder, adapter, lora, compute),
+            (Some(_), Tuning::Full) => {
+                let message = "`model` names an adapter, and `tuning: full` trains no adapter";
+                Err(OperatorError::pipeline(message)
+                    .with_help("write `tuning: {lora: …}` as it was trained, or name a whole model (`merge: true`)"))
+            }
+            (None, Tuning::Lora(_)) if has_state => {
+                let message = "`state` is the optimiser of an adapter, and `model` names no adapter: a new one begins";
+                Err(OperatorError::pipeline(message)
+                    .with_help(format!("{BOTH}, where the adapter was trained without `merge`; or leave `state` out")))
+            }
+            _ => Student::load(&self.folder, tuning, seed, compute),
+        }
+    }
+}
+
+/// Reports a model that is an adapter alone, or more than a model and an adapter, as far as it is known before the run.
+pub(super) fn issues(kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+    let issue = |message: String| vec![ParamIssue::new("", message).with_help(BOTH)];
+    match kinds {
+        [] => Vec::new(),
+        [_, _, _, ..] => issue(format!("`model` names {} models", kinds.len())),
+        _ if kinds.iter().all(|kind| *kind == Some(ADAPTER)) => {
+            issue("`model` is an adapter without its base".to_owned())
+        }
+        _ => Vec::new(),
+    }
+}
