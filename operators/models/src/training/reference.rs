@@ -23,7 +23,8 @@ pub(super) fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1().unwrap()
 }
 
-fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
+/// Returns the recorded sequences: tokens, and which of them are learnt.
+pub(super) fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
     let (tokens, learnt) = (numbers(&reference["tokens"]), numbers(&reference["learnt"]));
     let mut at = 0;
     let cut = numbers(&reference["lengths"]).into_iter().map(|length| {

@@ -12,7 +12,7 @@ use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::pack;
 use super::policy_gradient::{Aggregation, Estimator, Kl, PolicyGradient, PolicyLoss};
 use super::preference::{Preference, PreferenceKind, PreferenceLoss};
-use super::reference::{model, numbers, reference};
+use super::reference::{examples, model, numbers, reference};
 use super::step::{self, Outcome, Settings};
 use super::student::{Student, Tuning};
 use super::tensors;
@@ -22,26 +22,6 @@ type Vectors = BTreeMap<String, Tensor>;
 
 /// Weights whose gradients are recorded.
 const GRADIENTS: [&str; 2] = ["model.norm.weight", "model.layers.0.self_attn.k_proj.weight"];
-
-/// Returns the recorded sequences: tokens, and which of them the model sampled.
-fn sequences(vectors: &Vectors) -> Vec<Example> {
-    let (tokens, learnt) = (numbers(&vectors["tokens"]), numbers(&vectors["learnt"]));
-    let mut at = 0;
-    let cut = numbers(&vectors["lengths"]).into_iter().map(|length| {
-        let range = at..at + length as usize;
-        at = range.end;
-        Example {
-            id: String::new(),
-            question: String::new(),
-            tokens: tokens[range.clone()].iter().map(|token| *token as u32).collect(),
-            learnt: learnt[range].iter().map(|learnt| *learnt > 0.0).collect(),
-            weight: 1.0,
-            sampled: None,
-            paired: None,
-        }
-    });
-    cut.collect()
-}
 
 /// Cuts numbers of all tokens into those of each sequence.
 fn cut(examples: &[Example], all: &Tensor) -> Vec<Vec<f32>> {
@@ -56,7 +36,7 @@ fn cut(examples: &[Example], all: &Tensor) -> Vec<Vec<f32>> {
 
 /// Returns the sequences as rollouts that were sampled at a temperature.
 fn rollouts(vectors: &Vectors, temperature: &str) -> Vec<Example> {
-    let mut examples = sequences(vectors);
+    let mut examples = examples(vectors);
     let sampled = cut(&examples, &vectors[&format!("sampled/{temperature}")]);
     let reference = cut(&examples, &vectors[&format!("reference/{temperature}")]);
     let advantages = numbers(&vectors["advantages"]);
@@ -253,7 +233,7 @@ fn twenty_steps_on_fixed_samples_are_those_of_trl() {
 #[test]
 fn preferences_are_those_of_trl() {
     let vectors = reference("dpo.safetensors");
-    let mut examples = sequences(&vectors);
+    let mut examples = examples(&vectors);
     let reference = cut(&examples, &vectors["reference"]);
     for (number, example) in examples.iter_mut().enumerate() {
         let reference = reference[number].iter().map(|number| f64::from(*number)).sum();
