@@ -33,7 +33,6 @@ nodes:
     op: rollout
     from: {{questions: one, search: bm25, model: start}}
     with: {{policy: {{model: {{temperature: 1, max_tokens: {tokens}}}}}, max_turns: 1, system_prompt: s}}
-    seed: 1
 repeat:
   rl:
     rounds: {rounds}
@@ -42,8 +41,7 @@ repeat:
       rollouts:
         op: rollout
         from: {{questions: questions, search: bm25, model: policy}}
-        with: {{policy: {{model: {{temperature: 1, max_tokens: {tokens}}}}}, samples: {samples}, max_turns: 1, system_prompt: s, record: tokens}}
-        seed: "${{repeat.round}}"
+        with: {{policy: {{model: {{temperature: 1, max_tokens: {tokens}, seed: "${{repeat.round}}"}}}}, samples: {samples}, max_turns: 1, system_prompt: s, record: tokens}}
       scored: {{op: advantage, from: rollouts, with: {{reward: sample_index, method: grpo}}}}
       step:
         op: train
