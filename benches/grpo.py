@@ -42,6 +42,7 @@ repeat:
         op: rollout
         from: {{questions: questions, search: bm25, model: policy}}
         with: {{policy: {{model: {{temperature: 1, max_tokens: {tokens}, seed: "${{repeat.round}}"}}}}, samples: {samples}, max_turns: 1, system_prompt: s, record: tokens}}
+        resources: {{concurrency: 64}}
       scored: {{op: advantage, from: rollouts, with: {{reward: sample_index, method: grpo}}}}
       step:
         op: train
