@@ -62,8 +62,10 @@ pub struct Declaration {
     pub tables: TableRules,
     /// An input that answers the calls of a param: bound, the secrets in the param are not needed.
     pub answered: Option<(&'static str, &'static str)>,
-    /// Which variant of its kind the output folder is (the kind of an index).
+    /// Which variant of its kind the output is (the kind of an index, how rollouts were sampled).
     pub variant: Option<&'static str>,
+    /// The input whose variant the output has, too.
+    pub passes_variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
     check_variants: Option<(&'static str, VariantCheck)>,
     check_files: Option<FileCheck>,
@@ -169,14 +171,20 @@ impl Declaration {
         self
     }
 
-    /// Names the variant of the output folder, for the checks of the nodes that read it.
+    /// Names the variant of the output, for the checks of the nodes that read it.
     #[must_use]
     pub fn variant(self, variant: &'static str) -> Self {
         Self { variant: Some(variant), ..self }
     }
 
-    /// Adds a check of the params against the variants of the folders bound to `port`, in their order (`None`: unknown
-    /// until the folder is there). Reported like [`Declaration::issues`].
+    /// Says that the rows of the output are those of an input: they are of the same variant.
+    #[must_use]
+    pub fn passes_variant(self, input: &'static str) -> Self {
+        Self { passes_variant: Some(input), ..self }
+    }
+
+    /// Adds a check of the params against the variants of what is bound to `port`, in its order (`None`: unknown until it is
+    /// there). Reported like [`Declaration::issues`].
     #[must_use]
     pub fn checks_variants(
         self,
