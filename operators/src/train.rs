@@ -105,8 +105,14 @@ impl Operator for Train {
         let outside = params.backend.is_outside();
         let (backend, checked) = (params.backend.clone(), params.clone());
         let needs_eval = outside::mentions_eval(params);
-        Declaration::seeded(ports(params.method))
+        let method = params.method;
+        Declaration::seeded(ports(method))
             .issues(check::issues(params))
+            .gives_at_most(move |_| {
+                let steps = if outside { None } else { page::columns(method).ok() };
+                steps.map(|columns| ("steps".to_owned(), columns)).into_iter().collect()
+            })
+            .checks_variants(policy::ROLLOUTS, move |sampled| check::sampling_issues(method, sampled))
             .checks_inputs(move |inputs| {
                 let reference = check::reference_issues(&checked, inputs);
                 check::input_issues(needs_eval, inputs).into_iter().chain(reference).collect()
