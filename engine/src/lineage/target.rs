@@ -153,8 +153,8 @@ pub fn resolve(
 pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
     let found = runs.iter().find_map(|run| {
         let text = match of_loop(store, run, text) {
-            Ok(Some(Some(output))) => output,
-            Ok(Some(None)) => return Some((run, None)),
+            Ok(Some((_, Some(output)))) => output,
+            Ok(Some((_, None))) => return Some((run, None)),
             _ => text.to_owned(),
         };
         let name = text.rsplit_once('.').map(|(name, _)| name);
@@ -189,8 +189,8 @@ pub(super) type NamedOutput = (String, Box<NodeRun>, Option<String>);
 pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<NamedOutput>, NotFound> {
     for run in runs {
         let handed_on = match of_loop(store, run, text)? {
-            Some(None) => continue,
-            Some(found) => found,
+            Some((_, None)) => continue,
+            Some((_, output)) => output,
             None => None,
         };
         let text = handed_on.as_deref().unwrap_or(text);
@@ -217,9 +217,8 @@ pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<Na
     Ok(None)
 }
 
-/// Returns the output (`NODE`, `NODE.PORT`) that a loop of the run handed on under that name; `Some(None)`: that was not
-/// decided.
-fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<Option<String>>, NotFound> {
+/// Returns what a loop of the run handed on under that name, with the output (`NODE`, `NODE.PORT`) if that was decided.
+fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<(String, Option<String>)>, NotFound> {
     if !text.contains('.') {
         return Ok(None);
     }
@@ -232,7 +231,7 @@ fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<Option<String>
             let message = format!("several loops hand on `{text}`");
             Err(NotFound::new(message, Some(format!("name one of them: `{first}`, `{second}`{more}"))))
         }
-        (first, _) => Ok(first.map(|(_, output)| output)),
+        (first, _) => Ok(first),
     }
 }
 
