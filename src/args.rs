@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Explain why a node would run.
     Why(WhyArgs),
     /// Show which nodes of a pipeline are up to date.
-    Status(PipelineArgs),
+    Status(StatusArgs),
     /// List the runs in the store.
     Runs(RunsArgs),
     /// Start pipelines on their schedules (daemon), or control the daemon.
@@ -141,6 +141,15 @@ pub(crate) struct PipelineArgs {
     /// Read params from a YAML or JSON file; its maps are merged with the declared ones. Repeatable; later files win.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Show every round of loops.
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// Selected nodes of a pipeline.
@@ -258,7 +267,7 @@ pub(crate) struct TestArgs {
 
 #[derive(Arguments)]
 pub(crate) struct WhyArgs {
-    /// Node to explain.
+    /// Node to explain, or what a loop hands on (`LOOP.NAME`).
     pub(crate) node: String,
     /// Pipeline file (default: that of the last run, with its --params, --set and --limit).
     #[arg(long, value_name = "FILE")]
@@ -334,7 +343,7 @@ pub(crate) struct ScheduleNamesArgs {
 
 #[derive(Arguments)]
 pub(crate) struct ShowArgs {
-    /// `NODE`, `NODE.PORT`, a pin, or the beginning of an artifact's id.
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
     /// Show the output of this run (default: the last run).
     #[arg(long, value_name = "RUN")]
@@ -385,7 +394,7 @@ pub(crate) enum ShowFormat {
 
 #[derive(Arguments)]
 pub(crate) struct PathArgs {
-    /// `NODE`, `NODE.PORT`, a pin, or the beginning of an artifact's id.
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
     /// Use the output of this run (default: the last run).
     #[arg(long, value_name = "RUN")]
@@ -443,8 +452,8 @@ pub(crate) struct LogsArgs {
 
 #[derive(Arguments)]
 pub(crate) struct TraceArgs {
-    /// `NODE`, `NODE.PORT`, a pin, a run, the beginning of an artifact's id, a file that was read or written, or its
-    /// digest.
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, a run, the beginning of an artifact's id, a file
+    /// that was read or written, or its digest.
     pub(crate) what: String,
     /// Trace the row with this id.
     #[arg(long, value_name = "ID")]
@@ -475,8 +484,8 @@ pub(crate) enum TraceFormat {
 
 #[derive(Arguments)]
 pub(crate) struct AuditArgs {
-    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, a pin, or the beginning of an
-    /// artifact's id.
+    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a
+    /// pin, or the beginning of an artifact's id.
     pub(crate) what: String,
     /// Use the node as recorded by this run (default: the newest run that has it).
     #[arg(long, value_name = "RUN")]
@@ -550,7 +559,8 @@ pub(crate) struct GcArgs {
 
 #[derive(Arguments)]
 pub(crate) struct PinArgs {
-    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id (without it, the pins are listed).
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), or the beginning of an artifact's id (without it, the pins
+    /// are listed).
     pub(crate) what: Option<String>,
     /// Name of the pin (default: the artifact as given).
     #[arg(long, value_name = "NAME", requires = "what")]
@@ -575,7 +585,7 @@ pub(crate) struct UnpinArgs {
 #[derive(Arguments)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct ExportArgs {
-    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), or the beginning of an artifact's id.
     #[arg(required_unless_present = "memo")]
     pub(crate) what: Option<String>,
     /// File to write, usually `NAME.tar.zst`.
@@ -602,7 +612,7 @@ pub(crate) struct ImportArgs {
 #[derive(Arguments)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["what", "new_key", "verify"]))]
 pub(crate) struct AttestArgs {
-    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), or the beginning of an artifact's id.
     pub(crate) what: Option<String>,
     /// Use the node as recorded by this run (default: the newest run that has it).
     #[arg(long, value_name = "RUN", requires = "what")]

@@ -114,7 +114,7 @@ impl Operator for Advantage {
         } else {
             ports
         };
-        let declaration = Declaration::pure(ports).issues(issues(params)).gives(move |inputs| {
+        let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(ROWS).gives(move |inputs| {
             let scored = |schema: &SchemaRef| {
                 let kept =
                     without(&empty(schema), TOKEN_ADVANTAGES).map_or_else(|_| schema.clone(), |kept| kept.schema());

@@ -55,7 +55,8 @@ impl Operator for FilterByF1 {
             .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
             .rows_out("kept", RecordKind::Trajectory, "rollouts that pass")
             .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not");
-        Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+        let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant("trajectories");
+        declaration.gives(|inputs| {
             let same = |port: &str| Some((port.to_owned(), Arc::clone(inputs.get("trajectories")?)));
             ["kept", "dropped"].into_iter().filter_map(same).collect()
         })

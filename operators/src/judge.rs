@@ -73,6 +73,7 @@ impl Operator for Judge {
     fn declare(params: &JudgeParams) -> Declaration {
         let declaration = Declaration::external(ports(params))
             .issues(issues(params))
+            .passes_variant(PORT)
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {

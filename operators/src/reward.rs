@@ -89,7 +89,7 @@ impl Operator for Reward {
             RecordKind::Trajectory,
             "The rollouts with their rewards, in the order of the input.",
         );
-        let declaration = Declaration::pure(ports).issues(issues(params)).gives(|inputs| {
+        let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(PORT).gives(|inputs| {
             let rewarded = |schema: &SchemaRef| with_rewards(&RecordBatch::new_empty(Arc::clone(schema)), &[]);
             let rewarded = inputs.get(PORT).and_then(|schema| rewarded(schema).ok());
             rewarded.map(|rows| (PORT.to_owned(), rows.schema())).into_iter().collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 mod label;
 mod observations;
-mod recorded;
+pub(crate) mod recorded;
 mod tools;
 mod until;
 
@@ -242,18 +243,20 @@ impl Operator for Rollout {
                 goal: params.until.as_ref().map(Until::goal),
             })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
-        let adds = counts_errors(params) || params.record.is_some() || params.max_observation_tokens.is_some();
+        let more = more_columns(params);
         let given = move |inputs: &Tables| {
-            let rollouts = |questions| {
-                carried_fields(&RecordKind::Trajectory.schema(), &label::unreserved(questions), RecordKind::Question)
+            let rollouts = |questions: &SchemaRef| {
+                let own = until::columns(more).ok()?;
+                Some(carried_fields(&own, &label::unreserved(questions), RecordKind::Question))
             };
-            let questions = inputs.get("questions").filter(|_| !adds);
-            questions.map(|questions| ("trajectories".to_owned(), rollouts(questions))).into_iter().collect()
+            let rollouts = inputs.get("questions").and_then(rollouts);
+            rollouts.map(|rollouts| ("trajectories".to_owned(), rollouts)).into_iter().collect()
         };
-        let declaration = declaration.gives(given);
+        let variant = recorded::variant(params.record.is_some(), &params.policy);
+        let declaration = variant.into_iter().fold(declaration.gives(given), Declaration::variant);
         let declaration = params.policy.declared(declaration);
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
-        let (checked, more) = (params.until.clone(), more_columns(params));
+        let checked = params.until.clone();
         let declaration = declaration
             .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
         tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), declaration)

@@ -53,7 +53,8 @@ impl Operator for Sample {
     fn declare(params: &SampleParams) -> Declaration {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to sample").same_out(ROWS, ROWS, "sampled rows, in input order");
-        Declaration::seeded(ports).issues(issues(params)).query(SampleKernel { params: params.clone(), seed: 0 })
+        let declaration = Declaration::seeded(ports).issues(issues(params)).passes_variant(ROWS);
+        declaration.query(SampleKernel { params: params.clone(), seed: 0 })
     }
 
     fn open(params: &SampleParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

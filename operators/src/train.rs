@@ -115,13 +115,19 @@ impl Operator for Train {
         let outside = params.backend.is_outside();
         let (backend, checked) = (params.backend.clone(), params.clone());
         let needs_eval = outside::mentions_eval(params);
-        let ports = ports(params.method, outside);
+        let method = params.method;
+        let ports = ports(method, outside);
         let declaration = Declaration::seeded(ports)
             .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) });
         let is_adapter = params.lora().is_some_and(|lora| !lora.merge);
         let declaration = if is_adapter && !outside { declaration.variant(ADAPTER) } else { declaration };
         declaration
             .issues(check::issues(params))
+            .gives_at_most(move |_| {
+                let steps = if outside { None } else { page::columns(method).ok() };
+                steps.map(|columns| ("steps".to_owned(), columns)).into_iter().collect()
+            })
+            .checks_variants(policy::ROLLOUTS, move |sampled| check::sampling_issues(method, sampled))
             .checks_inputs(move |inputs| {
                 let reference = check::reference_issues(&checked, inputs);
                 check::input_issues(needs_eval, inputs).into_iter().chain(reference).collect()

@@ -10,7 +10,7 @@ use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
 use crate::display::reasons::sentence;
-use crate::display::rounds::{Group, folded};
+use crate::display::rounds::{Group, counted, folded};
 use crate::display::{Terminal, money};
 use crate::exit::{OK, WORK};
 
@@ -37,7 +37,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
         }
         return to_run > 0;
     }
-    let shown = told().filter(|(_, _, status)| !matches!(status, NodeStatus::Ended { .. }));
+    let shown = told().filter(|(_, _, status)| !status.is_after_the_end());
     let groups = folded(plan, shown.map(|(place, ..)| place), all);
     let rows: Vec<Vec<String>> = groups.iter().map(|group| row(plan, survey, group)).collect();
     terminal.table(&["node", "operator", "status", "why"], &rows);
@@ -82,16 +82,13 @@ fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
         let (word, detail) = words(node.id(), status);
         return vec![group.name.clone(), operator, word.to_owned(), detail];
     }
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for (node, status) in &told {
-        let word = if matches!(status, NodeStatus::Run { .. }) { "to run" } else { words(node.id(), status).0 };
-        match counts.iter_mut().find(|(known, _)| *known == word) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((word, 1)),
-        }
-    }
-    let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
-    let first = told.iter().find(|(_, status)| !status.is_known());
+    let word = |(node, status): &(&Node, &NodeStatus)| match status {
+        NodeStatus::Run { .. } => "to run",
+        _ => words(node.id(), status).0,
+    };
+    let counts = counted(told.iter().map(word));
+    let is_open = |status: &NodeStatus| !status.is_known() || matches!(status, NodeStatus::Ended { .. });
+    let first = told.iter().find(|(_, status)| is_open(status));
     let why = first.map(|(node, status)| format!("{}: {}", node.id(), words(node.id(), status).1));
     let is_released = |(_, status): &&(&Node, &NodeStatus)| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
     let released = told.iter().filter(is_released).count();
@@ -211,7 +208,7 @@ pub(super) fn words(node: &str, status: &NodeStatus) -> (&'static str, String) {
             let changed = if reasons.is_empty() { waits } else { format!("{waits}; {}", sentence(reasons)) };
             ("decided later", changed)
         }
-        NodeStatus::Ended { why } => ("ended", why.clone()),
+        NodeStatus::Ended { why, .. } => ("ended", why.clone()),
         NodeStatus::Broken { problem } => ("broken", problem.clone()),
     }
 }

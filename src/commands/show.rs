@@ -19,8 +19,11 @@ const BLOCK: usize = 1000;
 
 pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> Result<u8, Failure> {
     let shown = session.shown(&args.what, args.run.as_deref(), args.rejects)?;
+    let node = shown.node.as_deref().unwrap_or(&args.what);
+    if !terminal.is_json() && !args.what.starts_with(node) {
+        terminal.note(&format!("`{}` is an output of `{node}`", args.what));
+    }
     if let Some((run, pipeline)) = shown.older.filter(|_| !terminal.is_json()) {
-        let node = args.what.rsplit_once('.').map_or(args.what.as_str(), |(node, _)| node);
         terminal.note(&format!("`{node}` of run {run} of `{pipeline}`: the last run has no such node"));
     }
     match session.artifact(&shown.artifact)? {

@@ -14,8 +14,9 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let asked = asked(terminal, session, args)?;
     let pipeline = session.check(&asked.file, &asked.overrides)?;
     let why = session.why(&pipeline, &args.node, args.against.as_deref(), asked.limit)?;
-    let (node, lines) = (args.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let (node, lines) = (why.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (word, detail) = super::plan::words(node, &why.status);
+    let is_of_loop = node != args.node;
     if terminal.is_json() {
         terminal.json(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}));
         return Ok(OK);
@@ -24,10 +25,16 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
         "cached" if !detail.is_empty() => format!("{node}: cached, {detail}"),
         "cached" if lines.is_empty() => format!("{node}: cached, nothing changed"),
         "ended" => format!("{node}: ended, {detail}"),
+        "decided later" if is_of_loop && lines.is_empty() => {
+            format!("{}: {detail}, which decides of which round it is", args.node)
+        }
         "decided later" => waiting(node, &why.status),
         _ => format!("{node}: {word}"),
     };
     terminal.line(&text);
+    if is_of_loop && word != "decided later" {
+        terminal.note(&format!("`{}` is what the loop hands on: an output of `{node}`", args.node));
+    }
     for line in lines {
         terminal.line(&format!("  {line}"));
     }
@@ -84,6 +91,7 @@ mod tests {
             set: vec!["teacher.model=q 3".to_owned()],
             params_files: vec!["small.yaml".into()],
             limit: Some(9),
+            handed_on: std::collections::BTreeMap::new(),
             started: 0.0,
             finished: None,
             exit: None,

@@ -291,6 +291,9 @@ impl Live {
             Event::LoopEnded { repeats, round, left_out, reason, hands_on } => {
                 Some(ending::of_loop(repeats, (*round, *left_out, *hands_on), reason))
             }
+            Event::NodeEnded { node, needs: Some(_), reason, .. } if state.rounds.is_first_ended(node) => {
+                line(WARN, "ended", node, reason)
+            }
             Event::NodeReleased { .. } | Event::NodeEnded { .. } => None,
             Event::EndpointSilent { endpoint, seconds, waiting } => {
                 let silent = duration(*seconds);

@@ -40,6 +40,18 @@ pub(crate) fn folded(plan: &Plan, places: impl IntoIterator<Item = usize>, all: 
     groups
 }
 
+/// Counts words, in the order of their first ones: `38 cached, 2 to run`.
+pub(crate) fn counted<'w>(words: impl Iterator<Item = &'w str>) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for word in words {
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Folds what a run tells of rounds: of each node of a loop, the first round that runs is told whole, later ones every ten
 /// seconds; cached rounds are counted.
 #[derive(Default)]
@@ -52,6 +64,8 @@ pub(super) struct Rounds {
     told: BTreeMap<(String, bool), Instant>,
     /// Nodes whose start was not told.
     quiet: BTreeSet<String>,
+    /// Nodes of loops, without their rounds, of which was told that another loop ended before them.
+    ended: BTreeSet<String>,
 }
 
 /// What to print for an event.
@@ -73,6 +87,11 @@ impl Rounds {
     /// Whether cached rounds of the node are counted.
     pub(super) fn folds(&self, node: &str) -> bool {
         self.nodes.contains_key(node)
+    }
+
+    /// Whether it is the first round of its node of which is told that another loop ended before it.
+    pub(super) fn is_first_ended(&mut self, node: &str) -> bool {
+        self.nodes.get(node).is_none_or(|id| self.ended.insert(id.clone()))
     }
 
     /// Notes an event.

@@ -26,6 +26,8 @@ mod late;
 mod laws;
 mod lineage;
 mod limits;
+mod loop_checks;
+mod loop_names;
 mod map;
 mod map_kills;
 mod map_python;

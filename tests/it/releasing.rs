@@ -97,6 +97,32 @@ fn models_go_while_the_loop_runs_and_another_round_runs_alone() {
 }
 
 #[test]
+fn what_a_loop_hands_on_is_there_when_a_run_names_it() {
+    let best = "keep: last\n    best: \"select -abs(count(*) - 2) from rounds\"";
+    let set_up = || {
+        let mill = lines(best);
+        let text = mill.read("pipeline.yaml");
+        let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("  last:")).collect();
+        mill.write("pipeline.yaml", &(text.join("\n") + "\n"));
+        mill
+    };
+    let shown = |mill: &Mill| mill.call(&["path", "rl.model", "--file"]).exit(0).stdout;
+    // Nobody reads it: it goes like all others, and is made again for a run that names it.
+    let mill = set_up();
+    rounds(&mill, 6, &[]);
+    assert_eq!(here(&mill), [5]);
+    assert!(mill.call(&["path", "rl.model"]).exit(2).stderr.contains("was released"));
+    rounds(&mill, 6, &["rl.model"]);
+    assert_eq!(here(&mill), [2, 5]);
+    assert_eq!(std::fs::read_to_string(shown(&mill).trim()).expect("a file"), "first\nw 0\nw 1\nw 2\n");
+    // Until it is known which round it is of, all stay.
+    let mill = set_up();
+    rounds(&mill, 6, &["rl.model"]);
+    assert_eq!(here(&mill), [0, 1, 2, 3, 4, 5]);
+    assert!(shown(&mill).contains("/w"));
+}
+
+#[test]
 fn gc_releases_middle_rounds_and_another_round_runs_alone() {
     let mill = lines("");
     rounds(&mill, 6, &[]);
@@ -177,6 +203,8 @@ fn what_was_released_is_told_and_is_no_damage() {
     let why = mill.call(&["why", "step@round=1"]).exit(0).stdout;
     assert!(why.contains("cached, `model` released; `searchmill run FILE step@round=1` makes it again"), "{why}");
     let status = mill.call(&["status", "pipeline.yaml", "--set", "rounds=4"]).exit(0).stdout;
+    assert!(status.contains("step ×4") && status.contains("3 released"), "{status}");
+    let status = mill.call(&["status", "pipeline.yaml", "--set", "rounds=4", "--all"]).exit(0).stdout;
     let line = status.lines().find(|line| line.starts_with("step@round=1")).expect("the round");
     assert!(line.contains("released"), "{status}");
     let plan = mill.call(&["plan", "pipeline.yaml", "--set", "rounds=4"]).exit(0).stdout;

@@ -1,5 +1,6 @@
 //! Tests of loops: rounds as nodes, what they carry, what more rounds cost, and mistakes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -96,6 +97,71 @@ fn mistakes_in_loops_are_told_at_their_place() {
         let is_there = text.contains(words) && text.contains(&format!("pipeline.yaml:{place}"));
         assert!(is_there && text.matches("error[").count() <= 2, "{to}\n{text}");
     }
+}
+
+#[test]
+fn a_seed_of_several_numbers_differs_in_each_of_them() {
+    let mill = Mill::new();
+    let text = |seed: &str| {
+        format!(
+            "name: seeds\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: document}}}}\nrepeat:\n  rl:\n    \
+             rounds: 3\n    matrix: {{seed: [1, 2]}}\n    nodes:\n      batch: {{op: sample, from: rows, with: {{n: 9}}, \
+             seed: {seed}}}\n"
+        )
+    };
+    let lines = (0..400).map(|row| format!("{{\"id\": \"d{row}\", \"text\": \"x\"}}\n"));
+    mill.write("rows.jsonl", &lines.collect::<String>());
+    mill.write("pipeline.yaml", &text("[\"${repeat.round}\", \"${matrix.seed}\"]"));
+    mill.run(&[]).exit(0);
+    let nodes = mill.last_nodes();
+    let batches: BTreeSet<_> = nodes.iter().filter_map(|node| Some(node.outputs.get("rows")?.id)).collect();
+    assert_eq!(batches.len(), 7, "the rows, and six batches");
+    mill.write("pipeline.yaml", &text("\"${repeat.round}${matrix.seed}\""));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("`seed: [\"${repeat.round}\", \"${matrix.seed}\"]`"), "{told}");
+    assert_eq!(told.matches("error[").count(), 1, "{told}");
+}
+
+#[test]
+fn status_folds_rounds() {
+    let mill = sum();
+    mill.run(&[]).exit(0);
+    let folded = mill.call(&["status", "pipeline.yaml"]).exit(0).stdout;
+    assert!(folded.contains("add ×4") && folded.contains("4 cached") && !folded.contains("round=2"), "{folded}");
+    let all = mill.call(&["status", "pipeline.yaml", "--all"]).exit(0).stdout;
+    assert!(all.contains("add@round=2") && !all.contains("×4"), "{all}");
+    let json = mill.call(&["status", "pipeline.yaml", "--json"]).exit(0).stdout;
+    assert_eq!(json, mill.call(&["status", "pipeline.yaml", "--json", "--all"]).exit(0).stdout);
+    assert!(json.contains("\"add@round=2\""), "{json}");
+}
+
+#[test]
+fn what_follows_from_a_missing_file_or_a_name_given_twice_is_not_told() {
+    let mill = sum();
+    let included = SUM
+        .replace("params:", "include: [gone.yaml]\nparams:")
+        .replace("{t: add}", "{t: add, u: more.rows}")
+        .replace("    nodes:\n", "    include: [round.yaml]\n    best: \"select count(*) from score\"\n    nodes:\n")
+        .replace("next: {total: add}", "next: {total: other}");
+    mill.write("pipeline.yaml", &included);
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("`gone.yaml`: no such file") && told.contains("`round.yaml`: no such file"), "{told}");
+    assert_eq!(told.matches("error[").count(), 2, "{told}");
+    // An error that does not follow from it is told behind it.
+    mill.write("pipeline.yaml", &included.replace("params: {", "params: {step: 1, "));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.starts_with("error[file-not-found]") && told.matches("error[").count() == 3, "{told}");
+    // A node of the loop has the name of another one, which lacks the output that is handed on.
+    let twice = SUM
+        .replace(
+            "add: {op: sql, from: {t: total}",
+            "add: {op: split, from: start, with: {parts: {few: 3, rest: rest}}}\n      x: {op: sql, from: {t: total}",
+        )
+        .replace("next: {total: add}", "next: {total: add.few}")
+        .replace("  start:", "  add: {op: read, with: {path: start.jsonl, as: table}}\n  start:");
+    mill.write("pipeline.yaml", &twice);
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("duplicate node `add`") && told.matches("error[").count() == 1, "{told}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::mill::{Mill, Told, killed_after};
 
 /// Each round adds 1; `f1` rises to 3 in the third round (`round=2`) and falls again, `kl` grows.
-const CLIMB: &str = "\
+pub(crate) const CLIMB: &str = "\
 name: climb
 params: {rounds: 9, patience: 2, goal: 99, kl: 99}
 nodes:
@@ -30,7 +30,7 @@ repeat:
       watch: {kl: \"select max(kl) < ${params.kl} from score.rows\"}
 ";
 
-fn climb() -> Mill {
+pub(crate) fn climb() -> Mill {
     let mill = Mill::new();
     mill.write("pipeline.yaml", CLIMB);
     mill
@@ -141,15 +141,19 @@ fn the_best_of_all_rounds_is_handed_on_without_a_stop() {
     );
 }
 
-#[test]
-fn each_variant_of_a_loop_ends_for_itself() {
-    let mill = climb();
-    let text = CLIMB
+/// Two loops, which rise to 2 and to 4.
+pub(crate) fn variants() -> String {
+    CLIMB
         .replace("    carry:", "    matrix: {peak: [2, 4]}\n    carry:")
         .replace("3 - abs(x - 3)", "${matrix.peak} - abs(x - ${matrix.peak})")
         .replace("select round, x, f1 from t order by round", "select peak, round, x from t order by peak, round")
-        .replace("select x from t\"", "select x, peak, round from t order by peak\"");
-    mill.write("pipeline.yaml", &text);
+        .replace("select x from t\"", "select x, peak, round from t order by peak\"")
+}
+
+#[test]
+fn each_variant_of_a_loop_ends_for_itself() {
+    let mill = climb();
+    mill.write("pipeline.yaml", &variants());
     mill.call(&["validate", "pipeline.yaml"]).exit(0);
     let told = mill.run(&[]).exit(0);
     let ends: Vec<_> = told.events().into_iter().filter(|event| event["event"] == "loop_ended").collect();
@@ -228,6 +232,30 @@ fn what_needs_a_round_after_the_end_does_not_run() {
     let told = mill.run(&[]).exit(0);
     let ended = told.nodes("node_ended");
     assert!(ended.contains("late") && ended.contains("later") && ended.contains("add@round=7"), "{ended:?}");
+    let event = |id: &str| {
+        let events = told.events().into_iter();
+        events.filter(|event| event["event"] == "node_ended").find(|event| event["node"] == id).expect("an event")
+    };
+    let why = "it needs `add@round=7`, and the loop `climb` ended after round 4: `best` has not risen for 2 rounds";
+    assert_eq!(
+        (event("late")["needs"].as_str(), event("later")["needs"].as_str()),
+        (Some("add@round=7"), Some("late"))
+    );
+    assert!(event("late")["reason"].as_str().expect("a reason").starts_with(why), "{}", event("late"));
+    assert!(event("add@round=7")["needs"].is_null(), "{}", event("add@round=7"));
+    let text = mill.call(&["run", "pipeline.yaml"]).exit(0).stderr;
+    assert!(text.contains("late") && text.contains(why) && text.contains("it needs `late`, and"), "{text}");
+    for command in ["plan", "status"] {
+        let text = mill.call(&[command, "pipeline.yaml"]).exit(0).stdout;
+        assert!(text.lines().any(|line| line.starts_with("late ") && line.contains("ended")), "{text}");
+        assert!(!text.contains("round=7  "), "{text}");
+    }
+    let plan = mill.call(&["plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(plan.contains("it needs `add@round=7`"), "{plan}");
+    let plan = mill.call(&["plan", "pipeline.yaml", "--json"]).exit(0).events();
+    let late = plan.iter().find(|node| node["node"] == "late").expect("the node");
+    assert!(late["status"] == "ended" && late["detail"].as_str().is_some_and(|text| text.starts_with(why)), "{late}");
+    assert!(mill.call(&["show", "late"]).exit(2).stderr.contains("it needs `add@round=7`"));
     assert!(mill.run(&["later"]).exit(0).nodes("node_ended").contains("later"));
     // The loop is long enough: they run.
     mill.run(&["--set", "patience=99"]).exit(0);
@@ -287,6 +315,23 @@ fn mistakes_in_conditions_are_told_at_their_place() {
         );
         let told = mill.run(&[]).exit(1);
         assert!(told.stdout.contains(words) && told.nodes("node_failed").contains("climb@round=0"), "{}", told.stdout);
+    }
+}
+
+#[test]
+fn a_query_from_a_param_is_told_where_it_stands_and_where_it_is_used() {
+    for (query, words) in [
+        ("select max(f2) from score", "there is no column `f2`"),
+        ("selec max(f1) from score", "not SQL"),
+        ("select max(f1) from scores", "there is no node `scores`"),
+    ] {
+        let mill = climb();
+        let text = CLIMB.replace("params: {", &format!("params: {{best: \"{query}\", "));
+        mill.write("pipeline.yaml", &text.replace("best: \"select max(f1) from score\"", "best: \"${params.best}\""));
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        assert!(told.contains("pipeline.yaml:2:") && told.contains(words), "{told}");
+        assert!(told.contains("16 |     best: \"${params.best}\"") && told.contains("used here"), "{told}");
+        assert_eq!(told.matches("error[").count(), 1, "{told}");
     }
 }
 

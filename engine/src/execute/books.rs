@@ -13,7 +13,7 @@ use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
-use crate::plan::{End, Loop, Node, Plan};
+use crate::plan::{End, Loop, Node, NotReached, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::spec::OnFailure;
 use crate::store::{
@@ -56,6 +56,7 @@ impl Books {
             set: plan.overrides.set.clone(),
             params_files: plan.overrides.params_files.clone(),
             limit,
+            handed_on: plan.handed_on_by_name(),
             started,
             finished: None,
             exit: None,
@@ -260,11 +261,15 @@ impl Books {
         self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
     }
 
-    /// Reports that a loop ended.
-    pub(super) fn loop_ended(&self, repeats: &Loop) {
-        let Some(End { last, left_out, hands_on, why: Some(why) }) = repeats.end.clone() else { return };
-        let (repeats, reason) = (repeats.id.clone(), why);
-        self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
+    /// Records what a loop hands on, now that this is known, and reports that it ended if rows ended it.
+    pub(super) fn loop_ended(&mut self, plan: &Plan, repeats: &Loop) -> Result<(), StoreError> {
+        self.record.handed_on = plan.handed_on_by_name();
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).describe(&self.record)?;
+        if let Some(End { last, left_out, hands_on, why: Some(reason) }) = repeats.end.clone() {
+            let repeats = repeats.id.clone();
+            self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
+        }
+        Ok(())
     }
 
     /// Notes what a loop hands on; it is recorded with the node that decided that.
@@ -278,10 +283,12 @@ impl Books {
     }
 
     /// Records a node that does not run because a loop ended.
-    pub(super) fn ended(&mut self, node: &Node, repeats: &Loop) -> Result<(), StoreError> {
+    pub(super) fn ended(&mut self, node: &Node, end: &NotReached<'_>) -> Result<(), StoreError> {
         self.summary.ended += 1;
-        self.reporter.event(&Event::NodeEnded { node: node.id().to_owned(), repeats: repeats.id.clone() });
-        let error = Some(repeats.to_string());
+        let (id, repeats) = (node.id().to_owned(), end.repeats.id.clone());
+        let (needs, reason) = (end.needs.map(str::to_owned), end.to_string());
+        self.reporter.event(&Event::NodeEnded { node: id, repeats, needs, reason });
+        let error = Some(self.redactor.strike(&end.to_string()).into_owned());
         self.note(&NodeRun { error, ..ended(node, NodeOutcome::Ended) })
     }
 

@@ -16,7 +16,7 @@ use super::versions::version;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
-use crate::plan::{Loop, Node, Plan, with_all_before};
+use crate::plan::{Loop, Node, OfLoop, Plan, with_all_before};
 use crate::spec::service_of;
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
@@ -67,8 +67,10 @@ pub enum NodeStatus {
     },
     /// The node does not run because a loop ended.
     Ended {
-        /// The loop, and why it ended.
+        /// What it needs, if it is outside the loop, and why the loop ended.
         why: String,
+        /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+        needs: Option<String>,
     },
     /// A source cannot be read.
     Broken {
@@ -81,6 +83,11 @@ impl NodeStatus {
     /// Whether it is known that the node will not run: its result exists, or a loop ended before it.
     pub fn is_known(&self) -> bool {
         matches!(self, Self::Cached { .. } | Self::Frozen { .. } | Self::Ended { .. })
+    }
+
+    /// Whether the node is of a round after the end of its loop.
+    pub fn is_after_the_end(&self) -> bool {
+        matches!(self, Self::Ended { needs: None, .. })
     }
 
     /// Returns the outputs, if they are known.
@@ -141,6 +148,8 @@ pub struct Survey {
     pub work: BTreeMap<usize, Work>,
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
+    /// What loops hand on, as far as it is known which rounds they are of.
+    pub of_loops: Vec<OfLoop>,
 }
 
 /// Looks up the nodes that a run with that request would consider.
@@ -160,7 +169,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
         }
         let open = open(&plan, place, &known);
         let status = match (plan.ended(place), open) {
-            (Some(repeats), _) => NodeStatus::Ended { why: repeats.to_string() },
+            (Some(end), _) => NodeStatus::Ended { why: end.to_string(), needs: end.needs.map(str::to_owned) },
             // Its inputs depend on how a loop ends.
             (None, Some((waits_for, true))) => {
                 NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
@@ -183,7 +192,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
         nodes.insert(place, status);
     }
     made_again(&plan, &mut nodes);
-    Ok(Survey { nodes, work, loops: plan.loops().to_vec() })
+    Ok(Survey { nodes, work, loops: plan.loops().to_vec(), of_loops: plan.all_of_loops() })
 }
 
 /// Returns the first decision on which it depends whether a node runs, and whether its inputs depend on it, too.

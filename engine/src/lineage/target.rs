@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::catalog::Catalog;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-use crate::spec::{advice, meant_node};
+use crate::spec::{advice, meant_output as meant, same_output};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
 
 /// Minimum digits of an abbreviated digest.
@@ -106,8 +106,8 @@ pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     }
 }
 
-/// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) of the
-/// newest run that has it (or of `run`); a pin; a run id or its prefix; an artifact id or its prefix; a node key or its
+/// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) or what a loop
+/// hands on (`LOOP.NAME`) of the newest run that has it (or of `run`); a pin; a run id or its prefix; an artifact id or its prefix; a node key or its
 /// prefix; a file or its digest.
 ///
 /// # Errors
@@ -151,9 +151,21 @@ pub fn resolve(
 /// Explains why a node of that name (`NODE`, `NODE.PORT`) has nothing to show: the newest run that has it recorded no
 /// outputs for it.
 pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
-    let name = |node: &NodeRun| node.node == text || text.rsplit_once('.').is_some_and(|(name, _)| node.node == name);
-    let (run, node) =
-        runs.iter().find_map(|run| Some((run, store.run_nodes(run).into_iter().rfind(|node| name(node))?)))?;
+    let found = runs.iter().find_map(|run| {
+        let text = match of_loop(store, run, text) {
+            Ok(Some((_, Some(output)))) => output,
+            Ok(Some((_, None))) => return Some((run, None)),
+            _ => text.to_owned(),
+        };
+        let name = text.rsplit_once('.').map(|(name, _)| name);
+        let is_it = |node: &NodeRun| node.node == text || name.is_some_and(|name| node.node == name);
+        store.run_nodes(run).into_iter().rfind(is_it).map(|node| (run, Some(node)))
+    });
+    let (run, node) = found?;
+    let Some(node) = node else {
+        let message = format!("`{text}` is not known: its loop had not ended when run {run} did");
+        return Some(NotFound::new(message, Some("run the pipeline again".to_owned())));
+    };
     let (what, why) = match node.outcome {
         NodeOutcome::Failed => ("failed", node.error.clone()),
         NodeOutcome::Skipped => ("was skipped", None),
@@ -169,14 +181,20 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
 /// A run, its node, and the port if one was written.
 pub(super) type NamedOutput = (String, Box<NodeRun>, Option<String>);
 
-/// Returns the run, the node and the port, if one was written, of `NODE` or `NODE.PORT` in the first run that has
-/// outputs of that node. The whole text is tried first: names of matrix nodes may contain dots.
+/// Returns the run, the node and the port, if one was written, of `NODE`, `NODE.PORT` or what a loop hands on (`LOOP.NAME`)
+/// in the first run that has outputs of that node. The whole text is tried first: names of matrix nodes may contain dots.
 ///
 /// # Errors
-/// Fails if the node has no such port.
+/// Fails if the node has no such port, or if several loops of a matrix hand on an output of that name.
 pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<NamedOutput>, NotFound> {
-    let written = text.rsplit_once('.');
     for run in runs {
+        let handed_on = match of_loop(store, run, text)? {
+            Some((_, None)) => continue,
+            Some((_, output)) => output,
+            None => None,
+        };
+        let text = handed_on.as_deref().unwrap_or(text);
+        let written = text.rsplit_once('.');
         let nodes = store.run_nodes(run);
         let named = |name: &str| nodes.iter().find(|node| node.node == name && !node.outputs.is_empty()).cloned();
         let (found, port) = match (named(text), written) {
@@ -197,6 +215,24 @@ pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<Na
         return Ok(Some((run.clone(), Box::new(found), port)));
     }
     Ok(None)
+}
+
+/// Returns what a loop of the run handed on under that name, with the output (`NODE`, `NODE.PORT`) if that was decided.
+fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<(String, Option<String>)>, NotFound> {
+    if !text.contains('.') {
+        return Ok(None);
+    }
+    let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
+    let mut found = handed_on.into_iter().filter(|(name, _)| same_output(name, text));
+    match (found.next(), found.next()) {
+        (Some((first, _)), Some((second, _))) => {
+            let more = found.count();
+            let more = if more > 0 { format!(" (there are {})", more + 2) } else { String::new() };
+            let message = format!("several loops hand on `{text}`");
+            Err(NotFound::new(message, Some(format!("name one of them: `{first}`, `{second}`{more}"))))
+        }
+        (first, _) => Ok(first),
+    }
 }
 
 fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
@@ -296,9 +332,12 @@ fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
     NotFound::new(message, meant_output(store, runs, text))
 }
 
-/// Suggests a node of the first of these runs for an unknown `NODE` or `NODE.PORT`.
+/// Suggests a node of the first of these runs, or what a loop of it handed on, for an unknown name.
 pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
-    let nodes: Vec<String> = store.run_nodes(runs.first()?).into_iter().map(|node| node.node).collect();
+    let run = runs.first()?;
+    let nodes = store.run_nodes(run).into_iter().filter(|node| node.outcome != NodeOutcome::Ended);
+    let nodes: Vec<String> = nodes.map(|node| node.node).collect();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    Some(meant_node(text.rsplit_once('.').map_or(text, |(node, _)| node), &names))
+    let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
+    Some(meant(text, &names, handed_on.keys().map(String::as_str)))
 }

@@ -62,10 +62,12 @@ pub struct Declaration {
     pub tables: TableRules,
     /// An input that answers the calls of a param: bound, the secrets in the param are not needed.
     pub answered: Option<(&'static str, &'static str)>,
-    /// Which variant of its kind the output folder is (the kind of an index).
+    /// Which variant of its kind the output is (the kind of an index, how rollouts were sampled).
     pub variant: Option<&'static str>,
+    /// The input whose variant the output has, too.
+    pub passes_variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
-    check_variants: Option<(&'static str, VariantCheck)>,
+    check_variants: Vec<(&'static str, VariantCheck)>,
     check_files: Option<FileCheck>,
     sources: Option<SourceList>,
     fetch: Option<Fetch>,
@@ -169,21 +171,28 @@ impl Declaration {
         self
     }
 
-    /// Names the variant of the output folder, for the checks of the nodes that read it.
+    /// Names the variant of the output, for the checks of the nodes that read it.
     #[must_use]
     pub fn variant(self, variant: &'static str) -> Self {
         Self { variant: Some(variant), ..self }
     }
 
-    /// Adds a check of the params against the variants of the folders bound to `port`, in their order (`None`: unknown
-    /// until the folder is there). Reported like [`Declaration::issues`].
+    /// Says that the rows of the output are those of an input: they are of the same variant.
+    #[must_use]
+    pub fn passes_variant(self, input: &'static str) -> Self {
+        Self { passes_variant: Some(input), ..self }
+    }
+
+    /// Adds a check of the params against the variants of what is bound to `port`, in its order (`None`: unknown until it is
+    /// there). Reported like [`Declaration::issues`].
     #[must_use]
     pub fn checks_variants(
-        self,
+        mut self,
         port: &'static str,
         check: impl Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync + 'static,
     ) -> Self {
-        Self { check_variants: Some((port, Box::new(check))), ..self }
+        self.check_variants.push((port, Box::new(check)));
+        self
     }
 
     /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
@@ -334,7 +343,7 @@ impl Declaration {
 
     /// Returns the problems of the params, given the variants of what is bound to each port.
     pub fn variant_issues<'v>(&self, variants: impl Fn(&str) -> Vec<Option<&'v str>>) -> Vec<ParamIssue> {
-        self.check_variants.as_ref().map(|(port, check)| check(&variants(port))).unwrap_or_default()
+        self.check_variants.iter().flat_map(|(port, check)| check(&variants(port))).collect()
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.

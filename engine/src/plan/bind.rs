@@ -52,7 +52,7 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
     check_destinations(&spec, &outside.collect::<Vec<_>>(), directory, &mut errors);
     let order = order(&spec, &by_id, &mut errors);
     if let Some(order) = order {
-        let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
+        let wired = wire(&spec, &bound, &by_id, &order, &mut errors);
         let outputs = spec
             .nodes
             .iter()
@@ -161,6 +161,9 @@ fn bind_operator(
     Some(Bound { entry: *entry, operator, identity_params, row_params, services, sources })
 }
 
+/// Labels the place of a `${…}` that inserted a param.
+const USED: &str = "used here";
+
 /// Rejects params that are URLs with a user name or password.
 fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
@@ -178,7 +181,8 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     found.sort_unstable();
     let error = |path: String| {
         let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
-        Diagnostic::error("user-info", message).at(locate(&node.with, &path), "").help(
+        let (span, via) = locate(&node.with, &path);
+        Diagnostic::error("user-info", message).at(span, "").at_some(via, USED).help(
             "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
              `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
         )
@@ -187,7 +191,8 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
 }
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
-    let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
+    let (span, via) = locate(&node.with, &issue.path);
+    let error = Diagnostic::error("bad-param", issue.message).at(span, "").at_some(via, USED);
     Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..error }
 }
 
@@ -232,7 +237,7 @@ fn order(spec: &Spec, by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnost
         for reference in node.bindings().flat_map(|binding| &binding.references) {
             if let Some(from) = by_id.get(&reference.node) {
                 graph.update_edge(NodeIndex::new(*from), NodeIndex::new(place), ());
-            } else {
+            } else if !spec.is_unsure(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }
@@ -309,20 +314,24 @@ struct Wired {
     outputs: IndexMap<String, PortType>,
     /// Whether references must name an output.
     equal: bool,
+    /// Which variant of its kind the output is.
+    variant: Option<&'static str>,
 }
 
 /// Wires the nodes in topological order, so that the types of all inputs are known when a node is checked.
 fn wire(
-    nodes: &[NodeSpec],
+    spec: &Spec,
     all: &[Option<Bound>],
     by_id: &BTreeMap<String, usize>,
     order: &[usize],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
+    let nodes = &spec.nodes;
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
-        if let Some(bound) = &all[place] {
-            wired[place] = wire_node(&nodes[place], (bound, all), by_id, &wired, errors);
+        // It is not known which of several nodes of one name is meant.
+        if let Some(bound) = all[place].as_ref().filter(|_| !spec.is_duplicate(&nodes[place].id)) {
+            wired[place] = wire_node(&nodes[place], bound, by_id, &wired, errors);
             errors.extend(wired[place].iter().flat_map(|wired| check_issues(&nodes[place], &wired.outputs)));
         }
     }
@@ -332,7 +341,7 @@ fn wire(
 /// Wires one node. `None` if a node it reads is broken: that error is reported already.
 fn wire_node(
     node: &NodeSpec,
-    (bound, all): (&Bound, &[Option<Bound>]),
+    bound: &Bound,
     by_id: &BTreeMap<String, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
@@ -369,14 +378,19 @@ fn wire_node(
         return None;
     }
     let variants = |port: &str| {
-        let makers = by_port.get(port).into_iter().flatten().map(|input| all[input.node].as_ref());
-        makers.map(|maker| maker?.operator.declaration.variant).collect::<Vec<_>>()
+        let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node].as_ref());
+        makers.map(|maker| maker?.variant).collect::<Vec<_>>()
     };
+    let passed = || match variants(declaration.passes_variant?)[..] {
+        [only] => only,
+        _ => None,
+    };
+    let variant = declaration.variant.or_else(passed);
     errors.extend(declaration.variant_issues(variants).into_iter().map(|issue| bad_param(issue, node)));
     let mut inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     inputs.extend(of_services);
-    Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs })
+    Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
 }
 
 /// Resolves the references of a binding; reports and omits those that do not resolve.
@@ -466,7 +480,7 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
         graph.update_edge(NodeIndex::new(new_place[before]), NodeIndex::new(new_place[after]), ());
     }
     let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
-    let loops = Loops::new(&spec.loops, &by_id);
+    let loops = Loops::new(&spec.loops, &spec.handed_on, &by_id);
     Plan {
         loops,
         name: spec.name,

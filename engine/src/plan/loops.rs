@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::spec::{LoopSpec, NodeSpec};
+use crate::spec::{HandedOnSpec, LoopSpec, NodeSpec};
 
 /// A loop about which rows decide: one combination of its matrix.
 #[derive(Clone, Debug)]
@@ -67,12 +67,27 @@ pub(super) struct Loops {
     pub(super) round_of: BTreeMap<usize, (usize, usize)>,
     /// Nodes that do not run because a loop ended, and the loop.
     pub(super) ended: BTreeMap<usize, usize>,
+    /// What loops hand on, by name (`rl.policy`, `rl.policy@seed=1`).
+    pub(super) handed_on: BTreeMap<String, HandedOn>,
+}
+
+/// An output that a loop hands on.
+#[derive(Clone, Debug)]
+pub(super) struct HandedOn {
+    /// The place of its node in the last round.
+    pub(super) last: usize,
+    /// Its output; `None` for the default one.
+    pub(super) port: Option<String>,
 }
 
 impl Loops {
     /// Looks the loops up in a plan.
-    pub(super) fn new(loops: &[LoopSpec], by_id: &BTreeMap<String, usize>) -> Self {
-        let mut found = Self::default();
+    pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<String, usize>) -> Self {
+        let named = |spec: &HandedOnSpec| {
+            let last = *by_id.get(&spec.node)?;
+            Some((spec.name.clone(), HandedOn { last, port: spec.port.clone() }))
+        };
+        let mut found = Self { handed_on: handed_on.iter().filter_map(named).collect(), ..Self::default() };
         for spec in loops {
             let mut rounds = Vec::with_capacity(spec.rounds.len());
             for (number, round) in spec.rounds.iter().enumerate() {

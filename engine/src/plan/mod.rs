@@ -23,7 +23,8 @@
 //! What a service of a node reads is an input of the node, at a port that begins with `service.`. The kernel does not
 //! see it.
 //!
-//! `loops` has the loops about which rows decide (`best:`, `stop:`), and `settle` the plan once it is known how one ended.
+//! `loops` has the loops about which rows decide (`best:`, `stop:`), and `settle` the plan once it is known how one ended. `named`
+//! finds what loops hand on by the names that users give it.
 
 mod bind;
 mod check;
@@ -34,6 +35,7 @@ mod gather;
 mod graph;
 mod honoured;
 mod loops;
+mod named;
 mod places;
 mod rejects;
 mod schema;
@@ -47,7 +49,9 @@ pub use checking::{Offenders, ROWS, unfit_column};
 pub use explain::{check_types, explain, missing_input, parse_fault};
 pub use graph::{Input, Node, Plan, Tie};
 pub use loops::{End, Loop};
+pub use named::OfLoop;
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, asked_for, select, with_all_before, with_all_before_but};
+pub use select::{Selection, asked_for, asked_of_loops, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;
+pub use settle::NotReached;

@@ -230,7 +230,10 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
             },
             "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What to do with a failed row."},
             "freeze": {"type": "boolean", "description": "Use the last result, whatever changed since."},
-            "seed": {"type": ["integer", "string"], "description": "Seed of all random choices."},
+            "seed": {
+                "type": ["integer", "string", "array"], "items": {"type": ["integer", "string"]},
+                "description": "Seed of all random choices: a whole number, or several, which together make one seed.",
+            },
             "checks": {
                 "type": "array", "description": "What must hold of the result. Never part of a key.",
                 "items": check_schema(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::graph::{Node, Plan};
+use super::named::OfLoop;
 
 /// The selection from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,12 +40,24 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
 /// those that no other selected node uses.
 pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<usize>) -> BTreeSet<usize> {
     let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
-    let node = |id: &String| {
-        let exact = plan.node(id).or_else(|| plan.node(id.split_once('.')?.0));
-        exact.map(|(place, _)| place)
+    let nodes = |id: &String| match node_of(plan, id) {
+        Some(place) => vec![place],
+        None => plan.of_loops(id).into_iter().filter_map(|output| output.place).collect(),
     };
     let is_last = |place: &usize| plan.dependents(*place).iter().all(|user| !selected.contains(user));
-    named.filter_map(node).chain(selected.iter().copied().filter(is_last)).collect()
+    named.flat_map(nodes).chain(selected.iter().copied().filter(is_last)).collect()
+}
+
+/// Returns the outputs named by a selection that loops hand on.
+pub fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> {
+    let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
+    named.filter(|id| node_of(plan, id).is_none()).flat_map(|id| plan.of_loops(id)).collect()
+}
+
+/// Returns the node of that id, or of that id and a port. Coordinates may contain dots.
+fn node_of(plan: &Plan, id: &str) -> Option<usize> {
+    let of_port = || plan.node(id.rsplit_once('.')?.0).or_else(|| plan.node(id.split_once('.')?.0));
+    plan.node(id).or_else(of_port).map(|(place, _)| place)
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
@@ -58,17 +71,19 @@ pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn
     reach(chosen.iter().copied().collect(), next)
 }
 
-/// Resolves targets: a node, one of its ports (`node.port`), or every variant of a matrix (`train` for `train@lr=…`).
+/// Resolves targets: a node, one of its ports (`node.port`), every variant of a matrix (`train` for `train@lr=…`), or what
+/// loops hand on (`rl.policy`).
 fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();
     for id in ids {
-        let node = id.split_once('.').map_or(id.as_str(), |(node, _)| node);
-        let exact = plan.node(id).or_else(|| plan.node(node)).map(|(place, _)| place);
         let variant = |(_, node): &(usize, &Node)| {
             !node.spec.matrix.is_empty() && node.id().split_once('@').is_some_and(|(base, _)| base == id)
         };
         let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);
-        let places: Vec<usize> = exact.map_or_else(|| variants().collect(), |place| vec![place]);
+        let mut places: Vec<usize> = node_of(plan, id).map_or_else(|| variants().collect(), |place| vec![place]);
+        if places.is_empty() {
+            places.extend(plan.of_loops(id).iter().flat_map(OfLoop::behind));
+        }
         if places.is_empty() {
             return Err(id.clone());
         }

@@ -3,6 +3,7 @@
 //! that of the round that is handed on. So all keys are those of a loop with that number of rounds.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use petgraph::graph::NodeIndex;
@@ -31,6 +32,22 @@ impl Awaited<'_> {
     }
 }
 
+/// Why a node does not run: a loop ended before it.
+pub struct NotReached<'p> {
+    /// The loop.
+    pub repeats: &'p Loop,
+    /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+    pub needs: Option<&'p str>,
+}
+
+/// `it needs `step@round=30`, and the loop `rl` ended after round 12: …`.
+impl fmt::Display for NotReached<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.needs.map_or(Ok(()), |needs| write!(f, "it needs `{needs}`, and "))?;
+        write!(f, "{}", self.repeats)
+    }
+}
+
 impl Plan {
     /// Returns the loops about which rows decide.
     pub fn loops(&self) -> &[Loop] {
@@ -50,9 +67,14 @@ impl Plan {
         rounds.flat_map(|round| self.loops.all[index].nodes(round)).copied().collect()
     }
 
-    /// Returns the loop whose end keeps the node from running.
-    pub fn ended(&self, place: usize) -> Option<&Loop> {
-        self.loops.ended.get(&place).map(|index| &self.loops.all[*index])
+    /// Returns the loop whose end keeps the node from running, and what the node needs of it.
+    pub fn ended(&self, place: usize) -> Option<NotReached<'_>> {
+        let index = *self.loops.ended.get(&place)?;
+        let is_of_loop = self.loops.round_of.get(&place).is_some_and(|(of, _)| *of == index);
+        let inputs = self.nodes[place].inputs.iter().filter(|_| !is_of_loop);
+        let mut lacking = inputs.filter(|input| self.loops.ended.contains_key(&input.node));
+        let needs = lacking.next().map(|input| self.nodes[input.node].id());
+        Some(NotReached { repeats: &self.loops.all[index], needs })
     }
 
     /// Returns the decisions on which it depends whether the node runs, or with which inputs.
@@ -136,7 +158,7 @@ impl Plan {
     }
 
     /// Returns the node of the round that is handed on in place of that of the last round.
-    fn handed_on(&self, node: usize, index: usize, hands_on: usize) -> Option<usize> {
+    pub(super) fn handed_on(&self, node: usize, index: usize, hands_on: usize) -> Option<usize> {
         let rounds = &self.loops.all[index].rounds;
         let at = rounds.last()?.nodes.iter().position(|place| *place == node)?;
         rounds.get(hands_on)?.nodes.get(at).copied()
@@ -144,15 +166,7 @@ impl Plan {
 
     /// Returns the nodes that an input may read: one, or that of every round if rows choose what a loop hands on.
     pub fn may_read(&self, input: &Input) -> Vec<usize> {
-        let of_loop = self.loops.round_of.get(&input.node).filter(|_| input.tie == Tie::HandedOn);
-        let rounds = of_loop.map(|(index, _)| self.loops.all[*index].rounds.len());
-        let index = of_loop.map(|(index, _)| *index);
-        let all = index
-            .zip(rounds)
-            .into_iter()
-            .flat_map(|(index, rounds)| (0..rounds).filter_map(move |round| self.handed_on(input.node, index, round)));
-        let all: Vec<usize> = all.collect();
-        if all.is_empty() { vec![input.node] } else { all }
+        if input.tie == Tie::HandedOn { self.candidates(input.node) } else { vec![input.node] }
     }
 
     /// Replaces inputs by those of other nodes, or removes them (`None`). Returns whether an input port is left without any.

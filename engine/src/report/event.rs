@@ -261,6 +261,10 @@ pub enum Event {
         node: String,
         /// The loop.
         repeats: String,
+        /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+        needs: Option<String>,
+        /// What it needs, and why the loop ended.
+        reason: String,
     },
     /// The folders of a middle round were released, as `keep:` of its loop says.
     NodeReleased {
@@ -297,7 +301,7 @@ impl Event {
     pub fn texts(&mut self) -> Vec<&mut String> {
         match self {
             Self::NodeLog { line, .. } => vec![line],
-            Self::LoopEnded { reason, .. } => vec![reason],
+            Self::LoopEnded { reason, .. } | Self::NodeEnded { reason, .. } => vec![reason],
             Self::NodeFinished { summary, .. } => vec![summary],
             Self::Delivered { destination, .. } => vec![destination],
             Self::NodeChecked { checks, .. } => checks.iter_mut().map(|check| &mut check.found).collect(),

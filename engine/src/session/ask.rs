@@ -1,23 +1,25 @@
 //! Predicts a run: which nodes would run, and why.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::options::{budget, unknown_node};
+use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
-use crate::plan::{Node, with_all_before};
-use crate::spec::meant_node;
+use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::store::{RunRecord, Store};
+
+/// Names of outputs of loops that an error shows (at most).
+const SHOWN: usize = 4;
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
 pub struct Why {
+    /// The node: of an output of a loop (`rl.policy`), that of the round that the loop hands on, or else of the last one.
+    pub node: String,
     /// What a run would do with the node.
     pub status: NodeStatus,
     /// Changes since the node's last run, or since the run it is compared with.
@@ -66,25 +68,47 @@ impl Session {
         limit: Option<u64>,
     ) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
-        let elsewhere = || {
-            let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
-            let help = format!("{}; `--file FILE` names another pipeline", meant_node(node, &nodes));
-            Failure::usage(format!("there is no node `{node}` in `{}`", plan.name)).with_help(help)
+        let (behind, of_loop) = match plan.node(node) {
+            Some((place, _)) => (vec![place], None),
+            None => one_of_loops(plan, node).map(|output| (output.behind(), Some(output)))?,
         };
-        let (place, found) = plan.node(node).ok_or_else(elsewhere)?;
-        let before = against.map(|run| before(store, run, found.id())).transpose()?;
         // Only the node and its dependencies are looked up.
-        let selected = with_all_before(plan, &BTreeSet::from([place]));
+        let selected = with_all_before(plan, &behind.iter().copied().collect());
         let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
         let mut survey = survey(plan, store, request)?;
-        let status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(plan, node))?;
+        let is_it = |found: &&OfLoop| of_loop.as_ref().is_some_and(|output| output.name == found.name);
+        let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.place);
+        let place = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
+        let found = plan.nodes.get(place).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
+        let before = against.map(|run| before(store, run, &found)).transpose()?;
+        let mut status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(plan, node))?;
+        if of_loop.is_some() && chosen.is_none() {
+            // Which round it is of depends on the decisions, whatever is known of the last one.
+            let waits_for = behind.iter().skip(1).map(|place| plan.nodes[*place].id().to_owned()).collect();
+            status = NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() };
+        }
         let reasons = match (&status, &before, status.preimage()) {
             (_, Some(before), Some(now)) => diff_known(before, now),
             (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
             _ => Vec::new(),
         };
-        Ok(Why { status, reasons })
+        Ok(Why { node: found, status, reasons })
     }
+}
+
+/// Returns the output of a loop of that name.
+fn one_of_loops(plan: &Plan, name: &str) -> Result<OfLoop, Failure> {
+    let mut found = plan.of_loops(name);
+    if found.len() > 1 {
+        let names: Vec<String> = found.iter().take(SHOWN).map(|output| format!("`{}`", output.name)).collect();
+        let more = if found.len() > SHOWN { format!(" (there are {})", found.len()) } else { String::new() };
+        let help = format!("name one of them: {}{more}", names.join(", "));
+        return Err(Failure::usage(format!("several loops hand on `{name}`")).with_help(help));
+    }
+    found.pop().ok_or_else(|| {
+        let help = format!("{}; `--file FILE` names another pipeline", meant(plan, name));
+        Failure::usage(format!("there is no node `{name}` in `{}`", plan.name)).with_help(help)
+    })
 }
 
 /// Returns the preimage of a node's key in an earlier run, whatever its outcome.

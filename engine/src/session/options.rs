@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::failure::Failure;
 use super::open::Session;
 use super::pipeline::Pipeline;
-use crate::execute::{Chosen, Request, RunOptions, failed_rows};
+use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
 use crate::operator::{BudgetLimits, Source};
-use crate::plan::{Node, Plan, Selection, asked_for, select};
-use crate::spec::meant_node;
+use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, select};
+use crate::spec::meant_output;
 
 impl Session {
     /// Rejects a limit of cost in a pipeline whose endpoints have no prices. [`Session::run`] makes the same check.
@@ -34,8 +34,25 @@ impl Session {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
-        let asked = asked_for(plan, &options.selection, &selected);
-        Ok(Chosen { selected, asked, force })
+        let mut asked = asked_for(plan, &options.selection, &selected);
+        let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), options.limit)?;
+        asked.extend(of_loops.iter().filter_map(|output| output.place));
+        let open = of_loops.iter().filter(|output| output.place.is_none());
+        let rounds = open.flat_map(|output| plan.candidates(output.last));
+        let stays = asked.iter().copied().chain(rounds).collect();
+        Ok(Chosen { selected, asked, stays, force })
+    }
+
+    /// Returns outputs of loops with the nodes that they are of, where cached decisions say which ones.
+    fn handed_on(&self, plan: &Plan, outputs: Vec<OfLoop>, limit: Option<u64>) -> Result<Vec<OfLoop>, Failure> {
+        if outputs.iter().all(|output| output.place.is_some()) {
+            return Ok(outputs);
+        }
+        let behind = outputs.iter().flat_map(OfLoop::behind).collect();
+        let request = Request { selected: Some(&behind), ..Request::new(self.directory()).limited(limit) };
+        let mut found = survey(plan, self.look()?, request)?.of_loops;
+        found.retain(|output| outputs.iter().any(|asked| asked.name == output.name));
+        Ok(found)
     }
 
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
@@ -52,8 +69,13 @@ impl Session {
 
 /// Returns the error for an unknown node.
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
+    Failure::usage(format!("there is no node `{id}`")).with_help(meant(plan, id))
+}
+
+/// Suggests a node, or what a loop hands on, for an unknown name.
+pub(super) fn meant(plan: &Plan, id: &str) -> String {
     let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
-    Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
+    meant_output(id, &nodes, plan.handed_on_by_name().keys().map(String::as_str))
 }
 
 /// Returns the budget of a run of the plan.

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::open::Session;
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 use crate::plan::{Plan, bind, check_store};
-use crate::spec::{Overrides, Reading, SET, Spec, TestCase, read};
+use crate::spec::{FILE_NOT_FOUND, Overrides, Reading, SET, Spec, TestCase, read};
 
 /// A checked pipeline.
 #[derive(Debug)]
@@ -116,7 +116,10 @@ impl Session {
         for problem in &mut problems {
             sources.narrow(problem);
         }
-        problems.sort_by_key(|problem| problem.span().map(|span| (span.file, span.start)));
+        // What a missing file lacks is not reported, so other errors are independent of it; it comes first all the same.
+        problems.sort_by_key(|problem| {
+            (problem.code != FILE_NOT_FOUND, problem.span().map(|span| (span.file, span.start)))
+        });
         problems.dedup_by(|one, other| is_of_another_round(one, other));
         Err(Failure::Pipeline(problems, Box::new(sources)))
     }

@@ -22,7 +22,7 @@ pub struct Settings {
 impl Settings {
     /// Returns the error of a setting, at its place in the file.
     pub fn refuse(&self, issue: ParamIssue) -> Failure {
-        let error = Diagnostic::error("bad-param", issue.message).at(locate(&self.text, &issue.path), "");
+        let error = Diagnostic::error("bad-param", issue.message).at(locate(&self.text, &issue.path).0, "");
         Failure::Pipeline(vec![error.help_some(issue.help)], Box::new(self.sources.clone()))
     }
 }

@@ -11,6 +11,8 @@ use crate::store::{ArtifactId, outside_id};
 /// An artifact to show.
 #[derive(Clone, Debug)]
 pub struct Shown {
+    /// The node, if it was found in a run.
+    pub node: Option<String>,
     /// Id of the artifact.
     pub artifact: ArtifactId,
     /// The node's summary of the result; empty if a port was named.
@@ -109,7 +111,7 @@ impl Session {
         let named = find(store, what, run, rejects)?;
         let artifact = named.artifact;
         let Origin::Output { run: id, node, .. } = named.origin else {
-            return Ok(Shown { artifact, summary: String::new(), older: None });
+            return Ok(Shown { node: None, artifact, summary: String::new(), older: None });
         };
         let whole = what == node.node && !rejects;
         let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
@@ -117,6 +119,6 @@ impl Session {
         let newest = || store.newest_runs().first().is_none_or(|newest| *newest == id);
         let pipeline = || store.run(&id).map(|run| run.pipeline).unwrap_or_default();
         let older = (run.is_none() && !newest()).then(|| (id.clone(), pipeline()));
-        Ok(Shown { artifact, summary, older })
+        Ok(Shown { node: Some(node.node), artifact, summary, older })
     }
 }

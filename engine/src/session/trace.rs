@@ -35,7 +35,7 @@ pub struct Trace {
 }
 
 impl Session {
-    /// Traces a run, a node, a port, an artifact, a result or a file. Without a direction, files are traced down,
+    /// Traces a run, a node, a port, what a loop hands on, an artifact, a result or a file. Without a direction, files are traced down,
     /// everything else up.
     ///
     /// # Errors

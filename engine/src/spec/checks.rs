@@ -172,6 +172,8 @@ pub struct CheckSpec {
     pub check: Check,
     /// Location of the rule's value.
     pub span: Span,
+    /// The `${…}` that inserted it, if it was written elsewhere.
+    pub via: Option<Span>,
     /// Location of `port:`, if it is written.
     pub port_span: Option<Span>,
     /// The columns that the rule names, with their locations.
@@ -221,7 +223,8 @@ fn one(item: &Spanned, problems: &mut Problems) -> Option<CheckSpec> {
     let port = port.and_then(|port| field::text(&port, "`port`", problems));
     let on_failure = on_failure.map(|value| reaction(&value, problems)).unwrap_or_default();
     let (rule, columns) = rule(&key, &value, problems)?;
-    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, port_span, columns })
+    let via = value.via.or(item.via).filter(|via| *via != value.span);
+    Some(CheckSpec { check: Check { rule, port, on_failure }, span: value.span, via, port_span, columns })
 }
 
 fn reaction(value: &Spanned, problems: &mut Problems) -> OnFailure {

@@ -46,7 +46,39 @@ pub(super) fn base(reference: &str) -> &str {
     reference.split(['@', '.']).next().unwrap_or_default()
 }
 
+/// Returns a reference with its coordinates before its port (`step@round=3.steps`), if they stand behind it
+/// (`step.steps@round=3`).
+pub(super) fn in_order(reference: &str) -> Option<String> {
+    let (written, coordinates) = reference.split_once('@')?;
+    let (node, port) = written.split_once('.')?;
+    Some(format!("{node}@{coordinates}.{port}"))
+}
+
 /// Returns the coordinates as text, as in the node's id.
 pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
     coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
+}
+
+/// Whether the output `id` of a loop (`rl.policy@seed=1`) is called `name`: by its id, with the port last (`rl@seed=1.policy`), or without
+/// coordinates.
+pub fn same_output(id: &str, name: &str) -> bool {
+    let Some((written, coordinates)) = id.split_once('@') else { return id == name };
+    let with_port_last = |(of_loop, port): (&str, &str)| name == format!("{of_loop}@{coordinates}.{port}");
+    id == name || written == name || written.split_once('.').is_some_and(with_port_last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_of_a_loop_has_three_names() {
+        for name in ["rl.policy@seed=1", "rl@seed=1.policy", "rl.policy"] {
+            assert!(same_output("rl.policy@seed=1", name), "{name}");
+        }
+        for name in ["rl.policy@seed=2", "rl@seed=1", "rl", "rl.optimizer"] {
+            assert!(!same_output("rl.policy@seed=1", name), "{name}");
+        }
+        assert!(same_output("rl.policy", "rl.policy") && !same_output("rl.policy", "rl"));
+    }
 }

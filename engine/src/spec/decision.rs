@@ -54,11 +54,13 @@ pub(super) struct Binder<'l> {
     own: Vec<&'l str>,
     /// The tables of each query, which is the same one in most rounds.
     known: BTreeMap<String, Vec<TableReference>>,
+    /// Whether all files with nodes of the loop were read: else a table that is not there is no mistake.
+    is_whole: bool,
 }
 
 impl<'l> Binder<'l> {
-    pub(super) fn new(name: &'l str, own: impl Iterator<Item = &'l str>) -> Self {
-        Self { name, own: own.collect(), known: BTreeMap::new() }
+    pub(super) fn new(name: &'l str, own: impl Iterator<Item = &'l str>, is_whole: bool) -> Self {
+        Self { name, own: own.collect(), known: BTreeMap::new(), is_whole }
     }
 
     /// Binds the inputs of a node that decides. A query with a table that is not there was reported: it is not read again.
@@ -77,7 +79,7 @@ impl<'l> Binder<'l> {
                     }
                     Ok(None) => {}
                     Err(fault) => {
-                        problems.push(*fault);
+                        problems.extend(self.is_whole.then_some(*fault));
                         query.value = Value::Broken;
                         break;
                     }
@@ -102,7 +104,10 @@ impl<'l> Binder<'l> {
             None => (table.table(), None),
         };
         let found = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
-        let about = |fault: Diagnostic| Diagnostic { word: Some(Box::new(Word::first(name))), ..fault };
+        let about = |fault: Diagnostic| {
+            let fault = fault.at_some(query.via, "used here");
+            Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }
+        };
         match found {
             Some(_) if port.is_none() && name == ROUNDS => {
                 let fault = bad(query.span, format!("`{ROUNDS}` is the table of the rounds so far, and a node"));

@@ -97,7 +97,9 @@ fn included_nodes(
 
 fn nodes_of(wanted: Wanted, from: &Place, shared: &mut Shared<'_>) -> (Vec<NodeSpec>, Vec<Loop>) {
     let Some(place) = include::open(&wanted, from, shared) else { return Default::default() };
-    let fragment = fragment(&place, Over::Include(wanted.params), shared).unwrap_or_default();
+    let fragment = fragment(&place, Over::Include(wanted.params), shared);
+    shared.unread += usize::from(fragment.is_none());
+    let fragment = fragment.unwrap_or_default();
     include::prefixed(fragment.nodes, fragment.loops, &wanted.prefix)
 }
 

@@ -70,6 +70,12 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
 
 /// Reads the text of an included file, if the limits allow it and it looks like a pipeline.
 pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
+    let place = admitted(wanted, from, shared);
+    shared.unread += usize::from(place.is_none());
+    place
+}
+
+fn admitted(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     if let Err(fault) = check_chain(wanted, &canonical, from, shared) {

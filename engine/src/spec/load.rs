@@ -1,6 +1,6 @@
 //! Reads a file and its includes into one [`Spec`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::coordinate::base;
@@ -17,10 +17,11 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let place = Place { path: path.to_owned(), file, chain: vec![canonical] };
     let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
-    check_ids(&mut root.nodes, shared);
+    let duplicates = check_ids(&mut root.nodes, shared);
     rounds::check_names(&root.loops, &root.nodes, &mut shared.problems);
     reference::link(&mut root.nodes, &root.loops, &mut shared.problems);
     let loops = rounds::decided(&root.loops, &root.nodes);
+    let handed_on = rounds::handed_on(&root.loops, &root.nodes);
     let fallback = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Spec {
         name: root.name.unwrap_or(fallback),
@@ -34,14 +35,18 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         finishes: root.finishes,
         tests: root.tests,
         loops,
+        handed_on,
+        duplicates,
+        lacks_files: shared.unread > 0,
         for_tests: false,
     })
 }
 
 /// Reports duplicate node ids and keeps the first node of each. A node and the variants or rounds of another one may not
-/// have the same name either: a reference by the name would mean both.
-fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
+/// have the same name either: a reference by the name would mean both. Returns these names.
+fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
+    let mut duplicates = BTreeSet::new();
     nodes.retain(|node| {
         let name = base(&node.id);
         let first = *seen.entry(name.to_owned()).or_insert(node.id_span);
@@ -51,6 +56,8 @@ fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
         let fault = Diagnostic::error("duplicate-node", format!("duplicate node `{name}`"));
         let fault = fault.at(node.id_span, "again here").at(first, "first here");
         shared.report(fault.help("rename one of them, or include the file with a `prefix:`"));
+        duplicates.insert(name.to_owned());
         false
     });
+    duplicates
 }

@@ -36,6 +36,7 @@ mod rounds;
 mod scalar;
 mod schedule;
 mod scope;
+mod seed;
 mod service;
 mod set;
 mod settings;
@@ -55,18 +56,19 @@ use std::path::Path;
 pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
 pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
-pub use coordinate::Coordinate;
+pub use coordinate::{Coordinate, same_output};
 pub use notify::{Notify, Occasion, Receiver};
 pub use pipeline::{
-    Binding, Gathers, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec, Serves,
-    ServiceSpec, Spec,
+    Binding, Gathers, HandedOnSpec, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec,
+    Serves, ServiceSpec, Spec,
 };
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub(crate) use set::SET;
 pub use settings::settings;
+pub(crate) use source::FILE_NOT_FOUND;
 pub(crate) use suggest::advice;
-pub use suggest::{closest, meant_node, suggest};
+pub use suggest::{closest, meant_node, meant_output, suggest};
 pub use test_case::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use value::{Key, Spanned, Value, locate};
 

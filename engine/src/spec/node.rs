@@ -8,6 +8,7 @@ use super::matrix;
 use super::pipeline::{NodeSpec, OnError, Resources};
 use super::reference;
 use super::scope::{Scope, Shared};
+use super::seed;
 use super::service;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
@@ -151,7 +152,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
         retry: take(&mut fields, "retry").map(|value| retry(value, problems)).unwrap_or_default(),
         on_error: take(&mut fields, "on_error").map(|value| on_error(&value, problems)).unwrap_or_default(),
         freeze: take(&mut fields, "freeze").and_then(|v| field::flag(&v, "`freeze`", problems)).unwrap_or_default(),
-        seed: take(&mut fields, "seed").and_then(|v| field::whole(&v, "`seed`", 0, problems)).unwrap_or_default(),
+        seed: take(&mut fields, "seed").and_then(|v| seed::read(&v, problems)).unwrap_or_default(),
         matrix: coordinates,
         keep: None,
         checks: take(&mut fields, "checks").map(|value| checks::read(&value, problems)).unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! A pipeline as written: nodes with references and resolved params, not yet checked against operators.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,8 +39,26 @@ pub struct Spec {
     pub tests: Vec<TestCase>,
     /// Loops that rows may end, or of which rows say what they hand on.
     pub loops: Vec<LoopSpec>,
+    /// What the last rounds of loops hand on.
+    pub handed_on: Vec<HandedOnSpec>,
+    /// Names that several nodes have. It is reported; what follows from it need not be.
+    pub duplicates: BTreeSet<String>,
+    /// Whether included files could not be read: nodes may be missing. It is reported; what follows from it need not be.
+    pub lacks_files: bool,
     /// Whether only its tests run: files that it reads may not exist.
     pub for_tests: bool,
+}
+
+impl Spec {
+    /// Whether several nodes have the name of that one.
+    pub fn is_duplicate(&self, id: &str) -> bool {
+        self.duplicates.contains(coordinate::base(id))
+    }
+
+    /// Whether a node of that id may be missing because of an error that was reported.
+    pub fn is_unsure(&self, id: &str) -> bool {
+        self.lacks_files || self.is_duplicate(id)
+    }
 }
 
 /// A loop about which its rows decide: one combination of its matrix.
@@ -53,6 +72,17 @@ pub struct LoopSpec {
     pub stops: bool,
     /// Its rounds, the first one first.
     pub rounds: Vec<RoundSpec>,
+}
+
+/// An output that a loop hands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedOnSpec {
+    /// Its name: `rl.policy`; of one loop of a matrix, `rl.policy@seed=1`.
+    pub name: String,
+    /// The node of the last round.
+    pub node: String,
+    /// Its output; `None` for the default one.
+    pub port: Option<String>,
 }
 
 /// A round of such a loop.

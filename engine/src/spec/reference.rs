@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
-use super::coordinate::{Coordinate, base, names, node_id};
+use super::coordinate::{Coordinate, base, in_order, names, node_id};
 use super::field::{self, Problems};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
 use super::rounds::{self, Loop, ROUND};
@@ -54,10 +54,18 @@ fn is_reference(text: &str) -> bool {
     let (base, rest) = text.split_at(base(text).len());
     let good_rest = match rest.as_bytes().first() {
         None => true,
-        Some(b'.') => field::is_id(&rest[1..]),
-        Some(_) => !rest[1..].is_empty() && !rest.contains(char::is_whitespace),
+        // What is out of order (`step.steps@round=3`) is reported when it is known whether it names a loop.
+        Some(b'.') => match rest[1..].split_once('@') {
+            Some((port, rest)) => field::is_id(port) && is_coordinates(rest),
+            None => field::is_id(&rest[1..]),
+        },
+        Some(_) => is_coordinates(&rest[1..]),
     };
     field::is_id(base) && good_rest
+}
+
+fn is_coordinates(text: &str) -> bool {
+    !text.is_empty() && !text.contains(char::is_whitespace)
 }
 
 /// Splits references, and expands those to a node with a matrix and to loops.
@@ -152,16 +160,18 @@ impl<'l> Targets<'l> {
     fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
         // What a round takes from the one before is named by that round.
         let repeats = self.loops.get(base(&reference.node)).filter(|_| reference.round.is_none());
-        let of_loop = repeats.map(|repeats| rounds::output(repeats, reference, node));
-        let written = of_loop.is_some().then(|| reference.node.clone());
-        let reference = &match of_loop {
-            None => reference.clone(),
-            Some(Ok(output)) => output,
-            Some(Err(fault)) => {
+        let meant = match repeats.map(|repeats| rounds::output(repeats, reference, node)) {
+            None => out_of_order(reference).map_or_else(|| Ok((reference.clone(), None)), Err),
+            Some(of_loop) => of_loop.map(|(output, name)| (output, Some(name))),
+        };
+        let (reference, written) = match meant {
+            Ok(meant) => meant,
+            Err(fault) => {
                 problems.push(fault);
                 return Vec::new();
             }
         };
+        let reference = &reference;
         let text = reference.node.as_str();
         let family = self.families.get_mut(base(text));
         let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
@@ -202,6 +212,16 @@ impl<'l> Targets<'l> {
         }
         Vec::new()
     }
+}
+
+/// Reports coordinates behind a port.
+fn out_of_order(reference: &Reference) -> Option<Diagnostic> {
+    let meant = in_order(&reference.node)?;
+    let text = &reference.node;
+    let fault = Diagnostic::error("bad-reference", format!("`{text}` has its port before its coordinates"));
+    // In a flow list or map, a comma would end it.
+    let quoted = if text.contains(',') { format!("\"{meant}\"") } else { meant };
+    Some(fault.at(reference.span, "").help(format!("write `{quoted}`")))
 }
 
 /// Returns the coordinates at which a node and those of a family agree: the keys that both have. Rounds of different loops

@@ -55,7 +55,9 @@ fn read(
     let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     let included = take(&mut fields, "include");
     let includes = included.is_some();
+    let unread = shared.unread;
     let included = included.map(|value| round_file::nodes(value, &outer, place, scope, shared)).unwrap_or_default();
+    let is_whole = shared.unread == unread;
     if entries.is_empty() && !includes {
         let fault = Diagnostic::error("missing-key", format!("{what} has no `nodes:`")).at(name.span, "");
         shared.report(fault.help("write the nodes of a round below `nodes:`, as in `nodes:` of the pipeline"));
@@ -66,7 +68,7 @@ fn read(
         .chain(included.iter().map(|node| base(&node.id)))
         .map(str::to_owned)
         .collect();
-    check(&Carried { what: &what, carry: &carry, next: &next, own: &own }, &mut shared.problems);
+    check(&Carried { what: &what, carry: &carry, next: &next, own: &own, is_whole }, &mut shared.problems);
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|(_, (text, _))| own.contains(base(text)));
     let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
@@ -77,7 +79,7 @@ fn read(
     entries.extend(decision.map(|(entry, _)| entry));
     let mut unrolled = included;
     unrolled.extend(node::all(entries, &outer, scope, shared));
-    let mut binder = Binder::new(&name.text, own.iter().map(String::as_str));
+    let mut binder = Binder::new(&name.text, own.iter().map(String::as_str), is_whole);
     for node in &mut unrolled {
         if decides && rounds::decides(node) {
             binder.bind(node, &mut shared.problems);
@@ -177,11 +179,13 @@ struct Carried<'l> {
     next: &'l [Entry],
     /// The ids of its nodes, without rounds.
     own: &'l BTreeSet<String>,
+    /// Whether all files with its nodes were read.
+    is_whole: bool,
 }
 
 /// Reports names that `carry` and `next` do not share, or that nodes have, and outputs that rounds cannot hand on.
 fn check(carried: &Carried<'_>, problems: &mut Problems) {
-    let Carried { what, carry, next, own } = carried;
+    let Carried { what, carry, next, own, is_whole } = carried;
     let names = |entries: &[Entry]| entries.iter().map(|(key, _)| key.text.clone()).collect::<BTreeSet<_>>();
     let (started, handed) = (names(carry), names(next));
     for (key, (text, at)) in *carry {
@@ -209,7 +213,7 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
             let known: Vec<&str> = started.iter().map(String::as_str).collect();
             problems.push(fault.help_some(suggest::advice(&key.text, &known)));
         }
-        if !own.contains(base(text)) {
+        if *is_whole && !own.contains(base(text)) {
             let known: Vec<&str> = own.iter().map(String::as_str).collect();
             let fault = bad(*at, format!("`{text}` is no node of {what}"));
             problems.push(fault.help(suggest::suggest(base(text), &known, "nodes of the loop")));

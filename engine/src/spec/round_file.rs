@@ -27,9 +27,13 @@ pub(super) fn nodes(
 fn of_file(wanted: Wanted, outer: &[Vec<Coordinate>], from: &Place, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     let Some(place) = include::open(&wanted, from, shared) else { return Vec::new() };
     let text = shared.sources.get(place.file).map(|(_, text)| text.to_owned()).unwrap_or_default();
-    let Some(root) = syntax::parse(place.file, &text, &mut shared.problems) else { return Vec::new() };
+    let Some(root) = syntax::parse(place.file, &text, &mut shared.problems) else {
+        shared.unread += 1;
+        return Vec::new();
+    };
     let what = "a file that a loop includes";
     if !matches!(root.value, Value::Map(_)) {
+        shared.unread += 1;
         shared.report(field::wrong_type(&root, what, "a map"));
         return Vec::new();
     }

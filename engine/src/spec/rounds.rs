@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::coordinate::{base, names, node_id};
+use super::coordinate::{base, in_order, names, node_id};
 use super::field::Problems;
-use super::pipeline::{LoopSpec, NodeSpec, Reference, RoundSpec};
+use super::pipeline::{HandedOnSpec, LoopSpec, NodeSpec, Reference, RoundSpec};
 use super::suggest;
 use crate::diagnostic::{Diagnostic, Span};
 
@@ -26,9 +26,13 @@ pub(super) struct Loop {
     pub(super) stops: bool,
 }
 
-/// Returns the output that a reference to a loop (`rl.policy`) stands for: that of its last round, until rows decide
-/// which round it is of.
-pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> Result<Reference, Diagnostic> {
+/// Returns the output that a reference to a loop (`rl.policy`, `rl.policy@seed=1`) stands for: that of its last round, until
+/// rows decide which round it is of. Also returns its name without coordinates.
+pub(super) fn output(
+    repeats: &Loop,
+    reference: &Reference,
+    node: &NodeSpec,
+) -> Result<(Reference, String), Diagnostic> {
     let name = &repeats.name;
     if node.matrix.iter().any(|coordinate| coordinate.repeats.as_ref() == Some(name)) {
         let fault = bad(
@@ -38,14 +42,45 @@ pub(super) fn output(repeats: &Loop, reference: &Reference, node: &NodeSpec) -> 
         return Err(fault.help("name what the round starts from without the name of the loop"));
     }
     let names: Vec<&str> = repeats.next.keys().map(String::as_str).collect();
-    let wanted = reference.node.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('.')).unwrap_or_default();
+    let written = in_order(&reference.node).unwrap_or_else(|| reference.node.clone());
+    let (before, port) = written.rsplit_once('.').unwrap_or((&written, ""));
+    let (of, coordinates) = before.split_once('@').unwrap_or((before, ""));
+    let wanted = if of == name { port } else { "" };
     let Some(text) = repeats.next.get(wanted) else {
         let fault = bad(reference.span, format!("`{}` is nothing that the loop `{name}` carries", reference.node));
         let near = suggest::closest(wanted, names.iter().copied()).or(names.first().copied());
         return Err(fault.help_some(near.map(|near| format!("write `{name}.{near}` for what its last round hands on"))));
     };
-    let round = Some(repeats.last);
-    Ok(Reference { node: text.clone(), round, handed_on: repeats.decides, ..reference.clone() })
+    let mut text = text.clone();
+    if !coordinates.is_empty() {
+        let at = base(&text).len();
+        text.insert_str(at, &format!("@{coordinates},{ROUND}={}", repeats.last));
+    }
+    let output = Reference { node: text, round: Some(repeats.last), handed_on: repeats.decides, ..reference.clone() };
+    Ok((output, format!("{name}.{wanted}")))
+}
+
+/// Lists what loops hand on, one entry for each combination of a loop's matrix.
+pub(super) fn handed_on(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<HandedOnSpec> {
+    let mut of_last: BTreeMap<(&str, &str), Vec<&NodeSpec>> = BTreeMap::new();
+    let last: BTreeMap<&str, u64> = loops.iter().map(|repeats| (repeats.name.as_str(), repeats.last)).collect();
+    for node in nodes {
+        if let Some((name, _)) = node.round().filter(|(name, round)| last.get(name) == Some(round)) {
+            of_last.entry((name, base(&node.id))).or_default().push(node);
+        }
+    }
+    let mut found = Vec::new();
+    for repeats in loops {
+        for (key, text) in &repeats.next {
+            let port = text.split_once('.').filter(|_| !text.contains('@')).map(|(_, port)| port.to_owned());
+            for node in of_last.get(&(repeats.name.as_str(), base(text))).into_iter().flatten() {
+                let variant = &node.id_of_rounds()[base(&node.id).len()..];
+                let name = format!("{}.{key}{variant}", repeats.name);
+                found.push(HandedOnSpec { name, node: node.id.clone(), port: port.clone() });
+            }
+        }
+    }
+    found
 }
 
 /// Lists the rounds of the loops about which rows decide, one entry for each combination of a loop's matrix.

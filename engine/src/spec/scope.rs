@@ -23,12 +23,22 @@ pub(super) struct Shared<'s> {
     /// Number of included files, and their bytes.
     pub(super) included: usize,
     pub(super) included_bytes: usize,
+    /// Number of included files that could not be read. What follows from their absence is not reported.
+    pub(super) unread: usize,
     pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
 impl<'s> Shared<'s> {
     pub(super) fn new(sources: &'s mut SourceMap, environment: &'s dyn Fn(&str) -> Option<String>) -> Self {
-        Self { sources, problems: Vec::new(), budget: Budget::default(), included: 0, included_bytes: 0, environment }
+        Self {
+            sources,
+            problems: Vec::new(),
+            budget: Budget::default(),
+            included: 0,
+            included_bytes: 0,
+            unread: 0,
+            environment,
+        }
     }
 
     /// Stores a diagnostic, up to the limit.

@@ -9,6 +9,9 @@ use regex::Regex;
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
+/// Code of the error about a file that does not exist.
+pub(crate) const FILE_NOT_FOUND: &str = "file-not-found";
+
 /// Limit of a file's size in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
@@ -17,7 +20,7 @@ pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) ->
     let shown = path.display();
     let fault = |error: std::io::Error| {
         let (code, why) = match error.kind() {
-            std::io::ErrorKind::NotFound => ("file-not-found", "no such file".to_owned()),
+            std::io::ErrorKind::NotFound => (FILE_NOT_FOUND, "no such file".to_owned()),
             std::io::ErrorKind::IsADirectory => ("unreadable-file", "it is a folder".to_owned()),
             _ => ("unreadable-file", error.to_string()),
         };

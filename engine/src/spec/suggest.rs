@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::coordinate::{base, in_order};
+
 /// Limit of compared candidates.
 pub(super) const MAX_CANDIDATES: usize = 1000;
 
@@ -44,13 +46,38 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// Suggests a node for an unknown name. The name of a node with a matrix refers to no single node.
+/// Suggests a node or an output of a loop (one of `handed_on`: `rl.policy`) for an unknown `NODE`, `NODE.PORT` or
+/// `LOOP.NAME`.
+pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
+    let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_round(wrong)).collect();
+    if !of_loop.is_empty() {
+        return suggest(wrong, &of_loop, &format!("what the loop `{}` hands on", base(wrong)));
+    }
+    match in_order(wrong) {
+        Some(meant) if nodes.iter().any(|id| meant.strip_prefix(id).is_some_and(|rest| rest.starts_with('.'))) => {
+            format!("write `{meant}`")
+        }
+        _ => meant_node(wrong.rsplit_once('.').map_or(wrong, |(node, _)| node), nodes),
+    }
+}
+
+/// Whether the id is that of a round of a loop's node.
+fn is_round(id: &str) -> bool {
+    let coordinates = id.split_once('@').map_or("", |(_, coordinates)| coordinates);
+    let is_number = |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    coordinates.split(',').any(|pair| pair.strip_prefix("round=").is_some_and(is_number))
+}
+
+/// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
     let is_variant = |id: &&str| base(id) && !id.ends_with("@all");
     let variants: Vec<&str> = nodes.iter().copied().filter(is_variant).collect();
     if let [first, rest @ ..] = variants.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
+        if let (true, Some(last)) = (is_round(first), variants.last()) {
+            return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}");
+        }
         return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
     }
     let written = || nodes.iter().map(|id| id.split('@').next().unwrap_or(id));

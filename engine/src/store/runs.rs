@@ -1,5 +1,6 @@
 //! The run ledger: one folder per run with the request, the outcome of every node, and the events.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,9 @@ pub struct RunRecord {
     /// Value of `--limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// What loops hand on, by name (`rl.policy`): `NODE` or `NODE.PORT`, or null if rows had not decided of which round.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handed_on: BTreeMap<String, Option<String>>,
     /// Unix time (seconds) of the start.
     pub started: f64,
     /// Unix time (seconds) of the end; missing if the run was killed.
@@ -368,6 +372,14 @@ impl RunWriter {
         }
         let ledger = self.store.ledger_seal(&record.id).ok();
         self.write_record(&RunRecord { ledger, ..record.clone() })
+    }
+
+    /// Replaces the record of a run that goes on.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn describe(&self, record: &RunRecord) -> Result<(), StoreError> {
+        self.write_record(record)
     }
 
     fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {

@@ -7,18 +7,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
-use datafusion::prelude::SessionContext;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use datafusion::common::TableReference;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, BlockingKernel, Context, Declaration, ENDED, Example, HANDS_ON, Inputs, Kernel, Operator, OperatorError,
-    Outputs, ParamIssue, Ports, QueryInputs, QueryKernel, QueryOutput, RowsInput, Tables, query_session,
+    Outputs, ParamIssue, Ports, RowsInput, Tables, query_session,
 };
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_query, check_tables};
+use crate::relation::{ROWS, check_query, check_tables, tables_of};
 use question::{Answer, Question, Wants, name_outputs, register};
 
 /// The table of the rounds so far, and the input with those before.
@@ -75,7 +73,7 @@ impl Operator for Decide {
     fn declare(params: &DecideParams) -> Declaration {
         let ports = Ports::new().named_inputs(Accept::AnyRows).optional_inputs();
         let ports = ports.rows_out(ROWS, RecordKind::Table, "a row for each round so far");
-        let named = params.clone();
+        let (named, checked) = (params.clone(), params.clone());
         Declaration::pure(ports)
             .issues(issues(params))
             .checks_inputs(move |inputs| {
@@ -84,7 +82,7 @@ impl Operator for Decide {
                 let questions = questions(&named).into_iter();
                 questions.filter_map(|question| check_tables(&question.path, &question.text, &known)).collect()
             })
-            .query(params.clone())
+            .checks_columns(move |known| column_issues(&checked, known))
             .gives(|_| Tables::from([(ROWS.to_owned(), schema())]))
     }
 
@@ -133,24 +131,41 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-/// Checks the queries before anything runs.
-impl QueryKernel for DecideParams {
-    fn plan<'a>(
-        &'a self,
-        session: &'a SessionContext,
-        inputs: &'a QueryInputs,
-    ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
-        async move {
-            name_outputs(session, &inputs.tables).await?;
-            register(session, ROUNDS, &history(&[])?)?;
-            for question in questions(self) {
-                question.plan(session, &inputs.tables).await?;
-            }
-            let frame = session.read_batch(RecordBatch::new_empty(schema()))?;
-            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
-        }
-        .boxed()
+/// Returns what does not fit the known columns: of each query all of whose tables are known.
+fn column_issues(params: &DecideParams, known: &Tables) -> Vec<ParamIssue> {
+    let is_known = |question: &Question| {
+        let tables = tables_of(&question.text).unwrap_or_default();
+        let name = |table: &TableReference| {
+            table.schema().map_or_else(String::new, |schema| format!("{schema}.")) + table.table()
+        };
+        let found = |name: String| name == ROUNDS || known.keys().any(|port| port.eq_ignore_ascii_case(&name));
+        !tables.is_empty() && tables.iter().map(name).all(found)
+    };
+    let questions: Vec<Question> = questions(params).into_iter().filter(is_known).collect();
+    if questions.is_empty() {
+        return Vec::new();
     }
+    let unfit = planned(&questions, known);
+    unfit.unwrap_or_else(|error| vec![error]).into_iter().map(ParamIssue::from).collect()
+}
+
+/// Plans queries over empty tables; returns what is wrong with them.
+fn planned(questions: &[Question], known: &Tables) -> Result<Vec<OperatorError>, OperatorError> {
+    let session = query_session()?;
+    for (port, schema) in known {
+        let empty = RowsInput::from_batches(RecordKind::Table, SchemaRef::clone(schema), Vec::new());
+        register(&session, port, &empty)?;
+    }
+    register(&session, ROUNDS, &history(&[])?)?;
+    let tables: Vec<String> = known.keys().cloned().collect();
+    futures::executor::block_on(async {
+        name_outputs(&session, &tables).await?;
+        let mut unfit = Vec::new();
+        for question in questions {
+            unfit.extend(question.plan(&session, &tables).await.err());
+        }
+        Ok(unfit)
+    })
 }
 
 /// A round about which something was decided.

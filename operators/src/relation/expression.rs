@@ -110,15 +110,20 @@ fn unrepeatable_names() -> &'static BTreeSet<String> {
     })
 }
 
+/// Returns the tables that a query names, without table functions; `None` if it is no query.
+pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
+    let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
+    let (mut tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
+    let text = text.to_lowercase();
+    tables.retain(|table| table.schema().is_some() || !is_called(&text, table.table()));
+    Some(tables)
+}
+
 /// Returns an issue for the first table of a query that is not an input. Table functions are ignored.
 pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<ParamIssue> {
-    let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
-    let (tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
-    let bare = tables.iter().filter(|table| table.schema().is_none()).map(TableReference::table);
-    let mut unknown = bare.filter(|table| {
-        !inputs.iter().any(|input| input.eq_ignore_ascii_case(table)) && !is_called(&text.to_lowercase(), table)
-    });
-    let unknown_name = unknown.next()?;
+    let tables = tables_of(text)?;
+    let mut bare = tables.iter().filter(|table| table.schema().is_none()).map(TableReference::table);
+    let unknown_name = bare.find(|table| !inputs.iter().any(|input| input.eq_ignore_ascii_case(table)))?;
     let (message, help) = missing_input(unknown_name, inputs);
     Some(ParamIssue::new(path, message).about(Some(Word::first(unknown_name))).with_help(help))
 }

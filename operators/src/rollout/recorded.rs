@@ -24,6 +24,25 @@ pub enum Record {
     Tokens,
 }
 
+/// Rollouts without recorded tokens.
+pub(crate) const UNRECORDED: &str = "rollouts without recorded tokens";
+/// Rollouts whose tokens are the most probable ones.
+pub(crate) const GREEDY: &str = "rollouts at temperature 0";
+/// Rollouts whose tokens were not sampled from the whole distribution.
+pub(crate) const FROM_SOME: &str = "rollouts sampled from some of the tokens";
+
+/// Returns what keeps reinforcement learning from learning the tokens of rollouts.
+pub(super) fn variant(recording: bool, policy: &PolicyParams) -> Option<&'static str> {
+    let (temperature, top_p, top_k) = policy.sampled_with().unwrap_or((1.0, 1.0, 0));
+    if !recording {
+        Some(UNRECORDED)
+    } else if temperature <= 0.0 {
+        Some(GREEDY)
+    } else {
+        (top_p < 1.0 || top_k > 0).then_some(FROM_SOME)
+    }
+}
+
 /// Names of the figures: rollouts, sampled tokens, additional branches, rollouts with additional branches.
 const RECORDED: &str = "rollouts_with_tokens";
 const SAMPLED: &str = "sampled_tokens";

@@ -38,6 +38,13 @@ pub(super) fn open(until: &Until, more: More) -> Result<Passing, OperatorError> 
 
 /// Returns the columns of the predicate.
 fn schema(more: More) -> Result<SchemaRef, OperatorError> {
+    let grounded = Field::new(GROUNDED, DataType::Boolean, false);
+    let own = columns(more)?;
+    Ok(with_metric_fields(&with_fields(&own, &[grounded])))
+}
+
+/// Returns the columns of rollouts, without those of their questions.
+pub(super) fn columns(more: More) -> Result<SchemaRef, OperatorError> {
     let mut fields: Vec<Field> = Vec::new();
     let mut add = |schema: &Schema| fields.extend(schema.fields().iter().map(|field| field.as_ref().clone()));
     if more.cuts {
@@ -49,8 +56,7 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
     if more.tools {
         fields.push(Field::new(TOOL_ERRORS, DataType::Int32, false));
     }
-    fields.push(Field::new(GROUNDED, DataType::Boolean, false));
-    Ok(with_metric_fields(&with_fields(&RecordKind::Trajectory.schema(), &fields)))
+    Ok(with_fields(&RecordKind::Trajectory.schema(), &fields))
 }
 
 /// Counts the rollouts of a result that match the predicate.

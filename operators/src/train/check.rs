@@ -12,6 +12,7 @@ use super::backend::{Backend, no_program};
 use super::outside::{EVAL, ROWS, names, swift};
 use super::params::{Method, TrainParams};
 use super::policy::REFERENCE;
+use crate::rollout::recorded::{FROM_SOME, GREEDY, UNRECORDED};
 
 /// Returns all issues of the params.
 pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
@@ -185,6 +186,27 @@ fn preference_issues(params: &TrainParams) -> Vec<ParamIssue> {
     let weight = loss.sft_weight.is_finite() && loss.sft_weight >= 0.0;
     refuse(!weight, "preference_loss.sft_weight", "must be 0 or more", "leave it out for plain DPO");
     issues
+}
+
+/// Checks that the tokens of the rollouts can be learnt, where the node that sampled them is known.
+pub(super) fn sampling_issues(method: Method, sampled: &[Option<&str>]) -> Vec<ParamIssue> {
+    let [Some(sampled)] = sampled else { return Vec::new() };
+    let from_all = "sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
+    let (message, help) = match *sampled {
+        _ if !method.learns_from_rewards() => return Vec::new(),
+        UNRECORDED => (
+            "the rollouts have no recorded tokens",
+            "write `record: tokens` in the node `rollout`: text that is tokenised again gives other tokens",
+        ),
+        GREEDY => ("the rollouts are sampled at temperature 0, so all rollouts of a question are the same", from_all),
+        FROM_SOME => (
+            "the rollouts are sampled with `top_p` or `top_k`, so that the probabilities of their tokens are not those of \
+             the model",
+            from_all,
+        ),
+        _ => return Vec::new(),
+    };
+    vec![ParamIssue::new("method", message).with_help(help)]
 }
 
 /// Checks that a reference is connected if the divergence from it is part of the loss.

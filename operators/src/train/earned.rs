@@ -9,10 +9,14 @@ use searchmill_engine::operator::{OperatorError, Outputs, RowsInput};
 use searchmill_models::training::example::Example;
 use searchmill_schemas::{text_column, text_value};
 
-use super::page::REWARD;
+/// The mean reward of a step, also among the metrics of an external trainer.
+pub(super) const REWARD: &str = "reward";
 
 /// The reason for the end of a rollout that has an answer.
 const ANSWERED: &str = "answered";
+
+/// Names of the means in the table of steps.
+pub(super) const MEANS: [&str; 4] = [REWARD, "rollout_tokens", "searches", "unanswered"];
 
 /// What one rollout is like.
 struct Told {
@@ -66,12 +70,13 @@ impl Earned {
         let told: Vec<&Told> = ids.iter().filter_map(|id| self.rollouts.get(*id)).collect();
         let lengths = ids.iter().filter_map(|id| self.tokens.get(*id)).map(|count| *count as f64);
         let unanswered = told.iter().map(|told| if told.finish == ANSWERED { 0.0 } else { 1.0 });
-        let named = [
-            (REWARD, mean(told.iter().filter_map(|told| told.reward))),
-            ("rollout_tokens", mean(lengths)),
-            ("searches", mean(told.iter().filter_map(|told| told.searches))),
-            ("unanswered", mean(unanswered)),
+        let means = [
+            mean(told.iter().filter_map(|told| told.reward)),
+            mean(lengths),
+            mean(told.iter().filter_map(|told| told.searches)),
+            mean(unanswered),
         ];
+        let named = MEANS.into_iter().zip(means);
         named.into_iter().filter_map(|(name, mean)| Some((name.to_owned(), mean?))).collect()
     }
 

@@ -5,20 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use searchmill_engine::operator::{OperatorError, Outputs};
 use searchmill_models::training::state::{PolicyStep, PreferenceStep, Step};
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
+use super::earned::{MEANS, REWARD};
 use super::params::{Method, TrainParams};
 use crate::report::plot::{Plot, Series, Unit};
 use crate::report::{self, Card};
 
 /// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
-
-/// The mean reward of a step, among the metrics of an external trainer.
-pub(super) const REWARD: &str = "reward";
 
 /// A curve: its name, the CSS class of its colour, its value at a step.
 type Curve<'a> = (&'a str, &'static str, Value<'a>);
@@ -74,6 +73,17 @@ fn table(steps: &[Step], more: &BTreeMap<u64, BTreeMap<String, f64>>) -> Result<
     let others = names.into_iter().map(|name| (name, other(name), true));
     let columns = columns.into_iter().map(|(name, column)| (name, column, true)).chain(others);
     Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
+
+/// Returns the columns that the steps of a training in this process have at most: figures that were not measured are left out.
+pub(super) fn columns(method: Method) -> Result<SchemaRef, OperatorError> {
+    let names: Vec<&str> = match method {
+        Method::Grpo | Method::ReinforcePlusPlus => PolicyStep::NAMES.into_iter().chain(MEANS).collect(),
+        Method::Dpo => PreferenceStep::NAMES.to_vec(),
+        Method::Sft | Method::External => Vec::new(),
+    };
+    let more = names.into_iter().map(|name| (name.to_owned(), 0.0)).collect();
+    Ok(table(&[], &BTreeMap::from([(0, more)]))?.schema())
 }
 
 impl Report<'_> {

@@ -23,8 +23,8 @@ impl Driver {
         if !self.wanted.contains(&place) {
             return self.end(Step::Succeeded(place));
         }
-        if let Some(repeats) = self.run.plan.ended(place) {
-            self.books.ended(self.run.node(place), repeats)?;
+        if let Some(end) = self.run.plan.ended(place) {
+            self.books.ended(self.run.node(place), &end)?;
             self.leave_out(place);
             return self.end(Step::Succeeded(place));
         }

@@ -191,7 +191,8 @@ impl Driver {
         }
         self.books_of(place, &made, held_back)?;
         if ends {
-            self.run.plan.decides(place).into_iter().for_each(|repeats| self.books.loop_ended(repeats));
+            let plan = &self.run.plan;
+            plan.decides(place).map_or(Ok(()), |repeats| self.books.loop_ended(plan, repeats))?;
         }
         self.rule_out(place, hands_on);
         self.passed(place, made)

@@ -230,6 +230,20 @@ impl PolicyParams {
         }
     }
 
+    /// Returns the temperature, `top_p` and `top_k` (0: all) that tokens are sampled with; `None`: none are sampled.
+    pub fn sampled_with(&self) -> Option<(f64, f64, i64)> {
+        match self {
+            Self::Evidence(_) => None,
+            Self::Model(model) => {
+                Some((model.temperature, model.top_p, i64::try_from(model.top_k).unwrap_or(i64::MAX)))
+            }
+            Self::Endpoint(endpoint) => {
+                let sampling = endpoint.sampling();
+                Some((sampling.temperature, sampling.top_p, sampling.top_k))
+            }
+        }
+    }
+
     /// Returns issues that types cannot express, with paths below `policy`.
     pub fn check(&self) -> Vec<ParamIssue> {
         match self {

@@ -3,6 +3,7 @@
 
 mod answer;
 mod ask;
+mod bounded;
 mod names;
 mod output;
 mod schema;

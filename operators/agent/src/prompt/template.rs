@@ -13,6 +13,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::bounded::{self, Bounded, LONGEST};
 use super::names;
 
 /// Variable with the description of the answer's fields.
@@ -22,8 +23,6 @@ const LONGEST_LINE: usize = 160;
 
 /// Instructions that one template may execute. Bounds endless loops; a loop over 100,000 elements fits.
 const FUEL: u64 = 10_000_000;
-/// Longest prompt in bytes.
-const LONGEST: usize = 64 << 20;
 
 /// A prompt: the user's message, or several messages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -162,8 +161,8 @@ impl Prompt {
 /// Compiled templates of a prompt.
 pub struct Prompts {
     environment: Environment<'static>,
-    /// Places in the params, which name the templates, and speakers.
-    messages: Vec<(String, Role)>,
+    /// Places in the params, speakers and templates.
+    messages: Vec<(String, Role, Bounded)>,
     /// Names that the templates read, with the place of the first template that does.
     readers: BTreeMap<String, Reader>,
     /// Whether a template describes the output itself.
@@ -185,7 +184,6 @@ impl Prompts {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
@@ -193,6 +191,7 @@ impl Prompts {
             let wrong = |error: minijinja::Error| {
                 ParamIssue::new(place.clone(), format!("the prompt is no template: {}", told(&error)))
             };
+            let bounded = Bounded::new(&place, text).map_err(wrong)?;
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
             let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
@@ -202,8 +201,11 @@ impl Prompts {
             let names = names.map(|name| (name.clone(), Reader { place: place.clone(), word: read_at(text, name) }));
             // A name that several templates read stands at the first.
             readers = names.chain(readers).collect();
-            messages.push((place.clone(), role));
+            messages.push((place.clone(), role, bounded));
         }
+        // A template that another one included would not be bounded.
+        environment.clear_templates();
+        bounded::prepare(&mut environment);
         let describes = readers.remove(OUTPUT_SCHEMA).is_some();
         readers.retain(|name, _| !given.contains(name));
         Ok(Self { environment, messages, readers, describes, unknown })
@@ -232,11 +234,11 @@ impl Prompts {
         let mut variables = values.clone();
         variables.insert(OUTPUT_SCHEMA.to_owned(), described.unwrap_or_default().into());
         let mut messages = Vec::with_capacity(self.messages.len());
-        for (place, role) in &self.messages {
-            let template = self.environment.get_template(place).map_err(|error| told(&error))?;
+        let variables = minijinja::Value::from_serialize(&variables);
+        for (place, role, template) in &self.messages {
             let wrong =
                 |error: minijinja::Error| format!("`{place}`: {}{}", told(&error), quoted(&error, template.source()));
-            let text = template.render(&variables).map_err(wrong)?;
+            let text = template.render(&self.environment, variables.clone()).map_err(wrong)?;
             if text.len() > LONGEST {
                 return Err(format!("`{place}` has {} bytes; the longest prompt has {LONGEST}", text.len()));
             }
@@ -342,6 +344,55 @@ mod tests {
         assert!(refused(json!({"messages": [{"role": "user", "content": ""}], "user": ""})).contains("stands for all"));
         assert!(refused(json!({"users": "x"})).contains("unknown field `users`"));
         assert!(refused(json!(3)).contains("expected a template"));
+    }
+
+    #[test]
+    fn no_text_of_a_template_grows_without_bound() {
+        let doubled = |step: &str| format!("{{% set x = 'x' %}}{}{{{{ x }}}}", step.repeat(60));
+        for step in [
+            "{% set x = x ~ x %}",
+            "{% set x = x + x %}",
+            "{% set x = x * 2 %}",
+            "{% set x %}{{ x }}{{ x }}{% endset %}",
+        ] {
+            let error = rendered(json!(doubled(step)), json!({})).unwrap_err();
+            assert!(error.contains("a text has more than 67108864 bytes"), "{step}: {error}");
+        }
+        for text in [
+            "{% for a in range(9999) %}{{ x }}{% endfor %}",
+            "{{ ([x] * 9999)|join }}",
+            "{{ ''.join([x] * 9999) }}",
+            "{{ x|replace('x', x) }}",
+            "{{ x.replace('x', x) }}",
+        ] {
+            let error = rendered(json!(text), json!({"x": "x".repeat(9999)})).unwrap_err();
+            assert!(error.contains("a text has more than"), "{text}: {error}");
+        }
+        let lists = "{% set x = [1] %}".to_owned() + &"{% set x = (x + x)|list %}".repeat(60);
+        let error = rendered(json!(lists), json!({})).unwrap_err();
+        assert!(error.contains("a list has more than"), "{error}");
+        // What the engine makes of short ones stays.
+        for (text, made) in [
+            ("{{ 'a' ~ 1 ~ none }}", "a1None"),
+            ("{{ ('a' if false) ~ 'b' }}", "b"),
+            (
+                "{{ n + 2 }} {{ n * 2.5 }} {{ 'a' + 'b' }} {{ 'ab' * n }} {{ [n] + [2] }} {{ [n] * 2 }}",
+                "3 2.5 ab ab [1, 2] [1, 1]",
+            ),
+            (
+                "{{ ['a', n]|join('-') }} {{ 'aa'|replace('a', 'b') }} {{ '-'.join(['a', 'b']) }} {{ 'aa'.replace('a', 'b') }}",
+                "a-1 bb a-b bb",
+            ),
+            (
+                "{% macro twice(x) %}{{ x ~ x }}{% endmacro %}{{ twice('ab') }}{% for i in range(n + 1) %}{{ loop.index }}{% endfor %}\n",
+                "abab12\n",
+            ),
+        ] {
+            let made_of = rendered(json!({"user": text, "system": "{{ output_schema }}"}), json!({"n": 1}));
+            assert_eq!(made_of.unwrap()[1].1, made, "{text}");
+        }
+        let error = rendered(json!("{{ a.b ~ 'x' }}"), json!({"a": {}})).unwrap_err();
+        assert!(error.contains("undefined"), "{error}");
     }
 
     #[test]

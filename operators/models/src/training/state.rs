@@ -59,15 +59,19 @@ pub struct PolicyStep {
 }
 
 impl PolicyStep {
+    /// Names of the figures in the table of steps.
+    pub const NAMES: [&str; 6] = ["ratio", "kl", "clip_share", "reference_kl", "logprob_gap", "entropy"];
+
     /// Returns the figures with their names in the table of steps.
     pub fn named(&self) -> [(&'static str, Option<f64>); 6] {
+        let [ratio, kl, clip_share, reference_kl, logprob_gap, entropy] = Self::NAMES;
         [
-            ("ratio", Some(self.ratio)),
-            ("kl", Some(self.kl)),
-            ("clip_share", Some(self.clipped)),
-            ("reference_kl", self.reference_kl),
-            ("logprob_gap", Some(self.gap)),
-            ("entropy", self.entropy),
+            (ratio, Some(self.ratio)),
+            (kl, Some(self.kl)),
+            (clip_share, Some(self.clipped)),
+            (reference_kl, self.reference_kl),
+            (logprob_gap, Some(self.gap)),
+            (entropy, self.entropy),
         ]
     }
 }
@@ -85,13 +89,17 @@ pub struct PreferenceStep {
 }
 
 impl PreferenceStep {
+    /// Names of the figures in the table of steps.
+    pub const NAMES: [&str; 4] = ["chosen_reward", "rejected_reward", "reward_margin", "reward_accuracy"];
+
     /// Returns the figures with their names in the table of steps.
     pub fn named(&self) -> [(&'static str, f64); 4] {
+        let [chosen, rejected, margin, accuracy] = Self::NAMES;
         [
-            ("chosen_reward", self.chosen),
-            ("rejected_reward", self.rejected),
-            ("reward_margin", self.chosen - self.rejected),
-            ("reward_accuracy", self.accuracy),
+            (chosen, self.chosen),
+            (rejected, self.rejected),
+            (margin, self.chosen - self.rejected),
+            (accuracy, self.accuracy),
         ]
     }
 }

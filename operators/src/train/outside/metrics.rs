@@ -9,7 +9,7 @@ use std::path::Path;
 use searchmill_models::training::state::Step;
 use serde_json::{Map, Value};
 
-use super::super::page;
+use super::super::earned;
 
 /// Names of the same metric, in the order in which they count.
 const LOSS: [&str; 3] = ["loss", "actor/pg_loss", "train/loss"];
@@ -19,7 +19,7 @@ const EPOCH: [&str; 2] = ["epoch", "training/epoch"];
 const TOKEN_ACCURACY: [&str; 3] = ["token_accuracy", "token_acc", "mean_token_accuracy"];
 const EVAL_TOKEN_ACCURACY: [&str; 3] = ["eval_token_accuracy", "eval_token_acc", "eval_mean_token_accuracy"];
 /// The mean reward of a step: ours and TRL's, verl's, ART's.
-const REWARD: [&str; 3] = [page::REWARD, "critic/score/mean", "train/reward"];
+const REWARD: [&str; 3] = [earned::REWARD, "critic/score/mean", "train/reward"];
 /// Columns of `steps` and places in the run, which are no metrics beside them.
 const OWN: [&str; 9] = [
     "step",
@@ -160,7 +160,7 @@ impl Metrics {
         let others = numbers.filter(|(name, _)| !columns.contains(&name.as_str()));
         let mut found: Named = others.map(|(name, number)| (name.clone(), number)).collect();
         if let Some(reward) = number(fields, &REWARD) {
-            found.insert(page::REWARD.to_owned(), reward);
+            found.insert(earned::REWARD.to_owned(), reward);
         }
         if !found.is_empty() {
             self.more.entry(step).or_default().extend(found);

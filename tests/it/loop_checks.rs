@@ -1,0 +1,64 @@
+//! Tests of what `validate` knows of loops before anything runs: how rollouts are sampled, columns in conditions.
+
+use crate::mill::Mill;
+use crate::repeat::LEARNT;
+
+#[test]
+fn rollouts_that_cannot_be_learnt_from_are_told_before_anything_runs() {
+    let told = |from: &str, to: &str| {
+        let mill = Mill::new();
+        assert!(LEARNT.contains(from), "{from}");
+        mill.write("pipeline.yaml", &LEARNT.replace(from, to));
+        crate::models::write(&mill.path("models"));
+        mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr
+    };
+    for (from, to, words) in [
+        (", record: tokens", "", "the rollouts have no recorded tokens"),
+        ("temperature: 1,", "temperature: 0,", "sampled at temperature 0"),
+        ("temperature: 1,", "temperature: 1, top_p: 0.9,", "with `top_p` or `top_k`"),
+        ("temperature: 1,", "temperature: 1, top_k: 20,", "with `top_p` or `top_k`"),
+        (
+            ", record: tokens}, seed: \"${repeat.round}\"}\n      scored:   {op: advantage, from: rollouts",
+            "}, seed: \"${repeat.round}\"}\n      some: {op: filter, from: rollouts, with: {where: \"turns > 0\"}}\n      scored:   {op: advantage, from: some",
+            "the rollouts have no recorded tokens",
+        ),
+    ] {
+        let text = told(from, to);
+        assert!(text.contains(words) && text.contains("method: grpo"), "{to}\n{text}");
+        assert_eq!(text.matches("error[").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn conditions_on_the_columns_of_operators_are_checked_before_anything_runs() {
+    let told = |ends: &str| {
+        let mill = Mill::new();
+        let text = LEARNT.replace(
+            "      step: ",
+            "      greedy: {op: rollout, from: {questions: world.questions, search: bm25, model: policy}, with: {policy: {model: {temperature: 0, max_tokens: 8}}}}\n      validation: {op: evaluate, from: greedy}\n      step: ",
+        );
+        mill.write("pipeline.yaml", &format!("{text}    {ends}\n"));
+        crate::models::write(&mill.path("models"));
+        mill.call(&["validate", "pipeline.yaml"])
+    };
+    for (ends, words) in [
+        ("best: \"select avg(f2) from validation\"", "there is no column `f2`"),
+        ("best: \"select valu from validation.metrics where id = 'all/f1'\"", "did you mean `value`?"),
+        ("stop: {watch: {kl: \"select max(kll) < 0.5 from step.steps\"}}", "did you mean `kl`?"),
+        (
+            "stop: {watch: {gap: \"select max(gap) < 0.5 from step.steps\", f1: \"select avg(f1) > 0 from validation\"}}",
+            "there is no column `gap`",
+        ),
+        ("best: \"select avg(advantag) from scored\"", "did you mean `advantage`?"),
+    ] {
+        let text = told(ends).exit(2).stderr;
+        assert!(text.contains(words) && text.matches("error[").count() == 1, "{ends}\n{text}");
+    }
+    for ends in [
+        "best: \"select avg(f1) from validation\"",
+        "best: \"select -max(kl) - max(reference_kl) - avg(rollout_tokens) from step.steps\"",
+        "best: \"select avg(advantage) from scored\"",
+    ] {
+        told(ends).exit(0);
+    }
+}
