@@ -165,7 +165,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -444,7 +444,8 @@ fn agent(
         tell_if_nothing_is_known(inputs, context)?;
     }
     let record = params.record.map(|Record::Tokens| params.rewritten_history.unwrap_or_default());
-    let policy = params.policy.open(Arc::clone(&rules.protocol), tool_name(params), record, inputs, context)?;
+    let policy = params.policy.drawn_by(context.seed());
+    let policy = policy.open(Arc::clone(&rules.protocol), tool_name(params), record, inputs, context)?;
     Ok(Agent { rules, policy, tool })
 }
 

@@ -53,7 +53,7 @@ pub struct ModelParams {
     pub max_tokens: usize,
     /// Texts that end a turn, in addition to the model's end-of-turn token.
     pub stop: Vec<String>,
-    /// Sampling seed, combined with the question's id, the sample's number and the turn.
+    /// Sampling seed, combined with the `seed` of the node, the question's id, the sample's number and the turn.
     pub seed: u64,
     /// Additional variables of the chat template (`enable_thinking`).
     pub template_options: BTreeMap<String, serde_json::Value>,

@@ -9,8 +9,8 @@ use searchmill_engine::operator::{
 use super::Policy;
 use super::endpoint::Endpoint;
 use super::evidence::EvidenceTeacher;
-use super::model::LocalModel;
-use super::params::PolicyParams;
+use super::model::{LocalModel, ModelParams};
+use super::params::{EvidenceParams, PolicyParams};
 use crate::protocol::Protocol;
 use crate::tokens::RewrittenHistory;
 
@@ -34,6 +34,19 @@ impl PolicyParams {
         let arity = if model.model.is_some() { Arity::AnyNumber } else { Arity::Many };
         let about = "Policy `model` only: the model and optionally an adapter for it, in any order. Of several whole models, the last.";
         ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about)
+    }
+
+    /// Returns the policy with random choices that depend on the seed of the node as well (0: they stay as they are). Calls
+    /// to an endpoint are told apart by that seed without it.
+    #[must_use]
+    pub fn drawn_by(&self, node: u64) -> Self {
+        // The factor spreads small seeds over all bits (SplitMix64), so that two seeds seldom add up to the same.
+        let mixed = |seed: u64| seed.wrapping_add(node.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        match self.clone() {
+            Self::Model(model) => Self::Model(ModelParams { seed: mixed(model.seed), ..model }),
+            Self::Evidence(evidence) => Self::Evidence(EvidenceParams { seed: mixed(evidence.seed), ..evidence }),
+            endpoint @ Self::Endpoint(_) => endpoint,
+        }
     }
 
     /// Opens the policy; `record`: it records tokens, and this happens to rewritten history.

@@ -124,7 +124,7 @@ pub struct EvidenceParams {
     pub parallel: bool,
     /// Amount of text between the searches.
     pub wording: EvidenceWording,
-    /// Seed of the wording, combined with the question's id and the sample's number.
+    /// Seed of the wording, combined with the `seed` of the node, the question's id and the sample's number.
     pub seed: u64,
     /// Field of the question's `metadata` with a search plan: a list of `{search, reference, keyword}`. The teacher follows
     /// its order, searches for `search`, looks for the document of the evidence most like `reference` (ROUGE-L), and says

@@ -9,8 +9,13 @@ const SEARCH: &str =
 const ANSWER: &str = "<answer>Rome</answer>";
 
 fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome {
+    roll_by(0, model, concurrency, params)
+}
+
+fn roll_by(seed: u64, model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome {
     let mut harness = Harness::new();
     harness.concurrency = concurrency;
+    harness.seed = seed;
     let questions: Vec<_> =
         (0..6).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
     let bound = inputs([
@@ -46,6 +51,23 @@ fn a_model_searches_and_answers_the_same_however_many_rows_are_in_flight() {
     assert_eq!((row.prediction.as_str(), row.policy.as_str()), ("Rome", "model"));
     assert_eq!(asked.completion_tokens, Some(2), "the search and the end of the turn");
     assert!(outcome.usage.completion_tokens >= 24 && outcome.usage.prompt_tokens > 12 * 500);
+}
+
+/// A loop writes `seed: "${repeat.round}"`.
+#[test]
+fn the_seed_of_the_node_decides_what_a_model_draws() {
+    let model = searching_model(SEARCH, ANSWER);
+    let drawn = |node, policy| {
+        let params = json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": policy}}, "samples": 4,
+            "max_turns": 4, "system_prompt": "Search."});
+        let rows = roll_by(node, &model, 8, params).read::<Trajectory>("trajectories");
+        rows.into_iter().map(|row| row.messages).collect::<Vec<_>>()
+    };
+    let plain = drawn(0, 5);
+    assert_eq!(drawn(3, 5), drawn(3, 5));
+    assert_ne!(drawn(3, 5), plain);
+    assert_ne!(drawn(3, 5), drawn(4, 5));
+    assert_ne!(drawn(3, 6), drawn(3, 5));
 }
 
 #[test]
