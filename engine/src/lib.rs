@@ -71,8 +71,8 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, Located, Mismatch, PastRun, Pipeline, PipelineTest, PreparedRun, Receiver,
-    Session, Settings, Shown, StorePlace, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, Located, Mismatch, Older, PastRun, Pipeline, PipelineTest, PreparedRun,
+    Receiver, Session, Settings, Shown, StorePlace, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};

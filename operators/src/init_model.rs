@@ -17,6 +17,8 @@ use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::train::WHOLE;
+
 /// A family of decoders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -116,7 +118,7 @@ impl Operator for InitModel {
     ];
 
     fn declare(params: &InitModelParams) -> Declaration {
-        Declaration::seeded(ports()).issues(issues(params))
+        Declaration::seeded(ports()).variant(WHOLE).issues(issues(params))
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -37,6 +37,7 @@ use searchmill_schemas::{RecordKind, Reject};
 use self::data::Data;
 use self::earned::Earned;
 use self::params::{Method, TrainParams};
+pub(crate) use self::start::WHOLE;
 use self::start::{ADAPTER, MODEL, Start};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
@@ -120,7 +121,8 @@ impl Operator for Train {
         let declaration = Declaration::seeded(ports)
             .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) });
         let is_adapter = params.lora().is_some_and(|lora| !lora.merge);
-        let declaration = if is_adapter && !outside { declaration.variant(ADAPTER) } else { declaration };
+        let made = if is_adapter { ADAPTER } else { WHOLE };
+        let declaration = if outside { declaration } else { declaration.variant(made) };
         declaration
             .issues(check::issues(params))
             .gives_at_most(move |_| {

@@ -3,6 +3,7 @@
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
+use super::show::note_older;
 use crate::args::PathArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -17,6 +18,7 @@ pub(super) fn path(terminal: &Terminal, session: &Session, args: &PathArgs) -> R
             return Err(Failure::usage(message).with_help("leave out --file to print their folder"));
         }
     };
+    note_older(terminal, located.older.as_ref());
     let told = json!({"path": path, "kind": located.kind, "rows": located.rows, "files": located.files});
     terminal.tell(&told, &path.display().to_string());
     Ok(OK)

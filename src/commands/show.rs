@@ -5,7 +5,7 @@ mod file;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
-use searchmill_engine::{Failure, Session};
+use searchmill_engine::{Failure, Older, Session};
 use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
 use serde_json::json;
 
@@ -17,15 +17,20 @@ use crate::exit::OK;
 /// Rows of a table that are formatted together.
 const BLOCK: usize = 1000;
 
+/// Says that what was named is not of the newest run: it may be of another pipeline.
+pub(super) fn note_older(terminal: &Terminal, older: Option<&Older>) {
+    if let Some(Older { node, run, pipeline }) = older.filter(|_| !terminal.is_json()) {
+        terminal.note(&format!("`{node}` of run {run} of `{pipeline}`: the last run has no output of it"));
+    }
+}
+
 pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> Result<u8, Failure> {
     let shown = session.shown(&args.what, args.run.as_deref(), args.rejects)?;
     let node = shown.node.as_deref().unwrap_or(&args.what);
     if !terminal.is_json() && !args.what.starts_with(node) {
         terminal.note(&format!("`{}` is an output of `{node}`", args.what));
     }
-    if let Some((run, pipeline)) = shown.older.filter(|_| !terminal.is_json()) {
-        terminal.note(&format!("`{node}` of run {run} of `{pipeline}`: the last run has no such node"));
-    }
+    note_older(terminal, shown.older.as_ref());
     match session.artifact(&shown.artifact)? {
         InputArtifact::Tree(tree) => show_tree(terminal, &tree, args)?,
         InputArtifact::Rows(rows) => match &args.output {

@@ -173,7 +173,7 @@ fn validate_checks_the_checks_against_the_known_columns() {
 }
 
 /// Damages a table in the store, unnoticed: its file keeps its time.
-fn damage(mill: &Mill, node: &str, port: &str) {
+pub(crate) fn damage(mill: &Mill, node: &str, port: &str) {
     let folder = mill.artifact_folder(node, port);
     let part = crate::mill::files_in(&folder).into_iter().find(|path| path.extension().is_some_and(|e| e == "parquet"));
     let part = part.expect("a part");

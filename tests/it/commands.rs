@@ -225,7 +225,7 @@ fn rejects_stand_in_the_last_line_and_show_says_whose_run_it_shows() {
     );
     mill.call(&["run", "other.yaml"]).exit(0);
     let told = mill.call(&["show", "kept"]).exit(0);
-    assert!(told.stderr.contains("of `commands`: the last run has no such node"), "{}", told.stderr);
+    assert!(told.stderr.contains("of `commands`: the last run has no output of it"), "{}", told.stderr);
     let told = mill.call(&["show", "kept", "--run", "nothing"]).exit(2);
     assert!(told.stderr.contains("there is no run `nothing`"), "{}", told.stderr);
     let told = mill.call(&["diff", "previous", "latest"]).exit(2);

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::checks::damage;
 use crate::mill::Mill;
 use crate::stop::{CLIMB, climb, variants};
 
@@ -55,6 +56,31 @@ fn what_a_loop_hands_on_has_a_name_on_the_command_line() {
     // Another number of rounds: the name is of another node, and the last run that has it counts.
     mill.run(&["--set", "rounds=2", "sum.total"]).exit(0);
     assert_eq!(x(&mill, "sum.total"), 2);
+}
+
+#[test]
+fn the_choice_of_the_round_is_audited_with_what_is_handed_on() {
+    let mill = climb();
+    mill.run(&["climb.total"]).exit(0);
+    let audit = |what: &str| mill.call(&["audit", what]);
+    audit("climb.total").exit(0);
+    let nodes = mill.last_nodes();
+    let chose = nodes.iter().find(|node| !node.hands_on.is_empty()).expect("the node that chose").node.clone();
+    damage(&mill, &chose, "rows");
+    audit("add@round=2").exit(0);
+    let told = audit("climb.total").exit(1);
+    assert!(told.stdout.contains(&chose) || told.stderr.contains(&chose), "{told:?}");
+}
+
+#[test]
+fn an_output_of_another_pipeline_is_told_as_such() {
+    let mill = sum();
+    mill.run(&["sum.total"]).exit(0);
+    mill.write("pipeline.yaml", &SUM.replace("name: sum", "name: other"));
+    mill.run(&["start"]).exit(0);
+    let told = mill.call(&["path", "sum.total"]).exit(0);
+    assert!(told.stderr.contains("`add@round=3` of run"), "{told:?}");
+    assert!(told.stderr.contains("of `sum`: the last run has no output of it"), "{told:?}");
 }
 
 #[test]

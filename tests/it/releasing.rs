@@ -107,19 +107,13 @@ fn what_a_loop_hands_on_is_there_when_a_run_names_it() {
         mill
     };
     let shown = |mill: &Mill| mill.call(&["path", "rl.model", "--file"]).exit(0).stdout;
-    // Nobody reads it: it goes like all others, and is made again for a run that names it.
-    let mill = set_up();
-    rounds(&mill, 6, &[]);
-    assert_eq!(here(&mill), [5]);
-    assert!(mill.call(&["path", "rl.model"]).exit(2).stderr.contains("was released"));
-    rounds(&mill, 6, &["rl.model"]);
-    assert_eq!(here(&mill), [2, 5]);
-    assert_eq!(std::fs::read_to_string(shown(&mill).trim()).expect("a file"), "first\nw 0\nw 1\nw 2\n");
-    // Until it is known which round it is of, all stay.
-    let mill = set_up();
-    rounds(&mill, 6, &["rl.model"]);
-    assert_eq!(here(&mill), [0, 1, 2, 3, 4, 5]);
-    assert!(shown(&mill).contains("/w"));
+    // A run that names it keeps all rounds until it is known which one it is of.
+    for (named, stay) in [(&[][..], &[2, 5][..]), (&["rl.model"], &[0, 1, 2, 3, 4, 5])] {
+        let mill = set_up();
+        rounds(&mill, 6, named);
+        assert_eq!(here(&mill), stay, "{named:?}");
+        assert_eq!(std::fs::read_to_string(shown(&mill).trim()).expect("a file"), "first\nw 0\nw 1\nw 2\n");
+    }
 }
 
 #[test]

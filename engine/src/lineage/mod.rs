@@ -80,5 +80,5 @@ pub use instant::rfc3339;
 pub use ledger::{note_checks, note_unfinished, verify_ledger};
 pub(crate) use lookup::{read_rows, rows_with, texts};
 pub use row_changes::{ColumnChange, TableChange, ValueChange};
-pub use target::{Missing, NotFound, Target, came_to_nothing, meant_output, output_of, resolve, run_of};
+pub use target::{Missing, NotFound, Target, came_to_nothing, choices, meant_output, output_of, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

@@ -235,6 +235,16 @@ fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<(String, Optio
     }
 }
 
+/// Returns the nodes that chose what `text` stands for, if it is what a loop of the target's run handed on.
+pub fn choices(store: &Store, text: &str, target: &Target) -> Vec<Target> {
+    let Target::Node { run, node: chosen, .. } = target else { return Vec::new() };
+    if !matches!(of_loop(store, run, text), Ok(Some(_))) {
+        return Vec::new();
+    }
+    let chose = store.run_nodes(run).into_iter().filter(|node| node.hands_on.contains(&chosen.node));
+    chose.map(|node| Target::Node { run: run.clone(), node: Box::new(node), port: None }).collect()
+}
+
 fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
     let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hex || text.len() < LEAST_DIGITS {

@@ -143,6 +143,12 @@ impl Roots {
         }
     }
 
+    /// Adds those of another target of the same run.
+    pub fn add(&mut self, more: Self) {
+        self.keys.extend(more.keys);
+        self.artifacts.extend(more.artifacts);
+    }
+
     fn of_run(run: &str, nodes: &[NodeRun]) -> Self {
         let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id).collect();
         let keys: Vec<NodeKey> = nodes.iter().filter_map(done).collect();

@@ -9,8 +9,8 @@ use super::open::Session;
 use super::run::runtime;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
-    Catalog, Missing, NotFound, Report, Roots, Target, note_checks, note_unfinished, resolve, upstream, verify,
-    verify_ledger,
+    Catalog, Missing, NotFound, Report, Roots, Target, choices, note_checks, note_unfinished, resolve, upstream,
+    verify, verify_ledger,
 };
 use crate::store::{NodeRun, Store, StoreUse};
 
@@ -44,7 +44,8 @@ pub struct Audit {
 }
 
 impl Session {
-    /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it. `checking` gets the
+    /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it; of what a loop hands on,
+    /// also the choice of the round. `checking` gets the
     /// name of every node before it is recomputed. Not for code that already runs on tokio.
     ///
     /// # Errors
@@ -60,14 +61,19 @@ impl Session {
         let in_use = store.enter().ok();
         let catalog = Catalog::read(store);
         let target = resolve(store, &catalog, what, run, self.directory()).map_err(changed)?;
-        let roots = Roots::of(store, &catalog, &target);
+        let mut roots = Roots::of(store, &catalog, &target);
+        let mut entries = ledger(store, &target);
+        for choice in choices(store, what, &target) {
+            roots.add(Roots::of(store, &catalog, &choice));
+            entries.extend(ledger(store, &choice));
+        }
         let closure = upstream(&catalog, &roots);
-        let mut report = verify(store, &catalog, &roots, &closure, &ledger(store, &target), options.strict);
+        let mut report = verify(store, &catalog, &roots, &closure, &entries, options.strict);
         let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
         runs.extend(run_of(&target));
         runs.extend(report.replaced.values().cloned());
         verify_ledger(store, &runs, &mut report);
-        note_checks(&ledger(store, &target), &mut report);
+        note_checks(&entries, &mut report);
         if let Target::Run(run) = &target {
             note_unfinished(store, run, &mut report);
         }

@@ -45,6 +45,6 @@ pub use place::StorePlace;
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
 pub use settings::Settings;
-pub use show::{Located, Shown};
+pub use show::{Located, Older, Shown};
 pub use trace::{Direction, Trace};
 pub use trial::{Mismatch, PipelineTest, Verdict};

@@ -6,7 +6,7 @@ use super::failure::{Failure, released};
 use super::find::{Origin, find};
 use super::open::Session;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
-use crate::store::{ArtifactId, outside_id};
+use crate::store::{ArtifactId, Store, outside_id};
 
 /// An artifact to show.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct Shown {
     pub artifact: ArtifactId,
     /// The node's summary of the result; empty if a port was named.
     pub summary: String,
-    /// Run and pipeline of the artifact, if the newest run does not have the node.
-    pub older: Option<(String, String)>,
+    /// Where the artifact is from, if the newest run has no output of the node.
+    pub older: Option<Older>,
 }
 
 /// The files of an artifact, for other programs. They are read-only.
@@ -32,6 +32,29 @@ pub struct Located {
     pub kind: String,
     /// Number of rows; `None` for a folder.
     pub rows: Option<u64>,
+    /// Node, run and pipeline of the artifact, if the newest run has no output of the node.
+    pub older: Option<Older>,
+}
+
+/// An output of a run before the newest one.
+#[derive(Clone, Debug)]
+pub struct Older {
+    /// The node.
+    pub node: String,
+    /// The run.
+    pub run: String,
+    /// Its pipeline.
+    pub pipeline: String,
+}
+
+impl Older {
+    /// Describes an output that was found without a run's name, unless it is of the newest run.
+    fn of(store: &Store, run: Option<&str>, origin: &Origin) -> Option<Self> {
+        let Origin::Output { run: id, node, .. } = origin else { return None };
+        let is_newest = run.is_some() || store.newest_runs().first().is_none_or(|newest| newest == id);
+        let pipeline = || store.run(id).map(|run| run.pipeline).unwrap_or_default();
+        (!is_newest).then(|| Self { node: node.node.clone(), run: id.clone(), pipeline: pipeline() })
+    }
 }
 
 impl Session {
@@ -40,9 +63,10 @@ impl Session {
     /// # Errors
     /// Fails if there is none, or if its files are gone or damaged.
     pub fn located(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
-        let id = find(self.existing()?, what, run, false)?.artifact;
-        let opened = self.artifact(&id)?;
         let store = self.existing()?;
+        let named = find(store, what, run, false)?;
+        let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
+        let opened = self.artifact(&id)?;
         let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
         let folder = store.artifact_folder(&id);
         let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
@@ -57,7 +81,7 @@ impl Session {
                 (folder, rows.kind.name(), Some(rows.rows))
             }
         };
-        Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows })
+        Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
     }
 
     /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run that has it, an artifact's id, or a pin.
@@ -109,16 +133,13 @@ impl Session {
     pub fn shown(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
         let store = self.existing()?;
         let named = find(store, what, run, rejects)?;
-        let artifact = named.artifact;
-        let Origin::Output { run: id, node, .. } = named.origin else {
+        let (artifact, older) = (named.artifact, Older::of(store, run, &named.origin));
+        let Origin::Output { node, .. } = named.origin else {
             return Ok(Shown { node: None, artifact, summary: String::new(), older: None });
         };
         let whole = what == node.node && !rejects;
         let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
         let summary = result.map(|result| result.summary).unwrap_or_default();
-        let newest = || store.newest_runs().first().is_none_or(|newest| *newest == id);
-        let pipeline = || store.run(&id).map(|run| run.pipeline).unwrap_or_default();
-        let older = (run.is_none() && !newest()).then(|| (id.clone(), pipeline()));
         Ok(Shown { node: Some(node.node), artifact, summary, older })
     }
 }

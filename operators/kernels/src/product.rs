@@ -124,7 +124,13 @@ impl Multiply<'_> {
 
     /// Multiplies `R` rows with `O` outputs at a time. Returns the first output that is left.
     #[inline(always)]
-    fn tiles<S: Simd, const R: usize, const O: usize>(&mut self, simd: S, row: usize, first: usize, end: usize) -> usize {
+    fn tiles<S: Simd, const R: usize, const O: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        first: usize,
+        end: usize,
+    ) -> usize {
         let mut output = first;
         while output + O <= end {
             self.tile::<S, R, O>(simd, row, output);

@@ -12,6 +12,9 @@ pub(super) const MODEL: &str = "model";
 /// What the output `model` is if only an adapter is trained.
 pub(super) const ADAPTER: &str = "adapter";
 
+/// What the output `model` is if it is a model of its own.
+pub(crate) const WHOLE: &str = "whole";
+
 const BOTH: &str = "name both: `model: [base, adapter]`";
 
 /// A model's folder, and that of its adapter.
@@ -75,6 +78,11 @@ pub(super) fn issues(kinds: &[Option<&str>]) -> Vec<ParamIssue> {
         [_, _, _, ..] => issue(format!("`model` names {} models", kinds.len())),
         _ if kinds.iter().all(|kind| *kind == Some(ADAPTER)) => {
             issue("`model` is an adapter without its base".to_owned())
+        }
+        _ if kinds.iter().filter(|kind| **kind == Some(WHOLE)).count() > 1 => {
+            let help =
+                "name one; of a node with a matrix, one variant (`student@layers=2`), or give this node the matrix too";
+            vec![ParamIssue::new("", "`model` names two whole models").with_help(help)]
         }
         _ => Vec::new(),
     }

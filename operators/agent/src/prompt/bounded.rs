@@ -41,7 +41,7 @@ impl Bounded {
     /// Compiles a template; `name` is told in errors.
     pub(super) fn new(name: &str, source: &str) -> Result<Self, Error> {
         let config = TemplateConfig {
-            syntax_config: SyntaxConfig::default(),
+            syntax_config: SyntaxConfig,
             ws_config: WhitespaceConfig { keep_trailing_newline: true, ..WhitespaceConfig::default() },
             default_auto_escape: Arc::new(default_auto_escape_callback),
         };
@@ -119,7 +119,7 @@ pub(super) fn prepare(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(|state, value, method, args| {
         match method {
             "join" => check_join(args.first(), Some(value))?,
-            "replace" => check_replace(&[&[value.clone()], args].concat())?,
+            "replace" => check_replace(&[std::slice::from_ref(value), args].concat())?,
             _ => {}
         }
         minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)

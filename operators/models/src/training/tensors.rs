@@ -116,7 +116,7 @@ fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut Pas
     let (with_bonus, measured) = (batch.has_entropy_bonus(), batch.needs_entropy());
     let logits = if with_bonus { logits.clone() } else { logits.detach() };
     let entropies = measured.then(|| entropies(&logits)).transpose()?;
-    let of_entropies = entropies.as_ref().map_or_else(|| Ok(Vec::new()), |entropies| entropies.to_vec1::<f32>())?;
+    let of_entropies = entropies.as_ref().map_or_else(|| Ok(Vec::new()), Tensor::to_vec1::<f32>)?;
     let found = logs.to_vec1::<f32>()?;
     let slopes = outcome.take(batch, Predictions { log_probabilities: &found, best: &best, entropies: &of_entropies });
     let sum = |numbers: &Tensor, slopes: Vec<f32>| {
