@@ -284,7 +284,8 @@ fn coordinate(path: &[String], span: Span, matrix: Option<&Coordinates>, shared:
     if matrix.iter().any(|coordinate| coordinate.is_broken() && coordinate.key.is_empty()) {
         return None;
     }
-    let keys: Vec<_> = matrix.iter().map(|coordinate| coordinate.key.as_str()).collect();
+    // The round of a loop is no key: it is `${repeat.round}`.
+    let keys: Vec<_> = matrix.iter().filter(|one| one.repeats.is_none()).map(|one| one.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
     shared.report(fault.help(help));

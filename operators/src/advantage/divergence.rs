@@ -43,7 +43,7 @@ pub(super) fn recording(inputs: &Inputs) -> Result<Recording, OperatorError> {
 pub(super) fn recorded(batch: &RecordBatch) -> Result<Vec<RecordedTokens>, OperatorError> {
     let missing = || {
         OperatorError::data("`kl`: the rollouts have no recorded tokens")
-            .with_help("write `record: tokens` in the node `rollout`, or leave `kl` out")
+            .with_help("write `record: tokens` below `with:` of the node that rolls out, or leave `kl` out")
     };
     RecordedTokens::from_batch(batch)?.ok_or_else(missing)
 }

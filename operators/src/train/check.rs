@@ -191,12 +191,12 @@ fn preference_issues(params: &TrainParams) -> Vec<ParamIssue> {
 /// Checks that the tokens of the rollouts can be learnt, where the node that sampled them is known.
 pub(super) fn sampling_issues(method: Method, sampled: &[Option<&str>]) -> Vec<ParamIssue> {
     let [Some(sampled)] = sampled else { return Vec::new() };
-    let from_all = "sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
+    let from_all = "let the node that rolls out sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
     let (message, help) = match *sampled {
         _ if !method.learns_from_rewards() => return Vec::new(),
         UNRECORDED => (
             "the rollouts have no recorded tokens",
-            "write `record: tokens` in the node `rollout`: text that is tokenised again gives other tokens",
+            "write `record: tokens` below `with:` of the node that rolls out: text that is tokenised again gives other tokens",
         ),
         GREEDY => ("the rollouts are sampled at temperature 0, so all rollouts of a question are the same", from_all),
         FROM_SOME => (
