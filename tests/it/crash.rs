@@ -94,7 +94,9 @@ fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
     let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
     let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
     assert!(cached >= before - CONCURRENCY, "{cached} of {before} rows were remembered");
-    assert_eq!(paid(&bench), before + QUESTIONS - cached);
+    // The answer to a turn may have been kept before its row was: then it is not paid again either.
+    let most = before + QUESTIONS - cached;
+    assert!((QUESTIONS..=most).contains(&paid(&bench)), "{} calls, at most {most} were needed", paid(&bench));
     assert_eq!(bench.mill.unfinished(), Vec::<std::path::PathBuf>::new());
 }
 

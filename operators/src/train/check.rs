@@ -191,7 +191,8 @@ fn preference_issues(params: &TrainParams) -> Vec<ParamIssue> {
 /// Checks that the tokens of the rollouts can be learnt, where the node that sampled them is known.
 pub(super) fn sampling_issues(method: Method, sampled: &[Option<&str>]) -> Vec<ParamIssue> {
     let [Some(sampled)] = sampled else { return Vec::new() };
-    let from_all = "let the node that rolls out sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
+    let from_all =
+        "let the node that rolls out sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
     let (message, help) = match *sampled {
         _ if !method.learns_from_rewards() => return Vec::new(),
         UNRECORDED => (
