@@ -49,8 +49,8 @@ struct Rule {
 }
 
 impl Keeping {
-    /// `stays`: nodes whose folders must stay.
-    pub(super) fn of(plan: &Plan, stays: &BTreeSet<usize>) -> Self {
+    /// `asked`: nodes whose folders must stay.
+    pub(super) fn of(plan: &Plan, asked: &BTreeSet<usize>) -> Self {
         if plan.nodes.iter().all(|node| node.spec.keep.is_none()) {
             return Self::default();
         }
@@ -71,7 +71,7 @@ impl Keeping {
             }
         }
         for (place, node) in plan.nodes.iter().enumerate() {
-            let Some(after) = after(plan, node).filter(|_| !stays.contains(&place)) else { continue };
+            let Some(after) = after(plan, node).filter(|_| !asked.contains(&place)) else { continue };
             let ports: Vec<String> =
                 node.outputs.keys().filter(|port| used[place].contains(&port.as_str())).cloned().collect();
             if !ports.is_empty() {

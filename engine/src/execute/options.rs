@@ -56,9 +56,6 @@ pub struct Chosen {
     /// Places of the nodes that were named, and of those that no other selected node uses: their outputs must be in the
     /// store, even if they were released.
     pub asked: BTreeSet<usize>,
-    /// Places of the nodes whose folders `keep:` does not release in this run: those asked for, and all rounds of a named
-    /// output of a loop (`rl.policy`) while it is not known which of them the loop hands on.
-    pub stays: BTreeSet<usize>,
     /// Nodes that run even if their result is cached (`*`: all).
     pub force: BTreeSet<String>,
 }

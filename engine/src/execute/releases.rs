@@ -28,7 +28,7 @@ impl Releases {
         if settings.trial.is_some() {
             return Self::default();
         }
-        Self { keeping: Keeping::of(plan, &settings.chosen.stays), ..Self::default() }
+        Self { keeping: Keeping::of(plan, &settings.chosen.asked), ..Self::default() }
     }
 
     /// Records that a settled node runs again.

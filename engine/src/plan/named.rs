@@ -48,14 +48,6 @@ impl Plan {
         self.loops.handed_on.iter().map(written).collect()
     }
 
-    /// Returns the nodes of all rounds that may be handed on in place of that of the last round.
-    pub fn candidates(&self, last: usize) -> Vec<usize> {
-        let Some((index, _)) = self.loops.round_of.get(&last) else { return vec![last] };
-        let rounds = 0..self.loops.all[*index].rounds();
-        let found: Vec<usize> = rounds.filter_map(|round| self.handed_on(last, *index, round)).collect();
-        if found.is_empty() { vec![last] } else { found }
-    }
-
     fn of_loop(&self, name: &str, output: &HandedOn) -> OfLoop {
         let name = name.to_owned();
         let Some((index, _)) = self.loops.round_of.get(&output.last).copied() else {

@@ -40,12 +40,8 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
 /// those that no other selected node uses.
 pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<usize>) -> BTreeSet<usize> {
     let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
-    let nodes = |id: &String| match node_of(plan, id) {
-        Some(place) => vec![place],
-        None => plan.of_loops(id).into_iter().filter_map(|output| output.place).collect(),
-    };
     let is_last = |place: &usize| plan.dependents(*place).iter().all(|user| !selected.contains(user));
-    named.flat_map(nodes).chain(selected.iter().copied().filter(is_last)).collect()
+    named.filter_map(|id| node_of(plan, id)).chain(selected.iter().copied().filter(is_last)).collect()
 }
 
 /// Returns the outputs named by a selection that loops hand on.

@@ -166,7 +166,12 @@ impl Plan {
 
     /// Returns the nodes that an input may read: one, or that of every round if rows choose what a loop hands on.
     pub fn may_read(&self, input: &Input) -> Vec<usize> {
-        if input.tie == Tie::HandedOn { self.candidates(input.node) } else { vec![input.node] }
+        let of_loop = self.loops.round_of.get(&input.node).filter(|_| input.tie == Tie::HandedOn);
+        let of_rounds = of_loop.map(|(index, _)| {
+            let rounds = 0..self.loops.all[*index].rounds();
+            rounds.filter_map(|round| self.handed_on(input.node, *index, round)).collect::<Vec<_>>()
+        });
+        of_rounds.filter(|found| !found.is_empty()).unwrap_or_else(|| vec![input.node])
     }
 
     /// Replaces inputs by those of other nodes, or removes them (`None`). Returns whether an input port is left without any.

@@ -37,10 +37,7 @@ impl Session {
         let mut asked = asked_for(plan, &options.selection, &selected);
         let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), options.limit)?;
         asked.extend(of_loops.iter().filter_map(|output| output.place));
-        let open = of_loops.iter().filter(|output| output.place.is_none());
-        let rounds = open.flat_map(|output| plan.candidates(output.last));
-        let stays = asked.iter().copied().chain(rounds).collect();
-        Ok(Chosen { selected, asked, stays, force })
+        Ok(Chosen { selected, asked, force })
     }
 
     /// Returns outputs of loops with the nodes that they are of, where cached decisions say which ones.

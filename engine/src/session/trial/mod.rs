@@ -84,7 +84,7 @@ impl Session {
         let selected = redirected(&mut plan, expected, &given, endpoint)?;
         let settings = Settings {
             asked: RunOptions { jobs: Some(1), keep_going: true, ..RunOptions::default() },
-            chosen: Chosen { asked: selected.clone(), stays: BTreeSet::new(), selected, force: BTreeSet::new() },
+            chosen: Chosen { asked: selected.clone(), selected, force: BTreeSet::new() },
             directory: self.directory().to_owned(),
             machine: Machine::detect(),
             secrets: Arc::new(|_| Some("a secret of a test".to_owned())),
