@@ -121,6 +121,12 @@ impl Diagnostic {
         self
     }
 
+    /// Adds the place of the `${…}` that inserted a value, if it was written elsewhere.
+    #[must_use]
+    pub fn used_at(self, via: Option<Span>) -> Self {
+        self.at_some(via, "used here")
+    }
+
     /// Adds a fact.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {

@@ -253,8 +253,7 @@ impl Operator for Rollout {
             rollouts.map(|rollouts| ("trajectories".to_owned(), rollouts)).into_iter().collect()
         };
         let variant = recorded::variant(params.record.is_some(), &params.policy);
-        let declaration = variant.into_iter().fold(declaration.gives(given), Declaration::variant);
-        let declaration = params.policy.declared(declaration);
+        let declaration = params.policy.declared(declaration.gives(given).variant(variant));
         let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
         let checked = params.until.clone();
         let declaration = declaration

@@ -118,12 +118,11 @@ impl Operator for Train {
         let needs_eval = outside::mentions_eval(params);
         let method = params.method;
         let ports = ports(method, outside);
-        let declaration = Declaration::seeded(ports)
-            .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) });
         let is_adapter = params.lora().is_some_and(|lora| !lora.merge);
         let made = if is_adapter { ADAPTER } else { WHOLE };
-        let declaration = if outside { declaration } else { declaration.variant(made) };
-        declaration
+        Declaration::seeded(ports)
+            .variant((!outside).then_some(made))
+            .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) })
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };

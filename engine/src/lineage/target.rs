@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::catalog::Catalog;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-use crate::spec::{advice, meant_output as meant, same_output};
+use crate::spec::{advice, meant_output as meant, same_output, several_loops};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
 
 /// Minimum digits of an abbreviated digest.
@@ -106,9 +106,9 @@ pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     }
 }
 
-/// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) or what a loop
-/// hands on (`LOOP.NAME`) of the newest run that has it (or of `run`); a pin; a run id or its prefix; an artifact id or its prefix; a node key or its
-/// prefix; a file or its digest.
+/// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) or what a
+/// loop hands on (`LOOP.NAME`) of the newest run that has it (or of `run`); a pin; a run id or its prefix; an artifact
+/// id or its prefix; a node key or its prefix; a file or its digest.
 ///
 /// # Errors
 /// Fails if nothing fits, or more than one thing does.
@@ -222,17 +222,13 @@ fn of_loop(store: &Store, run: &str, text: &str) -> Result<Option<(String, Optio
     if !text.contains('.') {
         return Ok(None);
     }
-    let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
-    let mut found = handed_on.into_iter().filter(|(name, _)| same_output(name, text));
-    match (found.next(), found.next()) {
-        (Some((first, _)), Some((second, _))) => {
-            let more = found.count();
-            let more = if more > 0 { format!(" (there are {})", more + 2) } else { String::new() };
-            let message = format!("several loops hand on `{text}`");
-            Err(NotFound::new(message, Some(format!("name one of them: `{first}`, `{second}`{more}"))))
-        }
-        (first, _) => Ok(first),
+    let mut found = store.run(run).map(|record| record.handed_on).unwrap_or_default();
+    found.retain(|name, _| same_output(name, text));
+    if found.len() > 1 {
+        let (message, help) = several_loops(text, &found.keys().map(String::as_str).collect::<Vec<_>>());
+        return Err(NotFound::new(message, Some(help)));
     }
+    Ok(found.pop_first())
 }
 
 /// Returns the nodes that chose what `text` stands for, if it is what a loop of the target's run handed on.

@@ -171,10 +171,10 @@ impl Declaration {
         self
     }
 
-    /// Names the variant of the output, for the checks of the nodes that read it.
+    /// Names the variant of the output, if it is known, for the checks of the nodes that read it.
     #[must_use]
-    pub fn variant(self, variant: &'static str) -> Self {
-        Self { variant: Some(variant), ..self }
+    pub fn variant(self, variant: impl Into<Option<&'static str>>) -> Self {
+        Self { variant: variant.into(), ..self }
     }
 
     /// Says that the rows of the output are those of an input: they are of the same variant.

@@ -161,9 +161,6 @@ fn bind_operator(
     Some(Bound { entry: *entry, operator, identity_params, row_params, services, sources })
 }
 
-/// Labels the place of a `${…}` that inserted a param.
-const USED: &str = "used here";
-
 /// Rejects params that are URLs with a user name or password.
 fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
@@ -182,7 +179,7 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     let error = |path: String| {
         let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
         let (span, via) = locate(&node.with, &path);
-        Diagnostic::error("user-info", message).at(span, "").at_some(via, USED).help(
+        Diagnostic::error("user-info", message).at(span, "").used_at(via).help(
             "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
              `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
         )
@@ -192,7 +189,7 @@ fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
 
 pub(super) fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
     let (span, via) = locate(&node.with, &issue.path);
-    let error = Diagnostic::error("bad-param", issue.message).at(span, "").at_some(via, USED);
+    let error = Diagnostic::error("bad-param", issue.message).at(span, "").used_at(via);
     Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..error }
 }
 

@@ -167,7 +167,7 @@ fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
             (format!("`sql`: not SQL: {reason}"), word)
         }
     };
-    let error = Diagnostic::error("bad-check", message).at(spec.span, "").at_some(spec.via, "used here");
+    let error = Diagnostic::error("bad-check", message).at(spec.span, "").used_at(spec.via);
     let error = error.help("write a predicate that is true for every row (`f1 >= 0`), or a query that finds no row");
     Some(Diagnostic { word: word.map(Box::new), ..error })
 }
@@ -216,7 +216,7 @@ fn unfit(spec: &CheckSpec, schema: &SchemaRef) -> Option<Diagnostic> {
     let error = planned(&query, &tables).err()?;
     let message = error.message.clone();
     let issue = ParamIssue::from(error);
-    let error = bad(message, spec.span).at_some(spec.via, "used here");
+    let error = bad(message, spec.span).used_at(spec.via);
     Some(Diagnostic { help: issue.help, word: issue.word.map(Box::new), ..error })
 }
 

@@ -10,10 +10,8 @@ use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preima
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
 use crate::plan::{OfLoop, Plan, with_all_before};
+use crate::spec::several_loops;
 use crate::store::{RunRecord, Store};
-
-/// Names of outputs of loops that an error shows (at most).
-const SHOWN: usize = 4;
 
 /// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
@@ -100,10 +98,9 @@ impl Session {
 fn one_of_loops(plan: &Plan, name: &str) -> Result<OfLoop, Failure> {
     let mut found = plan.of_loops(name);
     if found.len() > 1 {
-        let names: Vec<String> = found.iter().take(SHOWN).map(|output| format!("`{}`", output.name)).collect();
-        let more = if found.len() > SHOWN { format!(" (there are {})", found.len()) } else { String::new() };
-        let help = format!("name one of them: {}{more}", names.join(", "));
-        return Err(Failure::usage(format!("several loops hand on `{name}`")).with_help(help));
+        let names: Vec<&str> = found.iter().map(|output| output.name.as_str()).collect();
+        let (message, help) = several_loops(name, &names);
+        return Err(Failure::usage(message).with_help(help));
     }
     found.pop().ok_or_else(|| {
         let help = format!("{}; `--file FILE` names another pipeline", meant(plan, name));

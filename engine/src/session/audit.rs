@@ -45,8 +45,8 @@ pub struct Audit {
 
 impl Session {
     /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it; of what a loop hands on,
-    /// also the choice of the round. `checking` gets the
-    /// name of every node before it is recomputed. Not for code that already runs on tokio.
+    /// also the choice of the round. `checking` gets the name of every node before it is recomputed. Not for code that
+    /// already runs on tokio.
     ///
     /// # Errors
     /// Fails if the name is unknown, if the file of that name was changed, or if the work cannot be done.

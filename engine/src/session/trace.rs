@@ -35,8 +35,8 @@ pub struct Trace {
 }
 
 impl Session {
-    /// Traces a run, a node, a port, what a loop hands on, an artifact, a result or a file. Without a direction, files are traced down,
-    /// everything else up.
+    /// Traces a run, a node, a port, what a loop hands on, an artifact, a result or a file. Without a direction, files are
+    /// traced down, everything else up.
     ///
     /// # Errors
     /// Fails if the name is unknown.

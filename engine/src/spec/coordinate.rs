@@ -59,8 +59,8 @@ pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
     coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
 }
 
-/// Whether the output `id` of a loop (`rl.policy@seed=1`) is called `name`: by its id, with the port last (`rl@seed=1.policy`), or without
-/// coordinates.
+/// Whether the output `id` of a loop (`rl.policy@seed=1`) is called `name`: by its id, with the port last
+/// (`rl@seed=1.policy`), or without coordinates.
 pub fn same_output(id: &str, name: &str) -> bool {
     let Some((written, coordinates)) = id.split_once('@') else { return id == name };
     let with_port_last = |(of_loop, port): (&str, &str)| name == format!("{of_loop}@{coordinates}.{port}");

@@ -105,7 +105,7 @@ impl<'l> Binder<'l> {
         };
         let found = self.own.iter().find(|own| own.eq_ignore_ascii_case(name));
         let about = |fault: Diagnostic| {
-            let fault = fault.at_some(query.via, "used here");
+            let fault = fault.used_at(query.via);
             Diagnostic { word: Some(Box::new(Word::first(name))), ..fault }
         };
         match found {

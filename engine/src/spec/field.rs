@@ -34,7 +34,7 @@ pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
 
 /// An error at a value, and where the value was inserted.
 pub(super) fn fault(code: &'static str, value: &Spanned, message: impl Into<String>) -> Diagnostic {
-    Diagnostic::error(code, message).at(value.span, "").at_some(value.via, "used here")
+    Diagnostic::error(code, message).at(value.span, "").used_at(value.via)
 }
 
 /// A value of the wrong type.

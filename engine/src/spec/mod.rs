@@ -68,7 +68,7 @@ pub(crate) use set::SET;
 pub use settings::settings;
 pub(crate) use source::FILE_NOT_FOUND;
 pub(crate) use suggest::advice;
-pub use suggest::{closest, meant_node, meant_output, suggest};
+pub use suggest::{closest, meant_node, meant_output, several_loops, suggest};
 pub use test_case::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use value::{Key, Spanned, Value, locate};
 

@@ -110,7 +110,7 @@ fn cadence(fields: &mut Vec<(Key, Spanned)>, shared: &mut Shared<'_>) -> Option<
                 _ => value.span,
             };
             let fault = Diagnostic::error("bad-cron", format!("`{line}` is not a cron line: {}", bad.message));
-            let fault = fault.at(span, "").at_some(value.via, "used here");
+            let fault = fault.at(span, "").used_at(value.via);
             shared.report(fault.help(
                 "five fields, `minute hour day month weekday`, or six with seconds first: `0 3 * * *` is every night at three",
             ));

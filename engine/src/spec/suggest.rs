@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::coordinate::{base, in_order};
 
+/// Names of outputs of loops that an error shows (at most).
+const SHOWN: usize = 4;
+
 /// Limit of compared candidates.
 pub(super) const MAX_CANDIDATES: usize = 1000;
 
@@ -59,6 +62,13 @@ pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<It
         }
         _ => meant_node(wrong.rsplit_once('.').map_or(wrong, |(node, _)| node), nodes),
     }
+}
+
+/// Returns the message and the remedy for a name (`rl.policy`) that outputs of several loops of a matrix have.
+pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
+    let shown = outputs.iter().take(SHOWN).map(|output| format!("`{output}`")).collect::<Vec<_>>().join(", ");
+    let more = if outputs.len() > SHOWN { format!(" (there are {})", outputs.len()) } else { String::new() };
+    (format!("several loops hand on `{name}`"), format!("name one of them: {shown}{more}"))
 }
 
 /// Whether the id is that of a round of a loop's node.

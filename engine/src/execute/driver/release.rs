@@ -25,22 +25,24 @@ impl Driver {
             self.releases.folders.entry(output.id).or_default().insert(place);
         }
         let found = self.releases.keeping.settle(place, lacks, has);
-        self.releases.postponed.extend(found);
-        self.let_go_postponed();
+        self.postpone(found);
     }
 
     /// Releases the rounds that a loop does not hand on after this decision.
     pub(super) fn rule_out(&mut self, decision: usize, hands_on: usize) {
         if !self.releases.keeping.is_idle() {
             let found = self.releases.keeping.rule_out(self.run.plan.passed_over(decision, hands_on));
-            self.releases.postponed.extend(found);
-            self.let_go_postponed();
+            self.postpone(found);
         }
     }
 
     /// Releases what only a node would have read that does not run, because a loop ended.
     pub(super) fn leave_out(&mut self, place: usize) {
         let found = self.releases.keeping.leave_out(place);
+        self.postpone(found);
+    }
+
+    fn postpone(&mut self, found: Vec<usize>) {
         self.releases.postponed.extend(found);
         self.let_go_postponed();
     }

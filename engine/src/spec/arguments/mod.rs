@@ -203,7 +203,7 @@ impl Reader<'_> {
     /// Reports an error; returns the value to go on with.
     fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) -> Json {
         let via = place.via.filter(|via| *via != at);
-        let mut fault = Diagnostic::error(code, message).at(at, "").at_some(via, "used here");
+        let mut fault = Diagnostic::error(code, message).at(at, "").used_at(via);
         fault.help = help;
         self.problems.push(fault);
         Json::Null
