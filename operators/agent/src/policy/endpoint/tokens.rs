@@ -44,6 +44,10 @@ impl WireTokens {
             let (ids, numbers) = (sampled.len(), logprobs.len());
             return Err(format!("the server returned {ids} token ids, but {numbers} log-probabilities"));
         }
+        // A little above 0 is rounding.
+        if let Some(wrong) = logprobs.iter().find(|number| !number.is_finite() || **number > 1e-3) {
+            return Err(format!("the server returned {wrong} as a log-probability, which is a number of at most 0"));
+        }
         Ok((prompt, TurnTokens { sampled, logprobs, ..TurnTokens::default() }))
     }
 }
@@ -101,6 +105,9 @@ mod tests {
         assert!(told(ids(), Some(json!(["a"])), numbers()).contains("(`token_ids`)"));
         assert!(told(ids(), ids(), Some(json!(null))).contains("`logprobs`): `record: tokens` needs"));
         assert!(told(ids(), Some(json!([1, 2])), numbers()).contains("2 token ids, but 1 log-probabilities"));
+        let of = |number: f64| Some(json!({"content": [{"logprob": number}]}));
+        assert!(told(ids(), ids(), of(0.5)).contains("0.5 as a log-probability"));
+        assert!(told(ids(), ids(), of(-1e300)).contains("-inf as a log-probability"));
         assert_eq!(WireTokens::default().reported(), None);
     }
 }
