@@ -120,6 +120,9 @@ fn a_seed_of_several_numbers_differs_in_each_of_them() {
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("`seed: [\"${repeat.round}\", \"${matrix.seed}\"]`"), "{told}");
     assert_eq!(told.matches("error[").count(), 1, "{told}");
+    mill.write("pipeline.yaml", &text("[]"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("`seed` is an empty list"), "{told}");
 }
 
 #[test]

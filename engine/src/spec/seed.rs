@@ -2,13 +2,19 @@
 
 use super::field::{self, Problems};
 use super::value::{Spanned, Value};
+use crate::diagnostic::Diagnostic;
 
 /// Bits of a seed made of several numbers: JSON numbers hold that many exactly.
 const BITS: u32 = 53;
 
 pub(super) fn read(value: &Spanned, problems: &mut Problems) -> Option<u64> {
     match &value.value {
-        Value::List(items) if !items.is_empty() => {
+        Value::List(items) if items.is_empty() => {
+            let fault = Diagnostic::error("bad-value", "`seed` is an empty list").at(value.span, "");
+            problems.push(fault.help("write a whole number, or a list of whole numbers"));
+            None
+        }
+        Value::List(items) => {
             let numbers: Vec<_> = items.iter().map(|item| field::whole(item, "`seed`", 0, problems)).collect();
             numbers.into_iter().collect::<Option<Vec<u64>>>().map(|numbers| together(&numbers))
         }
