@@ -187,7 +187,8 @@ pub(crate) struct RunArgs {
     /// After a failure, continue with nodes that do not depend on the failed one.
     #[arg(short, long)]
     pub(crate) keep_going: bool,
-    /// Run nodes even if their results are cached: all with `-f`, one with `--force=NODE`.
+    /// Run nodes even if their results are cached: all with `-f`, one with `--force=NODE`. A node of a loop or matrix means
+    /// all of its rounds or variants.
     #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) force: Vec<String>,
     /// Read remote sources again, since their content may have changed. If they return the same rows, downstream

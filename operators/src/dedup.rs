@@ -99,7 +99,7 @@ impl Operator for Dedup {
         } else {
             ports
         };
-        let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant(ROWS);
+        let declaration = Declaration::pure(ports).issues(issues(params));
         let Some(near) = &params.near else { return declaration.query(params.clone()) };
         if by_vectors {
             let declaration = declaration.checks_variants(INDEX, |kinds| Cosine::kind_issues("near.vectors", kinds));

@@ -53,13 +53,9 @@ impl Operator for FilterByF1 {
     fn declare(params: &FilterByF1Params) -> Declaration {
         let ports = Ports::new()
             .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
-            .rows_out("kept", RecordKind::Trajectory, "rollouts that pass")
-            .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not");
-        let declaration = Declaration::pure(ports).issues(issues(params)).passes_variant("trajectories");
-        declaration.gives(|inputs| {
-            let same = |port: &str| Some((port.to_owned(), Arc::clone(inputs.get("trajectories")?)));
-            ["kept", "dropped"].into_iter().filter_map(same).collect()
-        })
+            .same_out("kept", "trajectories", "rollouts that pass")
+            .same_out("dropped", "trajectories", "rollouts that do not");
+        Declaration::pure(ports).issues(issues(params)).gives_plain_columns()
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -12,12 +12,11 @@ use searchmill_engine::operator::{
     OperatorError, Outputs, ParamIssue, Ports, TreeKind,
 };
 use searchmill_models::decoder::DecoderConfig;
+use searchmill_models::inference::WHOLE;
 use searchmill_models::initial::{phrases, tokenizer, weights};
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::train::WHOLE;
 
 /// A family of decoders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

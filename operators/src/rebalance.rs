@@ -89,7 +89,7 @@ impl Operator for Rebalance {
             Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order");
         let by = params.by.clone();
         let check = move |tables: &Tables| columns_checked(tables, ROWS, |schema| Keys::new(schema, "by", &by));
-        let declaration = Declaration::seeded(ports).issues(issues(params)).passes_variant(ROWS).gives_plain_columns();
+        let declaration = Declaration::seeded(ports).issues(issues(params)).gives_plain_columns();
         declaration.checks_columns(move |tables| check(tables).into_iter().collect())
     }
 

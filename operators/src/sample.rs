@@ -53,7 +53,7 @@ impl Operator for Sample {
     fn declare(params: &SampleParams) -> Declaration {
         let ports =
             Ports::new().any_rows_in(ROWS, "rows to sample").same_out(ROWS, ROWS, "sampled rows, in input order");
-        let declaration = Declaration::seeded(ports).issues(issues(params)).passes_variant(ROWS);
+        let declaration = Declaration::seeded(ports).issues(issues(params));
         declaration.query(SampleKernel { params: params.clone(), seed: 0 })
     }
 

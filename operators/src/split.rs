@@ -42,7 +42,7 @@ impl Operator for Split {
     ];
 
     fn declare(params: &SplitParams) -> Declaration {
-        Declaration::seeded(ports(params)).issues(issues(params)).passes_variant("rows").gives_plain_columns()
+        Declaration::seeded(ports(params)).issues(issues(params)).gives_plain_columns()
     }
 
     fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

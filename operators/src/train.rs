@@ -26,6 +26,7 @@ use searchmill_engine::operator::{
 };
 use searchmill_models::decoder::Decoder;
 use searchmill_models::device::Compute;
+use searchmill_models::inference::{ADAPTER, WHOLE};
 use searchmill_models::training::fit::{Fit, Fitted};
 use searchmill_models::training::memory::TrainingNeed;
 use searchmill_models::training::objective::{Objective, Sft};
@@ -37,8 +38,7 @@ use searchmill_schemas::{RecordKind, Reject};
 use self::data::Data;
 use self::earned::Earned;
 use self::params::{Method, TrainParams};
-pub(crate) use self::start::WHOLE;
-use self::start::{ADAPTER, MODEL, Start};
+use self::start::{MODEL, Start};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
 /// loss (`loss_spans` of `convert-to-swift`). Packed examples do not see each other. The loss of a step is the mean
@@ -118,17 +118,22 @@ impl Operator for Train {
         let needs_eval = outside::mentions_eval(params);
         let method = params.method;
         let ports = ports(method, outside);
-        let is_adapter = params.lora().is_some_and(|lora| !lora.merge);
-        let made = if is_adapter { ADAPTER } else { WHOLE };
+        let merges = params.lora().map(|lora| lora.merge);
+        let made = if merges == Some(false) { ADAPTER } else { WHOLE };
+        let column = params.advantage_column.clone();
         Declaration::seeded(ports)
             .variant((!outside).then_some(made))
-            .checks_variants(MODEL, move |kinds| if outside { Vec::new() } else { start::issues(kinds) })
+            .checks_variants(MODEL, move |kinds| match outside {
+                true => Vec::new(),
+                false => start::issues(kinds, merges == Some(true)),
+            })
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };
                 steps.map(|columns| ("steps".to_owned(), columns)).into_iter().collect()
             })
             .checks_variants(policy::ROLLOUTS, move |sampled| check::sampling_issues(method, sampled))
+            .checks_columns(move |tables| check::advantage_issues(method, column.as_deref(), tables))
             .checks_inputs(move |inputs| {
                 let reference = check::reference_issues(&checked, inputs);
                 check::input_issues(needs_eval, inputs).into_iter().chain(reference).collect()

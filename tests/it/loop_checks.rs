@@ -1,7 +1,7 @@
 //! Tests of what `validate` knows of loops before anything runs: how rollouts are sampled, columns in conditions.
 
 use crate::mill::Mill;
-use crate::repeat::LEARNT;
+use crate::repeat::{LEARNT, with_adapter};
 
 #[test]
 fn rollouts_that_cannot_be_learnt_from_are_told_before_anything_runs() {
@@ -60,5 +60,65 @@ fn conditions_on_the_columns_of_operators_are_checked_before_anything_runs() {
         "best: \"select avg(advantage) from scored\"",
     ] {
         told(ends).exit(0);
+    }
+}
+
+#[test]
+fn a_loop_without_next_is_told_once() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", &LEARNT.replace("    next: {policy: step.model, optimizer: step.state}\n", ""));
+    crate::models::write(&mill.path("models"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(
+        told.contains("carries `policy` and `optimizer`, which `next` lacks")
+            && told.contains("{policy: NODE.PORT, optimizer: NODE.PORT}"),
+        "{told}"
+    );
+    assert_eq!(told.matches("error[").count(), 1, "{told}");
+}
+
+#[test]
+fn rewards_without_advantages_and_adapters_without_their_base_are_told_before_anything_runs() {
+    let told = |text: &str| {
+        let mill = Mill::new();
+        mill.write("pipeline.yaml", text);
+        crate::models::write(&mill.path("models"));
+        mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr
+    };
+    let rewarded = "scored:   {op: reward, from: rollouts, with: {sum: [{f1: 1}]}}";
+    let text = told(&LEARNT.replace(
+        "scored:   {op: advantage, from: rollouts, with: {reward: \"sample_index\", method: grpo}}",
+        rewarded,
+    ));
+    assert!(text.contains("no numbers in a column `advantage`") && text.contains("add the node `advantage`"), "{text}");
+    assert!(text.contains("method: grpo") && text.matches("error[").count() == 1, "{text}");
+    let adapter = with_adapter();
+    let text = told(&adapter.replacen("search: bm25, model: [start, policy]", "search: bm25, model: policy", 1));
+    assert!(text.contains("`model` is an adapter without its base") && text.contains("made here"), "{text}");
+    let made = "{op: init-model, from: world.documents, with: {vocab: 512, hidden: 32, layers: 1, heads: 2}}";
+    let merged = adapter.replace("dropout: 0.1}", "dropout: 0.1, merge: true}");
+    let merged = merged.replace("{op: read-model, with: {model: models/decoder}}", made);
+    let text = told(&merged);
+    assert!(text.contains("`model` names two whole models") && text.contains("leave `merge` out"), "{text}");
+}
+
+#[test]
+fn rows_that_pass_a_node_are_sampled_as_before() {
+    let mill = Mill::new();
+    for between in [
+        "sample, from: rollouts, with: {n: 4}, seed: 1",
+        "gather, from: {a: rollouts}, with: {columns: [part], tables: [{name: a, values: [1]}]}",
+    ] {
+        let text = LEARNT.replace(", record: tokens", "").replace(
+            "      scored:   {op: advantage, from: rollouts",
+            &format!("      some: {{op: {between}}}\n      scored:   {{op: advantage, from: some"),
+        );
+        mill.write("pipeline.yaml", &text);
+        crate::models::write(&mill.path("models"));
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        assert!(
+            told.contains("the rollouts have no recorded tokens") && told.contains("made here"),
+            "{between}\n{told}"
+        );
     }
 }

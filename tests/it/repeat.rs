@@ -69,7 +69,7 @@ fn mistakes_in_loops_are_told_at_their_place() {
         ("rounds: \"${params.rounds}\"", "rounds: 1e9", "9:13", "whole number"),
         ("rounds: \"${params.rounds}\"", "rounds: 20000", "9:13", "(limit: 10000)"),
         ("    rounds: \"${params.rounds}\"\n", "", "8:3", "has no `rounds`"),
-        ("    next: {total: add}\n", "", "10:13", "but `next` has no `total`"),
+        ("    next: {total: add}\n", "", "10:13", "the loop `sum` carries `total`, which `next` lacks"),
         ("next: {total: add}", "next: {totl: add, total: add}", "13:12", "did you mean `total`?"),
         ("next: {total: add}", "next: {total: ad}", "13:19", "did you mean `add`?"),
         ("carry: {total: start}", "carry: {total: strat}", "10:20", "there is no node `strat`"),
@@ -222,7 +222,7 @@ fn a_policy_learns_from_its_own_tokens_round_by_round() {
 }
 
 /// The loop of [`LEARNT`] with an adapter that every round trains further, and rollouts of the last policy as adapter and merged.
-fn with_adapter() -> String {
+pub(crate) fn with_adapter() -> String {
     let merge = "      merged: {op: train, from: {trajectories: scored, model: [start, policy], state: optimizer, reference: start}, with: {method: grpo, tuning: {lora: {rank: 4, alpha: 8, dropout: 0.1, merge: true}}, epochs: 1, batch_size: 6, learning_rate: 1e-2, schedule: constant, warmup_ratio: 0, policy_loss: {kl: {coefficient: 0.01}, entropy: 0.01}}, seed: 3}\n";
     let step = merge.replace("merged: {", "step: {").replace(", merge: true", "");
     let rollouts = "op: rollout, from: {questions: batch, search: bm25, model: MODEL}, with: {policy: {model: {temperature: 1, max_tokens: 8}}, max_turns: 2, samples: 2, record: tokens}, seed: 9";

@@ -64,7 +64,7 @@ pub struct Declaration {
     pub answered: Option<(&'static str, &'static str)>,
     /// Which variant of its kind the output is (the kind of an index, how rollouts were sampled).
     pub variant: Option<&'static str>,
-    /// The input whose variant the output has, too.
+    /// The input whose variant the output has too, if the output is not declared as its rows anyway.
     pub passes_variant: Option<&'static str>,
     check_inputs: Option<InputCheck>,
     check_variants: Vec<(&'static str, VariantCheck)>,
@@ -177,7 +177,8 @@ impl Declaration {
         Self { variant: variant.into(), ..self }
     }
 
-    /// Says that the rows of the output are those of an input: they are of the same variant.
+    /// Says that the rows of the output are those of an input with more columns: they are of the same variant. Of an output of
+    /// the same rows ([`Ports::same_out`]) that is known.
     #[must_use]
     pub fn passes_variant(self, input: &'static str) -> Self {
         Self { passes_variant: Some(input), ..self }
@@ -341,9 +342,15 @@ impl Declaration {
         self.check_files.as_ref().map(|check| check(directory)).unwrap_or_default()
     }
 
-    /// Returns the problems of the params, given the variants of what is bound to each port.
-    pub fn variant_issues<'v>(&self, variants: impl Fn(&str) -> Vec<Option<&'v str>>) -> Vec<ParamIssue> {
-        self.check_variants.iter().flat_map(|(port, check)| check(&variants(port))).collect()
+    /// Returns the problems of the params, given the variants of what is bound to each port, with the port.
+    pub fn variant_issues<'v>(
+        &self,
+        variants: impl Fn(&str) -> Vec<Option<&'v str>>,
+    ) -> Vec<(&'static str, ParamIssue)> {
+        let found = |(port, check): &(&'static str, VariantCheck)| {
+            check(&variants(port)).into_iter().map(|issue| (*port, issue)).collect::<Vec<_>>()
+        };
+        self.check_variants.iter().flat_map(found).collect()
     }
 
     /// Lists the external files and URLs whose content is part of the key, as they are now.

@@ -21,7 +21,8 @@ use super::trial::test_issues;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{
-    BoundOperator, CommandSources, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
+    BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Ports, Registry,
+    Source, has_user_info,
 };
 use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate, meant_node, suggest};
 
@@ -311,8 +312,14 @@ struct Wired {
     outputs: IndexMap<String, PortType>,
     /// Whether references must name an output.
     equal: bool,
-    /// Which variant of its kind the output is.
-    variant: Option<&'static str>,
+    variant: Option<Variant>,
+}
+
+/// Which variant of its kind an output is, and the place of the node that made it so.
+#[derive(Clone, Copy)]
+struct Variant {
+    name: &'static str,
+    node: usize,
 }
 
 /// Wires the nodes in topological order, so that the types of all inputs are known when a node is checked.
@@ -328,7 +335,7 @@ fn wire(
     for &place in order {
         // It is not known which of several nodes of one name is meant.
         if let Some(bound) = all[place].as_ref().filter(|_| !spec.is_duplicate(&nodes[place].id)) {
-            wired[place] = wire_node(&nodes[place], bound, by_id, &wired, errors);
+            wired[place] = wire_node((nodes, place), bound, by_id, &wired, errors);
             errors.extend(wired[place].iter().flat_map(|wired| check_issues(&nodes[place], &wired.outputs)));
         }
     }
@@ -337,13 +344,13 @@ fn wire(
 
 /// Wires one node. `None` if a node it reads is broken: that error is reported already.
 fn wire_node(
-    node: &NodeSpec,
+    (nodes, place): (&[NodeSpec], usize),
     bound: &Bound,
     by_id: &BTreeMap<String, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
-    let declaration = &bound.operator.declaration;
+    let (node, declaration) = (&nodes[place], &bound.operator.declaration);
     let ports = &declaration.ports;
     let mut complete = true;
     let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
@@ -374,20 +381,39 @@ fn wire_node(
     if !complete {
         return None;
     }
-    let variants = |port: &str| {
+    let known = |port: &str| {
         let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node].as_ref());
         makers.map(|maker| maker?.variant).collect::<Vec<_>>()
     };
-    let passed = || match variants(declaration.passes_variant?)[..] {
-        [only] => only,
-        _ => None,
-    };
-    let variant = declaration.variant.or_else(passed);
-    errors.extend(declaration.variant_issues(variants).into_iter().map(|issue| bad_param(issue, node)));
+    let variants = |port: &str| known(port).into_iter().map(|variant| Some(variant?.name)).collect();
+    errors.extend(declaration.variant_issues(variants).into_iter().map(|(port, issue)| {
+        let maker = known(port).into_iter().flatten().next();
+        bad_param(issue, node).at_some(maker.map(|maker| nodes[maker.node].operator_span), "made here")
+    }));
+    let own = declaration.variant.map(|name| Variant { name, node: place });
+    let variant = own.or_else(|| passed_variant(declaration, &by_port, known));
     let mut inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     inputs.extend(of_services);
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs, variant })
+}
+
+/// Returns the variant of a node's output if its rows are those of inputs that are all of that variant.
+fn passed_variant(
+    declaration: &Declaration,
+    by_port: &IndexMap<String, Vec<Input>>,
+    known: impl Fn(&str) -> Vec<Option<Variant>>,
+) -> Option<Variant> {
+    let same = || match &declaration.ports.outputs.first()?.output {
+        OutputType::SameAs(input) => Some(input.as_str()),
+        OutputType::Fixed(_) => None,
+    };
+    let source = declaration.passes_variant.or_else(same)?;
+    let kind = &by_port.get(source)?.first()?.port_type;
+    let alike = by_port.iter().filter(|(_, inputs)| inputs.iter().any(|input| input.port_type == *kind));
+    let mut found = alike.flat_map(|(port, _)| known(port));
+    let first = found.next()??;
+    found.all(|other| other.is_some_and(|other| other.name == first.name)).then_some(first)
 }
 
 /// Resolves the references of a binding; reports and omits those that do not resolve.

@@ -52,6 +52,6 @@ pub use loops::{End, Loop};
 pub use named::OfLoop;
 pub use places::check_store;
 pub use schema::pipeline_schema;
-pub use select::{Selection, asked_for, asked_of_loops, select, with_all_before, with_all_before_but};
+pub use select::{Selection, asked_for, asked_of_loops, named_by, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;
 pub use settle::NotReached;

@@ -24,14 +24,14 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
     let mut chosen: BTreeSet<usize> = if selection.targets.is_empty() {
         (0..plan.nodes.len()).collect()
     } else {
-        reach(places(plan, &selection.targets)?, |node| plan.dependencies(node))
+        reach(named_by(plan, &selection.targets)?, |node| plan.dependencies(node))
     };
     if !selection.from.is_empty() {
-        let below = reach(places(plan, &selection.from)?, |node| plan.dependents(node));
+        let below = reach(named_by(plan, &selection.from)?, |node| plan.dependents(node));
         chosen = chosen.intersection(&below).copied().collect();
     }
     if !selection.only.is_empty() {
-        chosen = places(plan, &selection.only)?.into_iter().collect();
+        chosen = named_by(plan, &selection.only)?.into_iter().collect();
     }
     Ok(chosen)
 }
@@ -67,9 +67,12 @@ pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn
     reach(chosen.iter().copied().collect(), next)
 }
 
-/// Resolves targets: a node, one of its ports (`node.port`), every variant of a matrix (`train` for `train@lr=…`), or what
+/// Resolves names: a node, one of its ports (`node.port`), every variant of a matrix (`train` for `train@lr=…`), or what
 /// loops hand on (`rl.policy`).
-fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
+///
+/// # Errors
+/// Fails with the first id that the plan does not have.
+pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();
     for id in ids {
         let variant = |(_, node): &(usize, &Node)| {

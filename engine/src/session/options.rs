@@ -7,7 +7,7 @@ use super::open::Session;
 use super::pipeline::Pipeline;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
 use crate::operator::{BudgetLimits, Source};
-use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, select};
+use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
 use crate::spec::meant_output;
 
 impl Session {
@@ -26,10 +26,10 @@ impl Session {
             select(plan, &options.selection)
         };
         let selected = selected.map_err(|id| unknown_node(plan, &id))?;
-        if let Some(id) = options.force.iter().find(|id| *id != "*" && plan.node(id).is_none()) {
-            return Err(unknown_node(plan, id));
-        }
-        let mut force: BTreeSet<String> = options.force.iter().cloned().collect();
+        let (all, named): (Vec<_>, Vec<_>) = options.force.iter().cloned().partition(|id| id == "*");
+        let named = named_by(plan, &named).map_err(|id| unknown_node(plan, &id))?;
+        let named = named.into_iter().map(|place| plan.nodes[place].id().to_owned());
+        let mut force: BTreeSet<String> = all.into_iter().chain(named).collect();
         if options.refresh_sources {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));

@@ -72,7 +72,7 @@ fn read(
     // What `next` lacks or has wrong was reported; what follows from it need not be.
     next.retain(|(_, (text, _))| own.contains(base(text)));
     let lacks = |(key, _): &&Entry| next.iter().all(|(other, _)| other.text != key.text);
-    let lacking: Vec<_> = carry.iter().filter(|(_, (text, _))| !text.is_empty()).filter(lacks).cloned().collect();
+    let lacking: Vec<_> = carry.iter().filter(lacks).cloned().collect();
     next.extend(lacking);
     let decision = decision::entry(name, &mut fields, &mut shared.problems);
     let (decides, stops) = (decision.is_some(), decision.as_ref().is_some_and(|(_, stops)| *stops));
@@ -87,7 +87,8 @@ fn read(
         hand_on(node, &carry, &next, &mut shared.problems);
         node.keep = keep;
     }
-    let next = next.into_iter().map(|(key, (text, _))| (key.text, text)).collect();
+    let next = next.into_iter().filter(|(_, (text, _))| !text.is_empty());
+    let next = next.map(|(key, (text, _))| (key.text, text)).collect();
     let repeats = Loop { name: name.text.clone(), span: name.span, last: rounds - 1, next, decides, stops };
     Some((unrolled, repeats))
 }
@@ -188,16 +189,15 @@ fn check(carried: &Carried<'_>, problems: &mut Problems) {
     let Carried { what, carry, next, own, is_whole } = carried;
     let names = |entries: &[Entry]| entries.iter().map(|(key, _)| key.text.clone()).collect::<BTreeSet<_>>();
     let (started, handed) = (names(carry), names(next));
+    let lacking: Vec<&Key> = carry.iter().map(|(key, _)| key).filter(|key| !handed.contains(&key.text)).collect();
+    if let Some(first) = lacking.first() {
+        let listed = |form: fn(&str) -> String| lacking.iter().map(|key| form(&key.text)).collect::<Vec<_>>();
+        let names = listed(|name| format!("`{name}`")).join(" and ");
+        let wanted = listed(|name| format!("{name}: NODE.PORT")).join(", ");
+        let fault = bad(first.span, format!("{what} carries {names}, which `next` lacks"));
+        problems.push(fault.help(format!("name what the next round starts from: `next: {{{wanted}}}`")));
+    }
     for (key, (text, at)) in *carry {
-        if !handed.contains(&key.text) {
-            let fault = bad(key.span, format!("{what} carries `{0}`, but `next` has no `{0}`", key.text));
-            problems.push(
-                fault.help(format!(
-                    "name the output that the next round starts from: `next: {{{}: NODE.PORT}}`",
-                    key.text
-                )),
-            );
-        }
         if own.contains(&key.text) {
             let fault = bad(key.span, format!("`{}` is a node of {what} and something that it carries", key.text));
             problems.push(fault.help("rename one of them"));

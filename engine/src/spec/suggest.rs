@@ -85,10 +85,12 @@ pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let variants: Vec<&str> = nodes.iter().copied().filter(is_variant).collect();
     if let [first, rest @ ..] = variants.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
+        let all = format!("{wrong}@all");
+        let all = if nodes.contains(&all.as_str()) { format!("; all of them are `{all}`") } else { String::new() };
         if let (true, Some(last)) = (is_round(first), variants.last()) {
-            return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}");
+            return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}{all}");
         }
-        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
+        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}{all}");
     }
     let written = || nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
     if let Some((name, variant)) = wrong.split_once('@') {
@@ -100,8 +102,13 @@ pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
         };
         let is_all = closest(variant, ["all"]).is_some();
         let meant = format!("{base}@{}", if is_all { "all" } else { variant });
-        return match variants(base).as_slice() {
-            all if all.contains(&meant.as_str()) => format!("did you mean `{meant}`?"),
+        // In any order of the coordinates.
+        let pairs = |id: &'_ str| id.split(['@', ',']).map(str::to_owned).collect::<BTreeSet<_>>();
+        let variants = variants(base);
+        if let Some(same) = variants.iter().find(|id| pairs(id) == pairs(&meant)) {
+            return format!("did you mean `{same}`?");
+        }
+        return match variants.as_slice() {
             [one] if !one.contains('@') => format!("`{base}` has no matrix"),
             all => listed(all, &format!("nodes of the matrix of `{base}`")),
         };
@@ -153,8 +160,10 @@ mod tests {
         assert_eq!(told("q@al"), "nodes: `hits`, `long`, `rows`");
         assert_eq!(
             told("hits"),
-            "`hits` has a matrix: name one of its nodes, for example `hits@size=40` (there are 2)"
+            "`hits` has a matrix: name one of its nodes, for example `hits@size=40` (there are 2); all of them are `hits@all`"
         );
         assert_eq!(told("hit"), "did you mean `hits`?");
+        let step = ["step@lr=1,round=0", "step@lr=1,round=1"];
+        assert_eq!(meant_node("step@round=1,lr=1", &step), "did you mean `step@lr=1,round=1`?");
     }
 }

@@ -1,17 +1,19 @@
 //! Checks of the params of `train`.
 
 use searchmill_data::program::{variable_issues, write_issues};
-use searchmill_engine::operator::ParamIssue;
+use searchmill_engine::operator::{ParamIssue, Tables};
 use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::Keep;
 use searchmill_models::training::policy_gradient::Aggregation;
 use searchmill_models::training::preference::PreferenceKind;
+use searchmill_models::training::rollouts::check_advantages;
 use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES};
 
 use super::backend::{Backend, no_program};
 use super::outside::{EVAL, ROWS, names, swift};
 use super::params::{Method, TrainParams};
-use super::policy::REFERENCE;
+use super::policy::{REFERENCE, ROLLOUTS};
+use crate::relation::columns_checked;
 use crate::rollout::recorded::{FROM_SOME, GREEDY, UNRECORDED};
 
 /// Returns all issues of the params.
@@ -208,6 +210,16 @@ pub(super) fn sampling_issues(method: Method, sampled: &[Option<&str>]) -> Vec<P
         _ => return Vec::new(),
     };
     vec![ParamIssue::new("method", message).with_help(help)]
+}
+
+/// Checks that the rollouts have advantages, where their columns are known.
+pub(super) fn advantage_issues(method: Method, column: Option<&str>, tables: &Tables) -> Vec<ParamIssue> {
+    if !method.learns_from_rewards() {
+        return Vec::new();
+    }
+    let path = if column.is_some() { "advantage_column" } else { "method" };
+    let unfit = columns_checked(tables, ROLLOUTS, |schema| check_advantages(column, schema));
+    unfit.map(|issue| ParamIssue { path: path.to_owned(), ..issue }).into_iter().collect()
 }
 
 /// Checks that a reference is connected if the divergence from it is part of the loss.

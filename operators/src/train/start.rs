@@ -4,18 +4,10 @@ use std::path::PathBuf;
 
 use searchmill_engine::operator::{Context, Inputs, OperatorError, ParamIssue};
 use searchmill_models::device::Compute;
-use searchmill_models::inference::ModelSource;
+use searchmill_models::inference::{ModelSource, NAME_BOTH, WHOLE, lone_adapter};
 use searchmill_models::training::student::{Student, Tuning};
 
 pub(super) const MODEL: &str = "model";
-
-/// What the output `model` is if only an adapter is trained.
-pub(super) const ADAPTER: &str = "adapter";
-
-/// What the output `model` is if it is a model of its own.
-pub(crate) const WHOLE: &str = "whole";
-
-const BOTH: &str = "name both: `model: [base, adapter]`";
 
 /// A model's folder, and that of its adapter.
 pub(super) struct Start {
@@ -36,7 +28,7 @@ impl Start {
             let message = format!("`{port}` names two different models, and no adapter");
             return Err(OperatorError::pipeline(message).with_help(
                 "name one model, or a base and an adapter of it: `model: [base, adapter]`; a loop that trains an adapter \
-                 starts from the base: `carry: {policy: base}`",
+                 starts from the base: `carry: {policy: base}`; a model trained with `merge: true` is named alone",
             ));
         }
         Ok(Self { folder, adapter })
@@ -62,8 +54,9 @@ impl Start {
             }
             (None, Tuning::Lora(_)) if has_state => {
                 let message = "`state` is the optimiser of an adapter, and `model` names no adapter: a new one begins";
-                Err(OperatorError::pipeline(message)
-                    .with_help(format!("{BOTH}, where the adapter was trained without `merge`; or leave `state` out")))
+                Err(OperatorError::pipeline(message).with_help(format!(
+                    "{NAME_BOTH}, where the adapter was trained without `merge`; or leave `state` out"
+                )))
             }
             _ => Student::load(&self.folder, tuning, seed, compute),
         }
@@ -71,19 +64,20 @@ impl Start {
 }
 
 /// Reports a model that is an adapter alone, or more than a model and an adapter, as far as it is known before the run.
-pub(super) fn issues(kinds: &[Option<&str>]) -> Vec<ParamIssue> {
-    let issue = |message: String| vec![ParamIssue::new("", message).with_help(BOTH)];
-    match kinds {
-        [] => Vec::new(),
-        [_, _, _, ..] => issue(format!("`model` names {} models", kinds.len())),
-        _ if kinds.iter().all(|kind| *kind == Some(ADAPTER)) => {
-            issue("`model` is an adapter without its base".to_owned())
-        }
-        _ if kinds.iter().filter(|kind| **kind == Some(WHOLE)).count() > 1 => {
-            let help =
-                "name one; of a node with a matrix, one variant (`student@layers=2`), or give this node the matrix too";
-            vec![ParamIssue::new("", "`model` names two whole models").with_help(help)]
-        }
-        _ => Vec::new(),
+/// `merges`: whether the training merges its adapter, so that its own model, in the next round of a loop, is whole.
+pub(super) fn issues(kinds: &[Option<&str>], merges: bool) -> Vec<ParamIssue> {
+    let issue = |message: String, help: &str| vec![ParamIssue::new("", message).with_help(help)];
+    if kinds.len() > 2 {
+        return issue(format!("`model` names {} models", kinds.len()), NAME_BOTH);
     }
+    if kinds.iter().filter(|kind| **kind == Some(WHOLE)).count() < 2 {
+        return lone_adapter(kinds);
+    }
+    let help = if merges {
+        "name one: with `merge: true` the model of an earlier training is whole, so name that alone (in a loop: \
+         `model: policy`), or leave `merge` out"
+    } else {
+        "name one; of a node with a matrix, one variant (`student@layers=2`), or give this node the matrix too"
+    };
+    issue("`model` names two whole models".to_owned(), help)
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use rayon::prelude::*;
 use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 use tokio::sync::mpsc::UnboundedSender;
@@ -125,6 +126,8 @@ struct Row {
     drawn: usize,
     /// Maximum length in tokens.
     planned: usize,
+    /// How it ended, if it did.
+    ended: Option<Result<Finish, String>>,
 }
 
 /// State of the thread that generates text.
@@ -257,6 +260,7 @@ impl Worker {
             reused,
             drawn: 0,
             planned,
+            ended: None,
         }
     }
 
@@ -306,17 +310,22 @@ impl Worker {
         if let Err(error) = self.network.read(&mut pieces, &mut self.scratch, &mut self.logits) {
             return self.give_up(&failed(error).message);
         }
-        let mut logits = self.logits.chunks_exact(self.network.shape().vocabulary);
-        let mut going = Vec::with_capacity(self.rows.len());
-        for (mut row, count) in std::mem::take(&mut self.rows).into_iter().zip(counts) {
+        for (row, count) in self.rows.iter_mut().zip(counts) {
             row.queue.drain(..count);
-            let ended = if row.queue.is_empty() { logits.next().and_then(|logits| row.draw(logits)) } else { None };
-            match ended {
-                None => going.push(row),
+        }
+        let logits = self.logits.chunks_exact(self.network.shape().vocabulary);
+        let have_read = self.rows.iter_mut().filter(|row| row.queue.is_empty());
+        have_read
+            .zip(logits)
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .for_each(|(row, logits)| row.ended = row.draw(logits));
+        for mut row in std::mem::take(&mut self.rows) {
+            match row.ended.take() {
+                None => self.rows.push(row),
                 Some(ended) => self.left.push(row.end(ended)),
             }
         }
-        self.rows = going;
         let taken = self.rows.iter().map(|row| row.planned).sum();
         self.make_room(taken);
     }

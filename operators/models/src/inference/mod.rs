@@ -56,7 +56,7 @@ pub use hermes::{Speech, parse_calls};
 pub use plain_text::PlainTokenizer;
 pub use sampling::{Distribution, Sampling};
 pub use scorer::{Scored, Scorer};
-pub use source::{ModelSource, check_files, model_files};
+pub use source::{ADAPTER, ModelSource, NAME_BOTH, WHOLE, check_files, lone_adapter, model_files};
 pub use tools::parse_tools;
 
 use super::decoder::{DecoderConfig, failed, inference_need};

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use searchmill_kernels::loops::{log_of_sum, powers};
+use searchmill_kernels::loops::{highest, log_of_sum, powers};
 
 /// Sampling settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +18,11 @@ pub struct Sampling {
 impl Sampling {
     /// Always the most probable token.
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0 };
+
+    /// Whether all tokens are candidates.
+    fn takes_all(self) -> bool {
+        self.top_k == 0 && self.top_p >= 1.0
+    }
 }
 
 /// Distribution of a log-probability.
@@ -33,8 +38,7 @@ pub enum Distribution {
 impl Distribution {
     /// Returns the natural logarithm of the probability of a token that was sampled with these settings.
     pub(super) fn log_probability(self, logits: &[f32], token: u32, sampling: Sampling) -> f32 {
-        let Sampling { temperature, top_k, top_p } = sampling;
-        let everywhere = top_k == 0 && top_p >= 1.0;
+        let (temperature, everywhere) = (sampling.temperature, sampling.takes_all());
         if self == Self::Model || temperature <= 0.0 || (everywhere && (temperature - 1.0).abs() < f32::EPSILON) {
             return log_probability(logits, token);
         }
@@ -53,34 +57,42 @@ impl Distribution {
 
 /// Samples a token. Returns `None` if the logits are not numbers. Equal logits are taken in the order of the vocabulary.
 pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) -> Option<u32> {
-    let (best, highest) = logits
-        .iter()
-        .enumerate()
-        .fold((0, f32::NEG_INFINITY), |best, (token, logit)| if *logit > best.1 { (token, *logit) } else { best });
-    if !highest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+    let mut best = [0];
+    highest(logits, &mut best);
+    let largest = logits.get(best[0] as usize).copied().filter(|largest| largest.is_finite())?;
+    if logits.iter().any(|logit| logit.is_nan()) {
         return None;
     }
     if sampling.temperature <= 0.0 {
-        return Some(best as u32);
+        return Some(best[0]);
     }
     let mut weights = vec![0.0; logits.len()];
-    powers(logits, highest, 1.0 / sampling.temperature, &mut weights);
-    let candidates = candidates(&weights, sampling);
-    let whole: f64 = candidates.iter().map(|token| f64::from(weights[*token as usize])).sum();
+    powers(logits, largest, 1.0 / sampling.temperature, &mut weights);
+    if sampling.takes_all() {
+        return pick(weights.iter().copied().enumerate(), chance).map(|token| token as u32);
+    }
+    pick(candidates(&weights, sampling).into_iter().map(|token| (token, weights[token as usize])), chance)
+}
+
+/// Draws one of the tokens by its weight, in the order given.
+fn pick<T>(weighted: impl Iterator<Item = (T, f32)> + Clone, chance: &mut ChaCha8Rng) -> Option<T> {
+    let whole: f64 = weighted.clone().map(|(_, weight)| f64::from(weight)).sum();
     let mut left = chance.random::<f64>() * whole;
-    for token in &candidates {
-        left -= f64::from(weights[*token as usize]);
+    let mut last = None;
+    for (token, weight) in weighted {
+        left -= f64::from(weight);
+        last = Some(token);
         if left < 0.0 {
-            return Some(*token);
+            break;
         }
     }
-    candidates.last().copied()
+    last
 }
 
 /// Returns the candidate tokens: all in order, or the most probable ones first.
 fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
     let all = 0..weights.len() as u32;
-    if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+    if sampling.takes_all() {
         return all.collect();
     }
     let order =

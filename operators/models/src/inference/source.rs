@@ -26,11 +26,30 @@ pub struct ModelSource {
     pub adapter: Option<String>,
 }
 
+/// The variant of a model that is an adapter for another one.
+pub const ADAPTER: &str = "adapter";
+
+/// The variant of a model that is one of its own.
+pub const WHOLE: &str = "whole";
+
+/// How an adapter is named.
+pub const NAME_BOTH: &str = "name both: `model: [base, adapter]`";
+
+/// The input that binds a model.
+const INPUT: &str = "model";
+
 /// Required files of a model folder, apart from the weights.
 const FILES: &[&str] = &["config.json", "tokenizer.json"];
 /// Optional files next to a `.gguf` file, which replace its own content. All but the first are optional in any model.
 const BESIDE: &[&str] = &["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
 const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
+
+/// Reports an adapter without its base, as far as it is known before the run what is bound to `model`.
+pub fn lone_adapter(kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+    let alone = !kinds.is_empty() && kinds.iter().all(|kind| *kind == Some(ADAPTER));
+    let issue = ParamIssue::new("", "`model` is an adapter without its base").with_help(NAME_BOTH);
+    alone.then_some(issue).into_iter().collect()
+}
 
 impl ModelSource {
     /// Returns the issues, with paths below `path`.
@@ -56,10 +75,13 @@ impl ModelSource {
         model.into_iter().chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
     }
 
-    /// Declares the files that it reads, and what must be fetched.
+    /// Declares the files that it reads, what must be fetched, and that the input `model` is no adapter alone.
     pub fn declared(self, declaration: Declaration) -> Declaration {
-        let fetched = self.clone();
-        declaration.reads(move |directory| self.sources(directory)).fetches(move |context| fetched.fetch(context))
+        let (fetched, has_base) = (self.clone(), self.model.is_some());
+        declaration
+            .reads(move |directory| self.sources(directory))
+            .fetches(move |context| fetched.fetch(context))
+            .checks_variants(INPUT, move |kinds| if has_base { Vec::new() } else { lone_adapter(kinds) })
     }
 
     /// Resolves the revision of a repository to a commit.
@@ -98,7 +120,7 @@ impl ModelSource {
         let (adapter, model) = (one(adapters, "adapter")?, one(models, "model")?);
         if model.is_none() && adapter.is_some() {
             let message = "an adapter is given without the model that it was trained for";
-            return Err(OperatorError::pipeline(message).with_help("name both: `model: [base, adapter]`"));
+            return Err(OperatorError::pipeline(message).with_help(NAME_BOTH));
         }
         let model = model.ok_or_else(|| {
             OperatorError::pipeline("no model is given").with_help(

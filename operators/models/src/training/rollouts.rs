@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, SchemaRef};
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordedTokens, text_column};
 
@@ -33,7 +33,7 @@ impl RolloutReader<'_> {
         for batch in rows.batches() {
             let batch = batch?;
             let (ids, questions) = (text_column(&batch, "id")?, text_column(&batch, "question_id")?);
-            let (name, advantages) = self.advantages(&batch)?;
+            let (name, advantages) = advantages(self.advantage, &batch)?;
             let recorded = RecordedTokens::from_batch(&batch)?.ok_or_else(unrecorded)?;
             for (row, recorded) in recorded.iter().enumerate() {
                 let named = |example| Example {
@@ -50,18 +50,6 @@ impl RolloutReader<'_> {
         Ok(read)
     }
 
-    /// Returns the advantages, and the name of their column.
-    fn advantages(&self, batch: &RecordBatch) -> Result<(&str, Advantages), OperatorError> {
-        let has_those_of_tokens = batch.column_by_name(TOKEN_ADVANTAGES).is_some();
-        let name = self.advantage.unwrap_or(if has_those_of_tokens { TOKEN_ADVANTAGES } else { ADVANTAGE });
-        let column = batch.column_by_name(name).map(Advantages::of).transpose()?.flatten();
-        let missing = || {
-            OperatorError::data(format!("the rollouts have no numbers in a column `{name}`"))
-                .with_help("add the node `advantage` before this one, or name the column in `advantage_column`")
-        };
-        Ok((name, column.ok_or_else(missing)?))
-    }
-
     /// Returns the sequences of a rollout in which the model sampled tokens.
     fn sequences(&self, recorded: &RecordedTokens, name: &str, advantages: &OfRollout) -> Result<Vec<Example>, Unfit> {
         let sampled: usize = recorded.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len()).sum();
@@ -71,6 +59,26 @@ impl RolloutReader<'_> {
         let sequences = self.recording.sampled(recorded)?.into_iter();
         Ok(sequences.map(|sequence| advantages.credited(sequence)).collect())
     }
+}
+
+/// Checks that rollouts with these columns have advantages; `column` is that of [`RolloutReader`].
+///
+/// # Errors
+/// If there is no such column of numbers.
+pub fn check_advantages(column: Option<&str>, schema: &SchemaRef) -> Result<(), OperatorError> {
+    advantages(column, &RecordBatch::new_empty(SchemaRef::clone(schema))).map(drop)
+}
+
+/// Returns the advantages, and the name of their column.
+fn advantages<'a>(column: Option<&'a str>, batch: &RecordBatch) -> Result<(&'a str, Advantages), OperatorError> {
+    let has_those_of_tokens = batch.column_by_name(TOKEN_ADVANTAGES).is_some();
+    let name = column.unwrap_or(if has_those_of_tokens { TOKEN_ADVANTAGES } else { ADVANTAGE });
+    let found = batch.column_by_name(name).map(Advantages::of).transpose()?.flatten();
+    let missing = || {
+        OperatorError::data(format!("the rollouts have no numbers in a column `{name}`"))
+            .with_help("add the node `advantage` before this one, or name the column in `advantage_column`")
+    };
+    Ok((name, found.ok_or_else(missing)?))
 }
 
 /// Advantages of a batch.
