@@ -3,6 +3,8 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 
+use crate::operator::spread;
+
 /// One row in this many ends a part, once the part is long enough.
 const ONE_IN: u64 = 4096;
 
@@ -30,10 +32,7 @@ fn chosen(bytes: &[u8]) -> bool {
 /// marks, so a mark identifies nothing.
 pub fn mark(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    spread(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 #[cfg(test)]

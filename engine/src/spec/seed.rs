@@ -3,6 +3,7 @@
 use super::field::{self, Problems};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
+use crate::operator::spread;
 
 /// Bits of a seed made of several numbers: JSON numbers hold that many exactly.
 const BITS: u32 = 53;
@@ -35,12 +36,9 @@ fn together(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |sum, number| mixed(sum ^ *number)) >> (u64::BITS - BITS)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, <https://doi.org/10.1145/2660193.2660195>).
+/// A step of SplitMix64.
 fn mixed(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    spread(state.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

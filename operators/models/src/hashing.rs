@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use schemars::JsonSchema;
-use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_engine::operator::{OperatorError, ParamIssue, spread};
 use searchmill_text::analysis::{Analyzers, Language};
 use searchmill_text::fnv::{OFFSET, fnv1a};
 use serde::{Deserialize, Serialize};
@@ -119,10 +119,7 @@ fn add(vector: &mut [f32], feature: u64, weight: f32) {
 
 /// FNV-1a with the finaliser of SplitMix64, because FNV alone gives short words similar high bits.
 fn feature(kind: u8, bytes: &[u8]) -> u64 {
-    let hash = fnv1a(fnv1a(OFFSET, &[kind]), bytes);
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    spread(fnv1a(fnv1a(OFFSET, &[kind]), bytes))
 }
 
 /// Scales a vector to length 1; a zero vector stays zero.

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_engine::operator::{Context, OperatorError, spread};
 use searchmill_kernels::clusters::spherical;
 use searchmill_kernels::halves::{narrow, widen};
 use searchmill_kernels::residual::Codec;
@@ -174,12 +174,9 @@ impl TokenWriter {
     }
 }
 
-/// Spreads numbers evenly over 0…1 (the finaliser of SplitMix64).
+/// Spreads numbers evenly over 0…1 (SplitMix64).
 fn scattered(number: u64) -> f64 {
-    let hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (hash ^ (hash >> 31)) as f64 / 2f64.powi(64)
+    spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64)
 }
 
 /// Buffers of a thread, reused between rows.

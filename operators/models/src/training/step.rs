@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use candle_core::Result;
+use searchmill_engine::operator::spread;
 
 use super::batch::{Batch, PassOutcome};
 use super::example::Example;
@@ -34,12 +35,9 @@ pub struct DropoutSeed {
 }
 
 impl DropoutSeed {
-    /// Returns the masks of one pass, with the seed mixed by the finaliser of SplitMix64.
+    /// Returns the masks of one pass.
     fn of(self, pass: usize) -> Dropout {
-        let mut mixed = self.seed ^ ((self.step << 16) | pass as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Dropout { seed: mixed ^ (mixed >> 31) }
+        Dropout { seed: spread(self.seed ^ ((self.step << 16) | pass as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) }
     }
 }
 
