@@ -117,7 +117,7 @@ impl Operator for Train {
         let (backend, checked) = (params.backend.clone(), params.clone());
         let needs_eval = outside::mentions_eval(params);
         let method = params.method;
-        let ports = ports(method, outside);
+        let ports = ports(params, outside);
         let merges = params.lora().map(|lora| lora.merge);
         let made = if merges == Some(false) { ADAPTER } else { WHOLE };
         let column = params.advantage_column.clone();
@@ -150,7 +150,8 @@ impl Operator for Train {
     }
 }
 
-fn ports(method: Method, outside: bool) -> Ports {
+fn ports(params: &TrainParams, outside: bool) -> Ports {
+    let method = params.method;
     let base = |ports: Ports| {
         let arity = if outside { Arity::One } else { Arity::Many };
         let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
@@ -187,7 +188,8 @@ fn ports(method: Method, outside: bool) -> Ports {
             "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
         )
         .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.");
-    if method.has_state() { policy::outputs(ports) } else { ports }
+    let ports = if params.optimizer_state { policy::state_input(ports) } else { ports };
+    if params.has_state() { policy::outputs(ports) } else { ports }
 }
 
 impl BlockingKernel for TrainParams {
@@ -223,7 +225,7 @@ impl BlockingKernel for TrainParams {
             earned.publish(outputs);
         }
         self.publish(&student, folder, (&fitted, &data), &more, outputs)?;
-        if self.method.has_state() {
+        if self.has_state() {
             policy::publish_state(&fitted, outputs)?;
         }
         outputs.write_rows("rejects", &data.rejects)

@@ -368,7 +368,7 @@ pub fn tree_input(kind: TreeKind, path: &Path) -> InputArtifact {
 }
 
 /// Creates inputs by port.
-pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
+pub fn inputs<'p>(bound: impl IntoIterator<Item = (&'p str, InputArtifact)>) -> Inputs {
     let mut inputs = Inputs::new();
     for (port, artifact) in bound {
         inputs.bind(port, artifact);

@@ -39,7 +39,7 @@ impl Method {
         matches!(self, Self::Grpo | Self::ReinforcePlusPlus)
     }
 
-    /// Whether the optimiser goes on from a state, and leaves one.
+    /// Whether the optimiser goes on from a state, and leaves one, without being asked to.
     pub(super) fn has_state(self) -> bool {
         self.learns_from_rewards() || self == Self::Dpo
     }
@@ -107,6 +107,11 @@ pub(crate) struct TrainParams {
     pub(crate) schedule_steps: Option<u64>,
     /// Settings of AdamW.
     pub(crate) optimizer: AdamParams,
+    /// With `method: sft`: give the training the input and output `state`, the optimiser's moments, which the other methods
+    /// always have. Another training, or the next round of a loop, can go on from them. They are twice as large as what is
+    /// trained.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) optimizer_state: bool,
     /// Gradients with a greater norm are scaled down to it (`null`: never).
     pub(crate) max_grad_norm: Option<f64>,
     /// Share of the questions whose examples are held out for evaluation. Unused with the input `eval`.
@@ -150,6 +155,7 @@ impl Default for TrainParams {
             warmup_ratio: 0.05,
             schedule_steps: None,
             optimizer: AdamParams::default(),
+            optimizer_state: false,
             max_grad_norm: Some(1.0),
             eval_share: 0.0,
             eval_steps: 50,
@@ -162,6 +168,11 @@ impl Default for TrainParams {
 }
 
 impl TrainParams {
+    /// Whether the optimiser goes on from a state, and leaves one.
+    pub(super) fn has_state(&self) -> bool {
+        self.method.has_state() || self.optimizer_state
+    }
+
     pub(super) fn lora(&self) -> Option<&LoraParams> {
         match &self.tuning {
             Tuning::Full => None,

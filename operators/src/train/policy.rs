@@ -43,9 +43,12 @@ pub(super) fn pair_inputs(with_base: impl Fn(Ports) -> Ports) -> Ports {
 }
 
 fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
+    state_input(ports).input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::AnyNumber, about_reference)
+}
+
+pub(super) fn state_input(ports: Ports) -> Ports {
     let about = "State of the optimiser to go on from: the output `state` of the training that made `model`.";
-    let ports = ports.input_of(STATE, Accept::Tree(TreeKind::Files), Arity::Optional, about);
-    ports.input_of(REFERENCE, Accept::Tree(TreeKind::Model), Arity::AnyNumber, about_reference)
+    ports.input_of(STATE, Accept::Tree(TreeKind::Files), Arity::Optional, about)
 }
 
 pub(super) fn outputs(ports: Ports) -> Ports {
@@ -106,7 +109,7 @@ pub(super) fn optimizer_state(inputs: &Inputs) -> Result<Option<Vec<u8>>, Operat
     let path = folder.path.join(OPTIMIZER);
     let read = std::fs::read(&path).map_err(|error| {
         OperatorError::data(format!("`{STATE}` has no readable `{OPTIMIZER}`: {error}"))
-            .with_help("connect the output `state` of a training with a method that has one, such as `grpo`")
+            .with_help("connect the output `state` of a training: `grpo`, or `sft` with `optimizer_state: true`")
     });
     read.map(Some)
 }

@@ -414,3 +414,34 @@ fn a_tokenizer_of_another_model_is_an_error_before_the_first_step() {
     let message = bench.train(json!({})).unwrap_err().message;
     assert!(message.contains("vocabulary ends at 20"), "{message}");
 }
+
+#[test]
+fn fine_tuning_goes_on_with_the_moments_of_its_optimiser() {
+    let bench = bench(json!({}));
+    let params = |epochs: u32| {
+        json!({"optimizer_state": true, "epochs": epochs, "batch_size": 24, "learning_rate": 1e-3, "schedule": "constant",
+            "warmup_ratio": 0.0})
+    };
+    let state = |outcome: &Outcome| ("state", tree_input(TreeKind::Files, &outcome.trees["state"]));
+    let further = |first: &Outcome, epochs, more| {
+        let model = ("model", tree_input(TreeKind::Model, &first.trees["model"]));
+        let all = [("examples", bench.examples.clone()), model].into_iter().chain(more);
+        bench.harness.run(&entry::<Train>(), params(epochs), &inputs(all)).expect("trains")
+    };
+    let (whole, first) = (bench.train(params(6)).expect("trains"), bench.train(params(3)).expect("trains"));
+    let weights = |outcome: &Outcome| -> Vec<f32> {
+        let path = outcome.trees["model"].join("model.safetensors");
+        let all: BTreeMap<_, _> =
+            candle_core::safetensors::load(path, &Device::Cpu).expect("tensors").into_iter().collect();
+        all.values().flat_map(|one| one.flatten_all().and_then(|one| one.to_vec1()).expect("numbers")).collect()
+    };
+    let apart =
+        |one: &Outcome| weights(one).iter().zip(weights(&whole)).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
+    assert!(apart(&further(&first, 3, vec![state(&first)])) < 1e-5, "three steps and three more are six");
+    assert!(apart(&further(&first, 3, Vec::new())) > 1e-4, "without the moments they are not");
+    assert!(!bench.train(json!({"epochs": 1})).expect("trains").trees.contains_key("state"), "only if asked for");
+    let refused = |params: Value| {
+        (entry::<Train>().bind)(params).map_err(|issue| issue.message).expect("params").declaration.issues.len()
+    };
+    assert_eq!(refused(json!({"optimizer_state": true, "method": "grpo"})), 1);
+}
