@@ -123,10 +123,12 @@ impl Operator for Train {
         let column = params.advantage_column.clone();
         Declaration::seeded(ports)
             .variant((!outside).then_some(made))
-            .checks_variants(MODEL, move |kinds| match outside {
-                true => Vec::new(),
-                false => start::issues(kinds, merges == Some(true)),
-            })
+            .checks_variants(
+                MODEL,
+                move |kinds| {
+                    if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
+                },
+            )
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };
