@@ -305,7 +305,14 @@ impl TrainParams {
 
 fn nothing_left(rejects: &[Reject]) -> OperatorError {
     let first = rejects.first().map_or_else(String::new, |reject| format!(": `{}`: {}", reject.id, reject.message));
-    OperatorError::data(format!("no example to train on ({} rejected{first})", rejects.len()))
+    let error = OperatorError::data(format!("no example to train on ({} rejected{first})", rejects.len()));
+    if rejects.is_empty() {
+        return error.with_help(
+            "its input has no rows: an earlier node rejected or filtered all of them (`searchmill show NODE --rejects`); in \
+             reinforcement learning, all rollouts of each question may have earned the same",
+        );
+    }
+    error
 }
 
 /// Returns the memory limit of the node, or what the machine has available.

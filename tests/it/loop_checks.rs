@@ -122,3 +122,50 @@ fn rows_that_pass_a_node_are_sampled_as_before() {
         );
     }
 }
+
+#[test]
+fn a_name_that_stands_for_several_models_is_no_model() {
+    let mill = Mill::new();
+    let seeds = LEARNT.replace("    rounds: \"${params.rounds}\"\n", "    rounds: 2\n    matrix: {seed: [1, 2]}\n");
+    for (text, count) in [(LEARNT.replace("model: rl.policy}", "model: step.model}"), "2"), (seeds, "2")] {
+        mill.write("pipeline.yaml", &text);
+        crate::models::write(&mill.path("models"));
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        assert!(told.contains(&format!("one name stands for {count} models at `model`")), "{told}");
+        assert!(told.contains("LOOP.NAME") && told.matches("error[").count() == 1, "{told}");
+    }
+}
+
+/// Rounds that each lose one of twelve rows.
+const LOSSES: &str = "\
+name: losses
+params: {rounds: 5}
+nodes:
+  world: {op: generate-world, with: {documents: 120, questions: 12, min_hops: 1, max_hops: 1}, seed: 5}
+  start: {op: sql, from: {w: world.questions}, with: {query: \"select 0 * count(*) as x from w\"}}
+  file:  {op: write, from: sum.total, with: {path: total.jsonl}}
+repeat:
+  sum:
+    rounds: \"${params.rounds}\"
+    carry: {total: start}
+    nodes:
+      asked:    {op: sql, from: {w: world.questions, t: total}, with: {query: \"select w.* from w cross join t\", as: question}}
+      rollouts: {op: rollout, from: {questions: asked}, with: {policy: {evidence: {}}}}
+      marked:   {op: sql, from: {r: rollouts}, with: {query: \"select r.*, case when row_number() over (order by id) = 1 then cast('NaN' as double) else 1.0 end as reward from r\", as: trajectory}}
+      scored:   {op: advantage, from: marked, with: {method: grpo}}
+      add:      {op: sql, from: {s: scored}, with: {query: \"select count(*) as x from s\"}}
+    next: {total: add}
+";
+
+#[test]
+fn losses_of_rounds_do_not_add_up() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", LOSSES);
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.read("total.jsonl").trim(), "{\"x\":11}");
+    mill.write("pipeline.yaml", &LOSSES.replace("= 1 then", "<= 2 then"));
+    assert!(
+        mill.run(&[]).exit(3).stderr.contains("17 % of the rows were lost before it"),
+        "two of twelve in each round"
+    );
+}

@@ -48,6 +48,18 @@ struct Left {
 
 const WHOLE: Left = Left { share: 1.0, worst: None };
 
+/// What is left where a node is reached.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Before and after its own loss; in a loop, of the rows of its round.
+    arriving: Left,
+    leaving: Left,
+    /// After the worst of the rounds before: their rows are others, so their losses do not add up.
+    earlier: Left,
+}
+
+const UNTOUCHED: Reached = Reached { arriving: WHOLE, leaving: WHOLE, earlier: WHOLE };
+
 impl Left {
     fn worse(self, other: Self) -> Self {
         if other.share < self.share { other } else { self }
@@ -101,19 +113,26 @@ impl Account<'_> {
     /// Returns the share left after a node, on the path with the most losses, its own included.
     fn left(&self, place: usize) -> Left {
         // Places are in topological order: dependencies come first.
-        let mut reached: BTreeMap<usize, (Left, Left)> = BTreeMap::new();
+        let mut reached: BTreeMap<usize, Reached> = BTreeMap::new();
         for before in self.before(place) {
+            let node = &self.plan.nodes[before];
             let of_input = |input: &Input| {
-                let (arriving, leaving) = reached.get(&input.node).copied().unwrap_or((WHOLE, WHOLE));
+                let Reached { arriving, leaving, earlier } = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
                 // A node that reads the rejects does not lose them.
-                if input.output == REJECTS { arriving } else { leaving }
+                let left = if input.output == REJECTS { arriving } else { leaving };
+                let (own, from) = (round(node), round(&self.plan.nodes[input.node]));
+                match (own, from) {
+                    (own, from) if own == from => (left, earlier),
+                    (Some((own, _)), Some((from, _))) if own == from => (WHOLE, left.worse(earlier)),
+                    _ => (left.worse(earlier), WHOLE),
+                }
             };
-            let inputs = self.plan.nodes[before].inputs.iter().map(of_input);
-            let arriving = inputs.fold(WHOLE, Left::worse);
+            let worse = |one: (Left, Left), other: (Left, Left)| (one.0.worse(other.0), one.1.worse(other.1));
+            let (arriving, earlier) = node.inputs.iter().map(of_input).fold((WHOLE, WHOLE), worse);
             let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
-            reached.insert(before, (arriving, leaving));
+            reached.insert(before, Reached { arriving, leaving, earlier });
         }
-        reached.get(&place).map_or(WHOLE, |(_, leaving)| *leaving)
+        reached.get(&place).map_or(WHOLE, |reached| reached.leaving.worse(reached.earlier))
     }
 
     /// Returns a node and all whose outputs it reads, directly or through others, in order.
@@ -183,6 +202,11 @@ pub(super) fn most_frequent(store: &Store, rejects: &OutputRecord) -> Option<(St
     }
     let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
     Some((kind, message))
+}
+
+/// Returns the loop that a node is part of, and its round.
+fn round(node: &Node) -> Option<(&str, &str)> {
+    node.spec.matrix.iter().find_map(|coordinate| Some((coordinate.repeats.as_deref()?, coordinate.name.as_str())))
 }
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {

@@ -2,7 +2,7 @@
 
 use super::graph::Tie;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
+use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports, TreeKind};
 use crate::spec::{Binding, NodeSpec, Reference, service_of, suggest};
 
 /// A resolved reference: source node, output and type.
@@ -59,6 +59,19 @@ pub(super) fn check_edges(operator: &str, port: &InputPort, edges: &[Edge], span
         let matrix = matrix_of(edges).map(|node| format!(", or run this node for each: `matrix: {node}`"));
         let help = format!("name one of them: {}{more}{}", given.join(", "), matrix.unwrap_or_default());
         errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help(help));
+    }
+    if port.accept == Accept::Tree(TreeKind::Model)
+        && !matches!(port.arity, Arity::One | Arity::Optional)
+        && let Some(several) = edges.chunk_by(|one, other| one.span == other.span).find(|of_one| of_one.len() > 1)
+    {
+        let written = &several[0].written;
+        let message =
+            format!("one name stands for {} models at `{}`: `{written}` and others", several.len(), port.name);
+        let help = format!(
+            "name one of them: `{written}`; of a loop, what it hands on (`LOOP.NAME`); of a matrix, one variant, or give \
+             this node the matrix too"
+        );
+        errors.push(Diagnostic::error("too-many-inputs", message).at(several[0].span, "").help(help));
     }
     for edge in edges.iter().filter(|edge| !port.accept.accepts(&edge.port_type)) {
         let message = format!("`{operator}` wants {}, but `{}` gives {}", port.accept, edge.written, edge.port_type);

@@ -52,7 +52,9 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 /// Suggests a node or an output of a loop (one of `handed_on`: `rl.policy`) for an unknown `NODE`, `NODE.PORT` or
 /// `LOOP.NAME`.
 pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
-    let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_round(wrong)).collect();
+    // A round has no such output: `rl@round=1` is the decision after it.
+    let is_of_round = |name: &str| is_round(name) && in_order(name).is_none();
+    let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_of_round(wrong)).collect();
     if !of_loop.is_empty() {
         return suggest(wrong, &of_loop, &format!("what the loop `{}` hands on", base(wrong)));
     }
@@ -165,5 +167,7 @@ mod tests {
         assert_eq!(told("hit"), "did you mean `hits`?");
         let step = ["step@lr=1,round=0", "step@lr=1,round=1"];
         assert_eq!(meant_node("step@round=1,lr=1", &step), "did you mean `step@lr=1,round=1`?");
+        let of_loop = meant_output("rl.policy@round=1", &["rl@round=1", "x"], ["rl.policy"].into_iter());
+        assert_eq!(of_loop, "did you mean `rl.policy`?");
     }
 }
