@@ -168,6 +168,6 @@ mod tests {
         let step = ["step@lr=1,round=0", "step@lr=1,round=1"];
         assert_eq!(meant_node("step@round=1,lr=1", &step), "did you mean `step@lr=1,round=1`?");
         let of_loop = meant_output("rl.policy@round=1", &["rl@round=1", "x"], ["rl.policy"].into_iter());
-        assert_eq!(of_loop, "did you mean `rl.policy`?");
+        assert_eq!(of_loop, "what the loop `rl` hands on: `rl.policy`");
     }
 }
