@@ -121,14 +121,12 @@ impl Operator for Train {
         let merges = params.lora().map(|lora| lora.merge);
         let made = if merges == Some(false) { ADAPTER } else { WHOLE };
         let column = params.advantage_column.clone();
+        let models = move |kinds: &[Option<&str>]| {
+            if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
+        };
         Declaration::seeded(ports)
             .variant((!outside).then_some(made))
-            .checks_variants(
-                MODEL,
-                move |kinds| {
-                    if outside { Vec::new() } else { start::issues(kinds, merges == Some(true)) }
-                },
-            )
+            .checks_variants(MODEL, models)
             .issues(check::issues(params))
             .gives_at_most(move |_| {
                 let steps = if outside { None } else { page::columns(method).ok() };

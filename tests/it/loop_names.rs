@@ -56,6 +56,8 @@ fn what_a_loop_hands_on_has_a_name_on_the_command_line() {
     // What is named to be forced is found as what is named to be run.
     let forced = |name: &str| mill.run(&["sum.total", &format!("--force={name}")]).exit(0).ran();
     assert_eq!((forced("sum.total").as_str(), forced("add").matches("add@").count()), ("add@round=3", 4));
+    assert_eq!(forced("parts.few"), "", "`sum.total` does not need it");
+    assert!(mill.run(&["--force=parts.fw"]).exit(2).stderr.contains("there is no node `parts.fw`"));
     assert!(mill.run(&["--force=ad"]).exit(2).stderr.contains("there is no node `ad`"));
     // Another number of rounds: the name is of another node, and the last run that has it counts.
     mill.run(&["--set", "rounds=2", "sum.total"]).exit(0);

@@ -67,16 +67,18 @@ pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn
     reach(chosen.iter().copied().collect(), next)
 }
 
-/// Resolves names: a node, one of its ports (`node.port`), every variant of a matrix (`train` for `train@lr=…`), or what
-/// loops hand on (`rl.policy`).
+/// Resolves names: a node, one of its ports (`node.port`), every variant of a matrix (`train`, `train.model` for
+/// `train@lr=…`), or what loops hand on (`rl.policy`).
 ///
 /// # Errors
 /// Fails with the first id that the plan does not have.
 pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();
     for id in ids {
+        let (written, port) = id.split_once('.').map_or((id.as_str(), None), |(node, port)| (node, Some(port)));
         let variant = |(_, node): &(usize, &Node)| {
-            !node.spec.matrix.is_empty() && node.id().split_once('@').is_some_and(|(base, _)| base == id)
+            let is_it = node.id().split_once('@').is_some_and(|(base, _)| base == written);
+            is_it && !node.spec.matrix.is_empty() && port.is_none_or(|port| node.outputs.contains_key(port))
         };
         let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);
         let mut places: Vec<usize> = node_of(plan, id).map_or_else(|| variants().collect(), |place| vec![place]);

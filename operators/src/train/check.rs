@@ -48,7 +48,11 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     let decay = params.optimizer.weight_decay;
     demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
     let gives_state = params.method == Method::Sft && !params.backend.is_outside();
-    demand(gives_state || !params.optimizer_state, "optimizer_state", "is for `method: sft` of the backend `candle`");
+    demand(
+        gives_state || !params.optimizer_state,
+        "optimizer_state",
+        "belongs to `method: sft` of the backend `candle`",
+    );
     if let Some(lora) = params.lora() {
         demand(lora.rank > 0, "tuning.lora.rank", "must be at least 1");
         demand(positive(lora.alpha), "tuning.lora.alpha", "must be greater than 0");
