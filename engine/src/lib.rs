@@ -92,6 +92,6 @@ pub use spec::{
     Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
 };
 pub use store::{
-    ArtifactId, CheckOutcome, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease,
-    Schedules, StoreError, Swept, Switch,
+    ArtifactId, CheckOutcome, Garbage, Lent, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord,
+    ScheduleLease, Schedules, StoreError, Swept, Switch, fresh_folder, lend,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use searchmill_data::destination::encode;
@@ -16,9 +16,6 @@ use searchmill_engine::operator::{
     OperatorError, Outputs, ParamIssue, Ports, RowsInput, TreeInput, TreeKind,
 };
 use serde::{Deserialize, Serialize};
-
-/// The store's description of an artifact; not part of its content.
-const DESCRIPTION: &str = "artifact.json";
 
 /// Writes an artifact to a path or URL.
 pub struct Write;
@@ -173,11 +170,7 @@ impl WriteParams {
 
 fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> {
     let mut files = Vec::new();
-    let content = match described(&input.path) {
-        Some(parts) => parts,
-        None => files_below(&input.path, Path::new(""))?,
-    };
-    for path in content {
+    for path in files_below(&input.path, Path::new(""))? {
         // A link could point outside the artifact.
         if !std::fs::symlink_metadata(input.path.join(&path))?.is_file() {
             let message = format!("`{}` of the folder is not a regular file", path.display());
@@ -200,14 +193,6 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
     })
 }
 
-/// Lists the files of an artifact according to the store's description.
-fn described(folder: &Path) -> Option<Vec<PathBuf>> {
-    let description: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join(DESCRIPTION)).ok()?).ok()?;
-    let names = description["parts"].as_array()?.iter().map(|part| part["name"].as_str().map(PathBuf::from));
-    let below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
-    names.map(|name| name.filter(below)).collect()
-}
-
 /// Lists the files below a folder as sorted relative paths, without following links.
 fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
     let mut names = std::fs::read_dir(root.join(folder))?
@@ -219,7 +204,7 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError
         let path = folder.join(name);
         if std::fs::symlink_metadata(root.join(&path))?.is_dir() {
             files.extend(files_below(root, &path)?);
-        } else if path != Path::new(DESCRIPTION) {
+        } else {
             files.push(path);
         }
     }

@@ -253,15 +253,36 @@ fn stale_objects_of_a_remote_folder_are_removed() {
 }
 
 #[test]
-fn only_files_of_the_artifact_are_copied() {
+fn nothing_is_written_through_a_link_in_the_destination() {
+    let harness = harness();
+    let (out, theirs) = (harness.path().join("out"), harness.path().join("theirs"));
+    std::fs::create_dir_all(&out).unwrap();
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("a.png"), "holiday").unwrap();
+    std::os::unix::fs::symlink(&theirs, out.join("plots")).unwrap();
+    let error = write(&harness, folder(&harness, &[("plots/a.png", "new"), ("page", "p")]), json!({"path": "out"}));
+    let message = error.unwrap_err().message;
+    assert!(message.contains("out/plots is a link"), "{message}");
+    assert_eq!(std::fs::read_to_string(theirs.join("a.png")).unwrap(), "holiday");
+    assert!(!out.join("page").exists(), "nothing else was written");
+    // The destination itself may be a link.
+    let real = harness.path().join("disk");
+    std::fs::create_dir_all(&real).unwrap();
+    std::os::unix::fs::symlink(&real, harness.path().join("linked")).unwrap();
+    write(&harness, folder(&harness, &[("plots/a.png", "new")]), json!({"path": "linked"})).unwrap();
+    assert_eq!(std::fs::read_to_string(real.join("plots/a.png")).unwrap(), "new");
+    assert!(harness.path().join("linked").is_symlink());
+}
+
+#[test]
+fn links_of_a_folder_are_not_followed() {
     let harness = harness();
     let source = harness.path().join("source");
     std::fs::create_dir_all(&source).unwrap();
     std::fs::write(source.join("part"), "p").unwrap();
-    std::fs::write(source.join("artifact.json"), "{\"parts\": [{\"name\": \"part\"}]}").unwrap();
-    std::fs::write(source.join("stray"), "not described").unwrap();
+    std::fs::write(source.join("artifact.json"), "the program's own").unwrap();
     write(&harness, tree_input(TreeKind::Files, &source), json!({"path": "out/x"})).unwrap();
-    assert_eq!(delivered(&harness, "out/x"), texts(&[("part", "p")]));
+    assert_eq!(delivered(&harness, "out/x"), texts(&[("artifact.json", "the program's own"), ("part", "p")]));
     #[cfg(unix)]
     {
         std::fs::write(harness.path().join("outside"), "secret").unwrap();

@@ -273,7 +273,7 @@ const CHANGES: [Change; 22] = [
         forge(entries, at, |bytes| bytes[30] ^= 1);
     }),
     ("another description", |entries| {
-        let at = place(entries, "artifact.json");
+        let at = place(entries, "artifacts/");
         forge(entries, at, |bytes| {
             *bytes = String::from_utf8_lossy(bytes).replacen("rows\": ", "rows\": 1", 1).into_bytes();
         });
@@ -295,7 +295,7 @@ const CHANGES: [Change; 22] = [
     ("a longer file than listed", |entries| entries[1].2.extend(b"more")),
     ("another format", |entries| {
         entries[0].2 =
-            String::from_utf8_lossy(&entries[0].2).replacen("\"format\": 1", "\"format\": 9", 1).into_bytes();
+            String::from_utf8_lossy(&entries[0].2).replacen("\"format\": 2", "\"format\": 9", 1).into_bytes();
     }),
     ("no list", |entries| drop(entries.remove(0))),
     ("a run that cannot be read", |entries| {

@@ -221,7 +221,7 @@ fn a_truncated_part_is_made_again() {
 
 #[test]
 fn a_damaged_description_is_made_again() {
-    mends(|folder| std::fs::write(folder.join("artifact.json"), "{").unwrap(), "artifact_corrupt");
+    mends(|folder| std::fs::write(folder.with_extension("json"), "{").unwrap(), "artifact_corrupt");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn index(bench: &Bench) -> PathBuf {
     let nodes = bench.mill.last_nodes();
     let output = nodes.iter().find(|node| node.node == "bm25").and_then(|node| node.outputs.get_index(0));
     let folder = bench.mill.store().artifact_folder(&output.expect("an index").1.id);
-    let files = files_in(&folder).into_iter().filter(|path| path.is_file() && !path.ends_with("artifact.json"));
+    let files = files_in(&folder).into_iter().filter(|path| path.is_file());
     files.max_by_key(|path| path.metadata().map_or(0, |file| file.len())).expect("a file of the index")
 }
 
@@ -126,7 +126,7 @@ const FAULTS: [Fault; 17] = [
     },
     Fault {
         name: "a truncated description",
-        harm: |bench| halve(&part(bench).with_file_name("artifact.json")),
+        harm: |bench| halve(&part(bench).parent().expect("its folder").with_extension("json")),
         audit: "its description does not give its id",
         ran: "chunks",
         reason: "artifact_corrupt",

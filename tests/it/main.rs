@@ -26,6 +26,7 @@ mod late;
 mod laws;
 mod lineage;
 mod limits;
+mod links;
 mod loop_checks;
 mod loop_names;
 mod map;

@@ -175,9 +175,8 @@ fn path_names_a_folder_with_the_parts_and_nothing_else() {
     assert!(folder.is_absolute() && files.len() > 2, "{files:?}");
     for (number, file) in files.iter().enumerate() {
         assert!(file.ends_with(format!("part-{number:05}.parquet")), "{file:?}");
-        let part = mill.artifact_folder("corpus", "rows").join(file.file_name().expect("a name"));
-        assert_eq!(std::fs::read(file).expect("a link to a part"), std::fs::read(part).expect("a part"));
     }
+    assert_eq!(folder, mill.artifact_folder("corpus", "rows").canonicalize().expect("a folder"));
     assert_eq!(path(&mill, &["corpus.rows"]), folder);
     let artifact = mill.artifacts()["corpus.rows"].clone();
     assert_eq!(path(&mill, &[&artifact[..12]]), folder);
@@ -189,9 +188,6 @@ fn path_names_a_folder_with_the_parts_and_nothing_else() {
     assert_eq!((&told["path"], told["files"][1].as_str()), (&json!(folder), Some("part-00001.parquet")));
     let index = path(&mill, &["bm25"]);
     assert_eq!(index, mill.artifact_folder("bm25", "index").canonicalize().expect("a folder"));
-    // What is missing is linked again; the store is intact.
-    std::fs::remove_file(&files[0]).expect("a link");
-    assert_eq!((path(&mill, &["corpus"]), files_in(&folder)), (folder, files));
     mill.call(&["audit", "latest"]).exit(0);
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
 }

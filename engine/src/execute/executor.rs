@@ -92,6 +92,7 @@ fn run_here(task: Task) -> Result<Ran, OperatorError> {
     let node = job.node();
     let mut sink = StoreSink::new(&job.run.store, node.outputs.clone())
         .with_limit(job.limit())
+        .with_programs(node.operator.declaration.runs_programs)
         .with_redactor(job.session.redactor.clone());
     let session = EndpointSession { services: alive, ..job.session.clone() };
     let run = kernel_run(&job, session, parts, progress, &sink)?;

@@ -351,7 +351,8 @@ impl Bench {
         }
         let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
         let limit = limit.and_then(|limit| limit.content.parse().ok());
-        let mut sink = StoreSink::new(scratch, ports).with_limit(limit);
+        let mut sink =
+            StoreSink::new(scratch, ports).with_limit(limit).with_programs(rerun.operator.declaration.runs_programs);
         run_kernel((&rerun.operator, &rerun.operator.declaration), &kernel_run(rerun, scratch), &mut sink)?;
         let computed = sink.commit()?;
         let mut differences = Vec::new();

@@ -19,11 +19,13 @@ use serde_json::Value;
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
     Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Release, Store, StoreError, StoreUse,
-    artifact_place, memo_place, record_place, release_place, run_time,
+    artifact_place, description_place, memo_place, record_place, release_place, run_time,
 };
 
 /// Version of the archive format.
-pub const ARCHIVE_FORMAT: u32 = 1;
+///
+/// 1: descriptions of artifacts are among their files; 2: they are beside their folders.
+pub const ARCHIVE_FORMAT: u32 = 2;
 /// The list of files, the first file.
 const MANIFEST: &str = "searchmill-archive.json";
 /// Limit of the list's size: about 300,000 files.
@@ -218,9 +220,7 @@ impl Export {
             |damage| StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}"));
         store.verify(id).map_err(damaged)?;
         let (folder, place) = (store.artifact_folder(id), artifact_place(id));
-        let path = folder.join("artifact.json");
-        let description = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
-        self.text(format!("{place}/artifact.json"), description);
+        self.text(description_place(id), serde_json::to_vec_pretty(&artifact)?);
         for part in &artifact.parts {
             self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::Place(folder.join(&part.name)));
         }
@@ -311,6 +311,7 @@ pub struct Imported {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Artifact(ArtifactId, String),
+    Description(ArtifactId),
     Result(NodeKey, &'static str),
     Run(String, String),
     Memo(Digest, Digest),
@@ -326,6 +327,7 @@ impl Place {
             ["artifacts", _, id, part @ ..] if is_plain(part) => {
                 Self::Artifact(ArtifactId::from(digest(id)?), part.join("/"))
             }
+            ["artifacts", _, name] => Self::Description(ArtifactId::from(digest(name.strip_suffix(".json")?)?)),
             ["results", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "results"),
             ["collected", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "collected"),
             ["runs", id, name] if run_time(id).is_some() && RUN_FILES.contains(name) => {
@@ -341,6 +343,7 @@ impl Place {
     fn path(&self) -> String {
         match self {
             Self::Artifact(id, part) => format!("{}/{part}", artifact_place(id)),
+            Self::Description(id) => description_place(id),
             Self::Result(key, folder) => record_place(key, folder),
             Self::Run(id, name) => format!("runs/{id}/{name}"),
             Self::Memo(base, segment) => memo_place(base, segment),
@@ -399,8 +402,8 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
     entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
     // The version is read before anything else of the list is trusted.
     let version = serde_json::from_slice::<Value>(&text).ok().and_then(|list| list["format"].as_u64());
-    if let Some(found) = version.filter(|found| *found != u64::from(ARCHIVE_FORMAT)) {
-        return Err(refused(format!("it has format {found}, this searchmill reads format {ARCHIVE_FORMAT}")));
+    if let Some(found) = version.filter(|found| !(1..=u64::from(ARCHIVE_FORMAT)).contains(found)) {
+        return Err(refused(format!("it has format {found}, this searchmill reads formats 1 to {ARCHIVE_FORMAT}")));
     }
     serde_json::from_slice(&text).map_err(|error| refused(format!("{MANIFEST}: {error}")))
 }
@@ -465,14 +468,16 @@ struct Checked {
 
 fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Checked, ArchiveError> {
     let mut checked = Checked::default();
+    let mut described = BTreeSet::new();
     for (place, file) in places.iter().zip(&manifest.files) {
         let wrong = |what: &str| refused(format!("{} {what}", file.path));
         match place {
             Place::Artifact(id, part) => {
-                let parts = checked.artifacts.entry(*id).or_default();
-                if part != "artifact.json" {
-                    parts.push((part.clone(), file.digest));
-                }
+                checked.artifacts.entry(*id).or_default().push((part.clone(), file.digest));
+            }
+            Place::Description(id) => {
+                described.insert(*id);
+                checked.artifacts.entry(*id).or_default();
             }
             Place::Result(key, folder) => {
                 let result = intake.result(key, folder).ok_or_else(|| wrong("is not a record of that key"))?;
@@ -488,6 +493,12 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
                 rows.ok_or_else(|| wrong("contains something other than cached rows"))?;
                 checked.memos.push((*base, *segment));
             }
+        }
+    }
+    // Archives of earlier versions have the description among the files.
+    for (id, files) in &mut checked.artifacts {
+        if !described.contains(id) {
+            files.retain(|(name, _)| name != "artifact.json");
         }
     }
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
@@ -563,6 +574,7 @@ mod tests {
         let fold = &hex[..2];
         for path in [
             format!("artifacts/{fold}/{hex}/artifact.json"),
+            format!("artifacts/{fold}/{hex}.json"),
             format!("artifacts/{fold}/{hex}/deep/er/part"),
             format!("results/{fold}/{hex}.json"),
             format!("collected/{fold}/{hex}.json"),

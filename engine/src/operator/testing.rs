@@ -149,7 +149,7 @@ impl Harness {
     /// Panics if the scratch folder cannot be created.
     pub fn context_with(&self, sources: Arc<dyn SourceFiles>) -> Context {
         let secrets = self.secrets.clone();
-        let scratch = self.folder.path().join("scratch");
+        let scratch = self.path().join("scratch");
         std::fs::create_dir_all(&scratch).expect("a scratch folder");
         let http = super::http_client().expect("an HTTP client");
         Context::new(ContextParts {

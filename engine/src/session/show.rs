@@ -24,7 +24,7 @@ pub struct Shown {
 /// The files of an artifact, for other programs. They are read-only.
 #[derive(Clone, Debug)]
 pub struct Located {
-    /// Folder of the files. That of a table contains nothing else; in other folders, `artifact.json` is the store's.
+    /// Folder of the files. It contains nothing else.
     pub folder: PathBuf,
     /// The files, in order, relative to the folder.
     pub files: Vec<String>,
@@ -70,16 +70,9 @@ impl Session {
         let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
         let folder = store.artifact_folder(&id);
         let files = artifact.parts.iter().map(|part| part.name.clone()).collect();
-        let (folder, kind, rows) = match opened {
-            InputArtifact::Tree(tree) => (folder, tree.kind.name(), None),
-            InputArtifact::Rows(rows) => {
-                let viewed = self.store().and_then(|store| Ok(store.view(&id, &artifact)?));
-                let folder = viewed.unwrap_or_else(|error| {
-                    tracing::warn!("{error}; `artifact.json` is beside the parts, which some readers refuse");
-                    folder
-                });
-                (folder, rows.kind.name(), Some(rows.rows))
-            }
+        let (kind, rows) = match opened {
+            InputArtifact::Tree(tree) => (tree.kind.name(), None),
+            InputArtifact::Rows(rows) => (rows.kind.name(), Some(rows.rows)),
         };
         Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
     }

@@ -88,7 +88,7 @@ pub struct Part {
     pub rows: u64,
 }
 
-/// Description of an artifact, stored as `artifact.json` beside its files.
+/// Description of an artifact, stored beside its folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Table or folder.

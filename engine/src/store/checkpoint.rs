@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::error::StoreError;
 use super::files::if_there;
 use super::layout::Store;
+use super::nofollow;
 use super::place::sharded;
 use crate::fingerprint::NodeKey;
 use crate::operator::{CheckpointStore, OperatorError};
@@ -30,7 +31,7 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
-        if_there(fs::remove_file(&self.path)).map(drop).map_err(StoreError::io("remove", &self.path))
+        if_there(nofollow::remove_file(&self.path)).map(drop).map_err(StoreError::io("remove", &self.path))
     }
 }
 

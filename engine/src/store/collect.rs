@@ -21,6 +21,7 @@ use super::layout::Store;
 use super::lease::Others;
 use super::manifest::NodeResult;
 use super::middle::Middle;
+use super::nofollow;
 use super::place::recorded_key;
 use super::release::{Releasing, Trash};
 use super::results::read_record;
@@ -165,6 +166,9 @@ impl Store {
             self.forget_release(id);
         }
         self.remove_stale_leases();
+        self.remove_stray_descriptions();
+        // Earlier versions had folders of links to the parts of tables there.
+        clear(&self.root().join("views"));
         self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; runs may proceed while files are removed.
         drop(others);
@@ -245,13 +249,15 @@ impl Store {
 
     /// Moves files to `tmp/`, where they are removed, by the next process if this one dies.
     pub(super) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
-        let artifacts = garbage.artifacts.iter().flat_map(|(id, _)| [self.artifact_folder(id), self.view_folder(id)]);
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
         let mut removed = Vec::new();
-        for folder in artifacts.chain(memos).chain(runs) {
+        for (id, _) in &garbage.artifacts {
+            removed.extend(self.uninstall(id)?);
+        }
+        for folder in memos.chain(runs) {
             let trash = self.temporary();
-            let moved = if_there(fs::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
+            let moved = if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
             removed.extend(moved.map(|()| trash));
         }
         Ok(removed)

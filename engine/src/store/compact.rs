@@ -15,6 +15,7 @@ use super::error::StoreError;
 use super::files::clear;
 use super::layout::Store;
 use super::memo::{Memo, MemoDamage};
+use super::nofollow;
 use super::segment::{abandoned, list, record, scan};
 use crate::fingerprint::{Digest, hash_bytes, hash_file};
 
@@ -70,7 +71,7 @@ impl Store {
             return Ok(0);
         }
         let temporary = self.temporary();
-        let mut merged = BufWriter::new(File::create(&temporary).map_err(StoreError::io("create", &temporary))?);
+        let mut merged = BufWriter::new(nofollow::create(&temporary).map_err(StoreError::io("create", &temporary))?);
         let mut seen = BTreeSet::new();
         let mut written = Ok(());
         let mut damaged = BTreeSet::new();
@@ -120,7 +121,7 @@ impl Store {
 }
 
 fn set_aside(path: &Path) {
-    if let Err(error) = fs::rename(path, path.with_extension("damaged")) {
+    if let Err(error) = nofollow::rename(path, &path.with_extension("damaged")) {
         tracing::warn!("cannot rename {}: {error}", path.display());
     }
 }
@@ -131,7 +132,7 @@ fn take(path: PathBuf) -> Option<(PathBuf, File)> {
     let taken = path.with_extension("merging");
     if taken != path {
         // Another process may have been faster.
-        fs::rename(&path, &taken).ok()?;
+        nofollow::rename(&path, &taken).ok()?;
     }
     Some((taken, file))
 }

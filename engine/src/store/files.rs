@@ -1,10 +1,11 @@
 //! Opens, locks and removes files that may be missing or held by another process.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
 use super::error::StoreError;
+use super::nofollow;
 
 /// Returns `None` if what was asked for does not exist.
 pub(super) fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
@@ -16,20 +17,19 @@ pub(super) fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 
 /// Removes a file or folder if it exists. If that fails, it is harmless.
 pub(super) fn clear(path: &Path) {
-    let folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-    if let Err(error) = if_there(if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }) {
+    if let Err(error) = nofollow::remove(path) {
         tracing::debug!("cannot remove {}: {error}", path.display());
     }
 }
 
 /// Opens a file to append to it, creating it if needed.
 pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    nofollow::append(path)
 }
 
 /// Opens a file to lock it, creating it if needed.
 pub(super) fn open_to_lock(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(false).read(true).write(true).open(path)
+    nofollow::open_or_create(path)
 }
 
 /// Locks a file, creating it if needed, or returns `None` while another process holds it. Fails without file locks.

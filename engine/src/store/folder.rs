@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use super::error::StoreError;
 use super::files::if_there;
+use super::nofollow;
 
 /// Returns the entries of a folder with their names, sorted.
 pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
@@ -60,5 +61,5 @@ pub(super) fn modified(path: &Path) -> f64 {
 
 /// Removes a folder if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
-    if_there(fs::remove_dir_all(path)).map(drop).map_err(StoreError::io("remove", path))
+    nofollow::remove(path).map_err(StoreError::io("remove", path))
 }

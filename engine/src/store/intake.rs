@@ -8,13 +8,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::artifact::{Artifact, ArtifactId};
+use super::description::{IN_FOLDER, is_in_folder, read_description};
 use super::error::StoreError;
 use super::files::clear;
 use super::layout::Store;
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
 use super::memo::{Memo, now, segment_keys};
-use super::place::{artifact_place, memo_place, record_place, release_place};
+use super::nofollow;
+use super::place::{artifact_place, description_place, memo_place, record_place, release_place};
 use super::release::Release;
 use super::remote::Pending;
 use super::results::read_record;
@@ -50,7 +52,7 @@ impl Store {
     pub fn intake(&self) -> Result<Intake, StoreError> {
         let in_use = self.enter()?;
         let folder = self.temporary();
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
         Ok(Intake { store: self.clone(), folder, _in_use: in_use })
     }
 
@@ -60,7 +62,7 @@ impl Store {
     /// Fails if it cannot be created or read.
     pub fn nameless(&self, path: &Path) -> Result<File, StoreError> {
         let file = File::open(path).map_err(StoreError::io("open", path))?;
-        fs::remove_file(path).map_err(StoreError::io("remove", path))?;
+        nofollow::remove_file(path).map_err(StoreError::io("remove", path))?;
         Ok(file)
     }
 }
@@ -78,8 +80,8 @@ impl Intake {
     pub fn add(&self, place: &str, content: &mut dyn Read, bytes: u64) -> Result<(Digest, u64), StoreError> {
         let path = self.path(place);
         let parent = path.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
-        let mut file = File::create_new(&path).map_err(StoreError::io("create", &path))?;
+        nofollow::create_folder(parent).map_err(StoreError::io("create", parent))?;
+        let mut file = nofollow::create_new(&path).map_err(StoreError::io("create", &path))?;
         let taken = std::io::copy(&mut content.take(bytes), &mut file).map_err(StoreError::io("write", &path))?;
         file.sync_data().map_err(StoreError::io("flush", &path))?;
         let digest = hash_file(&path).map_err(StoreError::io("read", &path))?;
@@ -89,8 +91,7 @@ impl Intake {
     /// Whether the artifact is complete and consists of exactly these files with known digests.
     pub fn holds_artifact(&self, id: &ArtifactId, files: &[(String, Digest)]) -> bool {
         let folder = self.path(&artifact_place(id));
-        let text = fs::read(folder.join("artifact.json")).unwrap_or_default();
-        let Ok(artifact) = serde_json::from_slice::<Artifact>(&text) else { return false };
+        let Some(artifact) = self.description(id) else { return false };
         let told: BTreeSet<(&String, Digest)> = files.iter().map(|(name, digest)| (name, *digest)).collect();
         let named: BTreeSet<(&String, Digest)> = artifact.parts.iter().map(|part| (&part.name, part.digest)).collect();
         let size = |name: &str| fs::metadata(folder.join(name)).map(|metadata| metadata.len()).ok();
@@ -98,6 +99,12 @@ impl Intake {
             && told == named
             && artifact.parts.len() == named.len()
             && artifact.parts.iter().all(|part| size(&part.name) == Some(part.bytes))
+    }
+
+    /// Returns the description of an unpacked artifact. Archives of earlier versions have it among the files.
+    fn description(&self, id: &ArtifactId) -> Option<Artifact> {
+        let inside = self.path(&artifact_place(id)).join(IN_FOLDER);
+        read_description(&self.path(&description_place(id)), id).or_else(|| read_description(&inside, id))
     }
 
     /// Returns the record of a key if it is intact and its preimage hashes to the key.
@@ -145,7 +152,16 @@ impl Intake {
         }
         self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
-        self.store.publish(&self.path(&artifact_place(id)), &self.store.artifact_folder(id))?;
+        let folder = self.path(&artifact_place(id));
+        let missing = || StoreError::Location(format!("the artifact {id} has no description"));
+        let artifact = self.description(id).ok_or_else(missing)?;
+        if is_in_folder(&folder) && !artifact.parts.iter().any(|part| part.name == IN_FOLDER) {
+            let path = folder.join(IN_FOLDER);
+            nofollow::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        }
+        // An artifact without parts has no folder.
+        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        self.store.install(id, &artifact, &folder)?;
         self.store.forget_release(id);
         Ok(Admission::New)
     }
@@ -221,7 +237,7 @@ impl Intake {
         }
         let folder = self.path("runs").join(id);
         let mark = folder.join(IMPORTED);
-        fs::write(&mark, "").map_err(StoreError::io("write", &mark))?;
+        nofollow::write(&mark, "").map_err(StoreError::io("write", &mark))?;
         self.store.note_pending(&Pending::Run(id.to_owned()))?;
         self.store.publish(&folder, &target)?;
         Ok(Admission::New)

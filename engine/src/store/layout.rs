@@ -5,7 +5,8 @@
 //!   format                        "2"
 //!   results/ab/<node key>.json    result of a node: outputs, preimage, figures, summary, usage, seconds, run
 //!   collected/ab/<node key>.json  tombstones: records of collected results
-//!   artifacts/ab/<id>/            part-00000.parquet … or the files of a tree, and artifact.json
+//!   artifacts/ab/<id>/            part-00000.parquet … or the files of a tree, and nothing else
+//!   artifacts/ab/<id>.json        description of the artifact: type and files, with their digests
 //!   released/ab/<id>.json         notes of artifacts whose files were removed, because they can be made again
 //!   memo/ab/<base>/*.rows         cached rows of external nodes, blocks of `Map` nodes, answers of a model
 //!   memo/ab/<base>/floor.json     stamp from which these rows count, if the node was forced
@@ -16,7 +17,6 @@
 //!                                 leases/door while one begins to, or releases artifacts
 //!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
 //!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
-//!   views/ab/<id>/                links to the parts of a table, and nothing else, for other programs
 //!   tmp/                          unfinished work, named by its owner; <owner>.<machine>.lock is locked while it lives
 //!   sources.json                  digests of external files by (size, mtime, ctime, inode, device)
 //! ```
@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::files::if_there;
+use super::nofollow;
 use super::place::{record_place, sharded};
 use super::process::{self, Owner};
 use super::remote::Remote;
@@ -65,11 +66,13 @@ impl Store {
         if !looked.exists() {
             refuse_strangers(root)?;
         }
+        // The store itself may be reached through links. What it contains may not.
+        fs::create_dir_all(root).map_err(StoreError::io("create", root))?;
+        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
         for folder in FOLDERS {
             let path = root.join(folder);
-            fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
+            nofollow::create_folder(&path).map_err(StoreError::io("create", &path))?;
         }
-        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
         let store = Self { root: Arc::new(root), ..looked };
         if !store.root.join(FORMAT).is_file() {
             // Tools that walk projects skip the store.
@@ -170,13 +173,13 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn keep_task(&self, task: &[u8]) -> Result<PathBuf, StoreError> {
         let path = self.temporary();
-        fs::write(&path, task).map_err(StoreError::io("write", &path))?;
+        nofollow::write(&path, task).map_err(StoreError::io("write", &path))?;
         Ok(path)
     }
 
     /// Removes a task. If that fails, a sweep removes it later.
     pub fn drop_task(&self, task: &Path) {
-        drop(fs::remove_file(task));
+        drop(nofollow::remove_file(task));
     }
 
     /// Creates a separate store under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; a sweep
@@ -196,7 +199,7 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn remove(self) -> Result<(), StoreError> {
-        fs::remove_dir_all(self.root()).map_err(StoreError::io("remove", self.root()))
+        nofollow::remove(self.root()).map_err(StoreError::io("remove", self.root()))
     }
 
     /// Returns the path of a key's record, in `results` or `collected`.
@@ -220,7 +223,7 @@ impl Store {
     /// Writes a small file atomically, even across a crash.
     pub(super) fn write_file(&self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
         let temporary = self.temporary();
-        let mut file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        let mut file = nofollow::create(&temporary).map_err(StoreError::io("create", &temporary))?;
         file.write_all(content).map_err(StoreError::io("write", &temporary))?;
         file.sync_data().map_err(StoreError::io("flush", &temporary))?;
         self.publish(&temporary, path)
@@ -235,10 +238,10 @@ impl Store {
     /// Renames a finished file or folder into place. A power failure may undo it. That suffices for an artifact: its
     /// loss is a cache miss, and its record is flushed afterwards.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
-        if if_there(fs::rename(from, to)).map_err(StoreError::io("write", to))?.is_none() {
+        if if_there(nofollow::rename(from, to)).map_err(StoreError::io("write", to))?.is_none() {
             let parent = to.parent().unwrap_or(&self.root);
-            fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
-            fs::rename(from, to).map_err(StoreError::io("write", to))?;
+            nofollow::create_folder(parent).map_err(StoreError::io("create", parent))?;
+            nofollow::rename(from, to).map_err(StoreError::io("write", to))?;
         }
         Ok(())
     }

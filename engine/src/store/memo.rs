@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +14,7 @@ use super::error::StoreError;
 use super::files::{clear, if_there};
 use super::folder::names_below;
 use super::layout::Store;
+use super::nofollow;
 use super::row_codec::{RowCodec, head};
 use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
@@ -351,7 +351,7 @@ impl Store {
         let memo = Memo::open(self, base)?;
         let mut codec = RowCodec::default();
         let path = self.temporary();
-        let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
+        let mut file = BufWriter::new(nofollow::create(&path).map_err(StoreError::io("create", &path))?);
         let mut rows = 0;
         for key in memo.index.known.keys() {
             let newest = memo.stamped(key, 0).find(|(_, payload)| is_whole(&mut codec, payload));

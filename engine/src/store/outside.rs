@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::artifact::{Artifact, ArtifactId};
+use super::description::{IN_FOLDER, is_in_folder};
 use super::error::StoreError;
 use super::part::file_part;
 use crate::operator::{OperatorError, PortType, TreeKind};
@@ -13,6 +14,7 @@ use crate::operator::{OperatorError, PortType, TreeKind};
 /// # Errors
 /// Fails if a file cannot be read.
 pub fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorError> {
+    let described = is_in_folder(folder);
     let mut names = Vec::new();
     let mut pending = vec![folder.to_owned()];
     while let Some(current) = pending.pop() {
@@ -23,8 +25,8 @@ pub fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorE
                 continue;
             }
             let name = path.strip_prefix(folder).unwrap_or(&path);
-            // The description of an artifact in a store is not part of its content.
-            if name != Path::new("artifact.json") {
+            // The description in a store of an earlier version is not part of the content.
+            if !(described && name == Path::new(IN_FOLDER)) {
                 names.push(name.to_string_lossy().into_owned());
             }
         }

@@ -1,6 +1,5 @@
 //! Writes one Parquet part, with fixed writer settings so that equal batches give equal bytes.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::artifact::Part;
 use super::error::StoreError;
+use super::nofollow;
 use crate::fingerprint::hash_file;
 use crate::operator::OperatorError;
 
@@ -26,7 +26,7 @@ pub(super) fn write_part(
     batches: &[RecordBatch],
 ) -> Result<Part, OperatorError> {
     let path = folder.join(&name);
-    let file = File::create(&path).map_err(StoreError::io("create", &path))?;
+    let file = nofollow::create(&path).map_err(StoreError::io("create", &path))?;
     let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties()))?;
     for batch in batches {
         writer.write(batch)?;

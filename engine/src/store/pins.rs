@@ -9,6 +9,7 @@ use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::files::if_there;
 use super::layout::Store;
+use super::nofollow;
 use crate::fingerprint::NodeKey;
 
 /// Limit of a pin name's length in bytes.
@@ -95,7 +96,7 @@ impl Store {
         let Some(pin) = self.pinned(name)? else { return Ok(None) };
         self.remove_pin(name)?;
         let path = self.pin_path(name)?;
-        fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        nofollow::remove_file(&path).map_err(StoreError::io("remove", &path))?;
         Ok(Some(pin))
     }
 

@@ -8,6 +8,11 @@ pub fn artifact_place(id: &ArtifactId) -> String {
     sharded("artifacts", &id.to_string())
 }
 
+/// Returns the path of an artifact's description in a store.
+pub fn description_place(id: &ArtifactId) -> String {
+    format!("{}.json", artifact_place(id))
+}
+
 /// Returns the path of a key's record in a store, in `results` or `collected`.
 pub fn record_place(key: &NodeKey, folder: &str) -> String {
     format!("{}.json", sharded(folder, &key.to_string()))

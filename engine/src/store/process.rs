@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use super::files::clear;
 use super::folder::names_in;
+use super::nofollow;
 
 /// Without a decisive lock, files unchanged for this long are removed.
 const ABANDONED: Duration = Duration::from_hours(24);
@@ -75,8 +76,8 @@ impl Lock {
     fn take(folder: &Path, name: &str) -> Option<Self> {
         // The file gets its final name once it is locked, so no sweep finds it unlocked.
         let (fresh, path) = (folder.join(format!("{name}-new.lock")), lock_path(folder, name));
-        let file = File::create_new(&fresh).ok()?;
-        if file.try_lock().is_ok() && fs::rename(&fresh, &path).is_ok() {
+        let file = nofollow::create_new(&fresh).ok()?;
+        if file.try_lock().is_ok() && nofollow::rename(&fresh, &path).is_ok() {
             return Some(Self { path, _file: file });
         }
         tracing::debug!("cannot lock {}", path.display());

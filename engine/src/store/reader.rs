@@ -10,10 +10,11 @@ use rayon::prelude::*;
 use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
+use super::description::{IN_FOLDER, described_at, is_in_folder};
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
-use super::place::artifact_place;
+use super::nofollow;
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
 
@@ -28,23 +29,16 @@ pub enum Damage {
     Released,
 }
 
-const DESCRIPTION: &str = "artifact.json";
-
-/// Returns when an artifact was described, which happens after its files are written.
-fn described(folder: &Path) -> Option<SystemTime> {
-    fs::metadata(folder.join(DESCRIPTION)).and_then(|metadata| metadata.modified()).ok()
-}
-
 /// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
 fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
     metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
 }
 
 /// Updates the description's time: all files were verified and need not be read again.
-fn renew(folder: &Path) {
-    let file = File::options().append(true).open(folder.join(DESCRIPTION));
+fn renew(description: &Path) {
+    let file = nofollow::open(description);
     if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
-        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", folder.display());
+        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", description.display());
     }
 }
 
@@ -62,30 +56,19 @@ fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<
 }
 
 /// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
-fn distrust(folder: &Path, part: &Part) {
+fn distrust(folder: &Path, part: &Part, described: Option<SystemTime>) {
     let now = SystemTime::now();
-    let later = described(folder).map_or(now, |described| now.max(described + Duration::from_secs(1)));
-    let touched = File::open(folder.join(&part.name)).and_then(|file| file.set_modified(later));
+    let later = described.map_or(now, |described| now.max(described + Duration::from_secs(1)));
+    let touched = nofollow::open(&folder.join(&part.name)).and_then(|file| file.set_modified(later));
     if let Err(error) = touched {
         tracing::warn!("{} is damaged and cannot be marked as changed: {error}", folder.join(&part.name).display());
     }
 }
 
 impl Store {
-    /// Returns the folder of an artifact.
-    pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
-        self.root().join(artifact_place(id))
-    }
-
     /// Returns the description of an artifact if it exists and matches its id.
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
         self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
-    }
-
-    pub(super) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
-        let text = fs::read(self.artifact_folder(id).join("artifact.json")).ok()?;
-        let artifact: Artifact = serde_json::from_slice(&text).ok()?;
-        (artifact.id() == *id).then_some(artifact)
     }
 
     /// Checks that an artifact's files exist with their sizes, here or in the shared store. The content is checked if a
@@ -137,8 +120,10 @@ impl Store {
     /// are not followed.
     pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
         let folder = self.artifact_folder(id);
-        let named = artifact.parts.iter().map(|part| part.name.as_str());
-        let known: BTreeSet<&str> = named.chain([DESCRIPTION]).collect();
+        let mut known: BTreeSet<&str> = artifact.parts.iter().map(|part| part.name.as_str()).collect();
+        if is_in_folder(&folder) {
+            known.insert(IN_FOLDER);
+        }
         let mut found = Vec::new();
         let mut pending = vec![folder.clone()];
         while let Some(current) = pending.pop() {
@@ -160,10 +145,10 @@ impl Store {
     /// since its readers may read everything; of a table, only the parts are opened.
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
-        let Some(artifact) = self.artifact_here(id) else {
+        let Some((artifact, description)) = self.described_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
         };
-        let described = described(&folder);
+        let described = described_at(&description);
         let mut read = false;
         for part in &artifact.parts {
             read |= look_at(&folder, part, described)?;
@@ -173,7 +158,7 @@ impl Store {
             return Err(Damage::Corrupt);
         }
         if read {
-            renew(&folder);
+            renew(&description);
         }
         Ok(artifact)
     }
@@ -185,8 +170,8 @@ impl Store {
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
     pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
-        let folder = self.artifact_folder(id);
-        look_at(&folder, part, described(&folder)).is_ok()
+        let Some((_, description)) = self.described_here(id) else { return false };
+        look_at(&self.artifact_folder(id), part, described_at(&description)).is_ok()
     }
 
     /// Reads every file of an artifact and compares digests.
@@ -231,10 +216,10 @@ impl Store {
     pub(super) fn read_whole(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
-        let artifact = self.artifact_here(id).ok_or(Damage::Missing)?;
+        let (artifact, description) = self.described_here(id).ok_or(Damage::Missing)?;
         let damaged: Vec<&Part> = artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
-            distrust(&folder, part);
+            distrust(&folder, part, described_at(&description));
         }
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
@@ -255,13 +240,10 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
-        let folder = self.artifact_folder(id);
-        if folder.exists() {
-            let trash = self.temporary();
-            fs::rename(&folder, &trash).map_err(StoreError::io("remove", &folder))?;
-            fs::remove_dir_all(&trash).map_err(StoreError::io("remove", &trash))?;
+        match self.uninstall(id)? {
+            Some(trash) => nofollow::remove(&trash).map_err(StoreError::io("remove", &trash)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Opens an artifact as the input of a kernel.
@@ -282,6 +264,7 @@ impl Store {
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
             return Err(damaged(damage));
         }
+        self.move_description(id);
         let artifact = self.artifact_here(id).ok_or_else(gone)?;
         let folder = self.artifact_folder(id);
         match artifact.artifact_type.port_type().ok_or_else(gone)? {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
-use super::files::{clear, if_there, open_to_lock};
+use super::files::{clear, open_to_lock};
 use super::folder::{names_below, remove};
 use super::guard::Neighbours;
 use super::layout::Store;
@@ -154,11 +154,7 @@ impl Store {
         }
         self.forget_intact(id);
         trash.bytes += artifact.bytes();
-        for folder in [self.artifact_folder(id), self.view_folder(id)] {
-            let away = self.temporary();
-            let moved = if_there(fs::rename(&folder, &away)).map_err(StoreError::io("remove", &folder))?;
-            trash.folders.extend(moved.map(|()| away));
-        }
+        trash.folders.extend(self.uninstall(id)?);
         Ok(())
     }
 
@@ -167,7 +163,10 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be moved.
     pub fn take_over(&self, from: &Self, id: &ArtifactId) -> Result<(), StoreError> {
-        self.rename(&from.artifact_folder(id), &self.artifact_folder(id))
+        let Some(artifact) = from.artifact_here(id) else {
+            return Err(StoreError::Location(format!("the artifact {id} is gone from {}", from.address())));
+        };
+        self.install(id, &artifact, &from.artifact_folder(id))
     }
 
     /// Returns the artifacts that pins protect.

@@ -15,6 +15,7 @@ use super::files::open_to_append;
 use super::folder::names_in;
 use super::layout::Store;
 use super::manifest::OutputRecord;
+use super::nofollow;
 use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
@@ -220,7 +221,7 @@ impl Store {
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
         let folder = self.run_folder(&record.id);
         self.note_pending(&Pending::Run(record.id.clone()))?;
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
         let open = |name: &str| {
             let path = folder.join(name);
             open_to_append(&path).map(BufWriter::new).map_err(StoreError::io("open", &path))

@@ -21,6 +21,7 @@ use super::error::StoreError;
 use super::files::{clear, lock, open_to_append};
 use super::folder::names_in;
 use super::layout::Store;
+use super::nofollow;
 use super::runs::RunRecord;
 use crate::schedule::State;
 use crate::spec::Time;
@@ -121,7 +122,7 @@ impl Schedules {
     /// apart.
     pub fn try_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
         let folder = self.folder(name);
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
         Ok(lock(&folder.join("lease"))?.map(|file| ScheduleLease { _file: file }))
     }
 
@@ -170,7 +171,7 @@ impl Schedules {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn answer(&self, asked: &Path) -> Result<(), StoreError> {
-        fs::remove_file(asked).map_err(StoreError::io("remove", asked))
+        nofollow::remove_file(asked).map_err(StoreError::io("remove", asked))
     }
 
     /// Returns the log file of a scheduled run.
@@ -185,7 +186,7 @@ impl Schedules {
     pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
         let path = self.run_log(name, ticket);
         let folder = path.parent().unwrap_or(self.store.root());
-        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
         let file = open_to_append(&path).map_err(StoreError::io("open", &path))?;
         match file.try_lock() {
             Ok(()) => file.set_len(0).map_err(StoreError::io("write", &path))?,

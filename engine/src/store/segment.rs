@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
 use super::files::if_there;
+use super::nofollow;
 use crate::fingerprint::{Digest, hash_bytes};
 
 /// First bytes of a record. As the length of a record of the first format, they would mean 4 GB.
@@ -322,11 +323,11 @@ impl OwnSegment {
     }
 
     fn create(folder: &Path, name: &str) -> Result<Open, StoreError> {
-        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
         let mut serial = 0_u64;
         loop {
             let path = folder.join(format!("{name}-{serial}.rows"));
-            match File::create_new(&path) {
+            match nofollow::create_new(&path) {
                 Ok(file) => {
                     // Held while the process lives: shows others that the segment still grows.
                     if let Err(error) = file.try_lock() {

@@ -16,6 +16,7 @@ use searchmill_schemas::RecordKind;
 
 use super::artifact::Part;
 use super::error::StoreError;
+use super::nofollow;
 use super::part::{BATCH_ROWS, logical_bytes, write_part};
 use crate::fingerprint::is_boundary;
 use crate::operator::OperatorError;
@@ -177,7 +178,7 @@ impl TableWriter {
     fn name_part(&self) -> Result<String, OperatorError> {
         let number = self.next_part();
         if number == 0 {
-            fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+            nofollow::create_folder(&self.folder).map_err(StoreError::io("create", &self.folder))?;
         }
         Ok(format!("part-{number:05}.parquet"))
     }
@@ -204,7 +205,7 @@ impl TableWriter {
         self.cut()?;
         let name = self.name_part()?;
         let to = self.folder.join(&name);
-        if fs::hard_link(from, &to).is_err() {
+        if nofollow::hard_link(from, &to).is_err() {
             fs::copy(from, &to).map_err(StoreError::io("copy", from))?;
         }
         self.rows += part.rows;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::error::StoreError;
 use super::files::open_to_append;
 use super::layout::Store;
+use super::nofollow;
 use super::seal::{Seal, look, seal};
 use crate::fingerprint::NodeKey;
 
@@ -52,7 +53,7 @@ impl Store {
     pub(super) fn note_collection(&self, collection: &Collection) -> Result<(), StoreError> {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
-        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
         let line = collection.line()?;
         let file = open_to_append(&path);
         let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));

@@ -1,7 +1,7 @@
 //! Writes the outputs of one node and commits them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::error::StoreError;
 use super::files::clear;
 use super::layout::Store;
 use super::manifest::OutputRecord;
-use super::part::file_part;
 use super::table::{PART_LEAST_ROWS, TableWriter};
 use super::unique::Table;
+use super::{nofollow, output_folder};
 use crate::fingerprint::RowKey;
 use crate::operator::{OperatorError, OutputSink, PortType, Redactor};
 
@@ -64,6 +64,8 @@ pub struct StoreSink {
     committed: BTreeMap<String, Vec<Part>>,
     /// Whether parts of other artifacts were linked.
     adopted: bool,
+    /// Whether programs may have written to the folders.
+    programs: bool,
 }
 
 impl StoreSink {
@@ -82,6 +84,7 @@ impl StoreSink {
             block_start: BTreeMap::new(),
             committed: BTreeMap::new(),
             adopted: false,
+            programs: false,
         }
     }
 
@@ -97,6 +100,13 @@ impl StoreSink {
     #[must_use]
     pub fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Takes the files of folders from programs that may still run.
+    #[must_use]
+    pub fn with_programs(mut self, programs: bool) -> Self {
+        self.programs = programs;
         self
     }
 
@@ -223,9 +233,22 @@ impl StoreSink {
     }
 
     fn commit_tree(&mut self, port: &str, port_type: &PortType) -> Result<OutputRecord, OperatorError> {
-        let folder = self.tree(port)?;
-        let parts = tree_parts(&folder)?;
-        self.place(&folder, Artifact { artifact_type: port_type.into(), parts })
+        let folder = self.output_folder(port);
+        // Nothing was written to it: it is empty.
+        if nofollow::is_missing(&folder) {
+            self.tree(port)?;
+        }
+        if !self.programs {
+            let parts = output_folder::described(&folder, port, &self.store.temporary())?;
+            return self.place(&folder, Artifact { artifact_type: port_type.into(), parts });
+        }
+        let own = self.store.temporary();
+        let parts = output_folder::taken(&folder, &own, port);
+        let artifact = parts.map(|parts| Artifact { artifact_type: port_type.into(), parts });
+        let record = artifact.and_then(|artifact| self.place(&own, artifact));
+        // Left only if the artifact exists already, or if it failed.
+        clear(&own);
+        record
     }
 
     /// Moves a finished folder to the path given by its content.
@@ -233,16 +256,14 @@ impl StoreSink {
         let id = artifact.id();
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
-        let target = self.store.artifact_folder(&id);
         // An existing artifact is kept only if it is intact.
         if self.store.read_whole(&id).is_err() {
             self.store.discard(&id)?;
             if artifact.parts.is_empty() {
                 // A table without rows has no files, and perhaps no folder yet.
-                fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+                nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
             }
-            write_description(folder, &artifact)?;
-            match self.store.rename(folder, &target) {
+            match self.store.install(&id, &artifact, folder) {
                 // Parts linked from other artifacts were not read.
                 Ok(()) if self.adopted => {}
                 Ok(()) => self.store.note_intact(id),
@@ -290,7 +311,7 @@ impl OutputSink for StoreSink {
             return Err(OperatorError::engine(format!("there is no output folder `{port}`")));
         }
         let path = self.output_folder(port);
-        fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
+        nofollow::create_folder(&path).map_err(StoreError::io("create", &path))?;
         Ok(path)
     }
 
@@ -353,52 +374,6 @@ fn read_schema(path: &Path) -> Result<SchemaRef, OperatorError> {
     Ok(Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema()))
 }
 
-fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
-    let mut names = Vec::new();
-    let mut pending = vec![folder.to_owned()];
-    while let Some(current) = pending.pop() {
-        // Lists the folder completely before anything changes.
-        let entries = fs::read_dir(&current).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
-        for entry in entries.map_err(StoreError::io("read", &current))? {
-            let path = entry.path();
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_file()) {
-                resolve_link(&path)?;
-            }
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                File::open(&path).and_then(|file| file.sync_data()).map_err(StoreError::io("flush", &path))?;
-                let name = path.strip_prefix(folder).unwrap_or(&path);
-                if name == Path::new("artifact.json") {
-                    return Err(OperatorError::engine("`artifact.json` is reserved for the store: use another name"));
-                }
-                names.push(name.to_string_lossy().replace('\\', "/"));
-            }
-        }
-    }
-    names.sort();
-    names.into_iter().map(|name| file_part(folder, name, 0)).collect()
-}
-
-/// Replaces a link by the file it points to: an artifact contains regular files only.
-fn resolve_link(path: &Path) -> Result<(), OperatorError> {
-    if !path.is_file() {
-        let message = format!("the output folder contains what is neither file nor folder: {}", path.display());
-        return Err(OperatorError::data(message).with_help("write files and folders, or links to files"));
-    }
-    let mut copy = path.to_owned().into_os_string();
-    copy.push(".copy");
-    fs::copy(path, &copy).and_then(|_| fs::rename(&copy, path)).map_err(StoreError::io("copy", path))?;
-    Ok(())
-}
-
-fn write_description(folder: &Path, artifact: &Artifact) -> Result<(), OperatorError> {
-    let path = folder.join("artifact.json");
-    let text = serde_json::to_vec_pretty(artifact).map_err(|error| OperatorError::engine(error.to_string()))?;
-    // Not flushed: a torn description does not match its digest and is a cache miss.
-    Ok(fs::write(&path, text).map_err(StoreError::io("write", &path))?)
-}
-
 impl std::fmt::Debug for StoreSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreSink").field("folder", &self.folder).finish_non_exhaustive()
@@ -407,6 +382,8 @@ impl std::fmt::Debug for StoreSink {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::operator::InputArtifact;
     use searchmill_schemas::{Document, to_batch};

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
-use searchmill_engine::{Guard, Tail};
+use searchmill_engine::{Guard, Lent, Tail};
 
 pub(crate) use sources::located;
 pub use sources::{Command, command_sources, named, unseen};
@@ -141,6 +141,17 @@ impl<'a> Log<'a> {
     pub fn listen(&self, pipe: impl Read) {
         self.tail.listen(pipe, |line| self.context.progress().log(line));
     }
+}
+
+/// Checks after a program's end that it left the store's files alone.
+///
+/// # Errors
+/// Fails if it changed a file of an input.
+pub fn unchanged(lent: &[Lent]) -> Result<(), OperatorError> {
+    let Some(path) = lent.iter().find_map(Lent::changed) else { return Ok(()) };
+    let message = format!("the program changed a file of its input: {}", path.display());
+    Err(OperatorError::pipeline(message)
+        .with_help("copy the folder before changing it; what made the input makes it again in the next run"))
 }
 
 pub(crate) fn succeeded(name: &str, ended: ExitStatus, tail: &Tail) -> Result<(), OperatorError> {

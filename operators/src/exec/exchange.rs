@@ -10,8 +10,9 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::{FileReader, StreamReader};
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use searchmill_data::program::{Log, Program};
+use searchmill_data::program::{Log, Program, unchanged};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
+use searchmill_engine::{Lent, fresh_folder, lend};
 use searchmill_schemas::RecordKind;
 
 use super::conversation::converse;
@@ -84,8 +85,7 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<(), OperatorError> {
     let folder = context.scratch().join("exchange");
-    std::fs::create_dir_all(&folder)?;
-    let mut paths = input_paths(&folder, inputs)?;
+    let mut paths = input_paths(&folder, inputs);
     let written: Vec<(&String, RecordKind, PathBuf)> = params
         .outputs
         .iter()
@@ -101,14 +101,17 @@ pub(super) fn run(
     let command = command(&params.command, &paths)?;
     let program = Program { command: &command, given, allowed: &params.environment, seconds: params.timeout_seconds };
     let attempt = || {
-        for (_, _, path) in &written {
-            remove(path)?;
+        // An earlier attempt may have changed its inputs, or put links in place of its folders.
+        fresh_folder(&folder)?;
+        for tree in &trees {
+            fresh_folder(tree)?;
         }
-        trees.iter().try_for_each(|tree| emptied(tree))?;
+        let lent = write_inputs(inputs, &paths)?;
         converse(&program, None, context, |stdout| {
             Log::new(context).listen(stdout);
             Ok(())
-        })
+        })?;
+        unchanged(&lent)
     };
     if params.repeatable {
         repetition::repeat(context, attempt)?;
@@ -121,22 +124,31 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Writes tables to Arrow IPC files; folders keep their place.
-fn input_paths(folder: &Path, inputs: &Inputs) -> Result<BTreeMap<String, PathBuf>, OperatorError> {
+/// Returns the paths of the inputs: tables are Arrow IPC files, folders are folders.
+fn input_paths(folder: &Path, inputs: &Inputs) -> BTreeMap<String, PathBuf> {
     let mut paths = BTreeMap::new();
     for (name, bound) in inputs.iter() {
-        let path = match bound.first() {
-            Some(InputArtifact::Rows(rows)) => {
-                let path = folder.join(format!("{name}.arrow"));
-                write(rows, &path)?;
-                path
-            }
-            Some(InputArtifact::Tree(tree)) => tree.path.clone(),
-            None => continue,
+        match bound.first() {
+            Some(InputArtifact::Rows(_)) => paths.insert(name.to_owned(), folder.join(format!("{name}.arrow"))),
+            Some(InputArtifact::Tree(_)) => paths.insert(name.to_owned(), folder.join(name)),
+            None => None,
         };
-        paths.insert(name.to_owned(), path);
     }
-    Ok(paths)
+    paths
+}
+
+/// Writes tables, and lends folders.
+fn write_inputs(inputs: &Inputs, paths: &BTreeMap<String, PathBuf>) -> Result<Vec<Lent>, OperatorError> {
+    let mut lent = Vec::new();
+    for (name, bound) in inputs.iter() {
+        let Some(path) = paths.get(name) else { continue };
+        match bound.first() {
+            Some(InputArtifact::Rows(rows)) => write(rows, path)?,
+            Some(InputArtifact::Tree(tree)) => lent.push(lend(&tree.path, path)?),
+            None => {}
+        }
+    }
+    Ok(lent)
 }
 
 fn write(rows: &RowsInput, path: &Path) -> Result<(), OperatorError> {
@@ -178,23 +190,15 @@ fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
     made
 }
 
-fn remove(path: &Path) -> Result<(), OperatorError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-fn emptied(folder: &Path) -> Result<(), OperatorError> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() && !path.is_symlink() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
-    }
-    Ok(())
-}
-
 /// Emits the rows of a file that the program wrote.
 fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> Result<(), OperatorError> {
+    // Opening a pipe would wait for its writer.
+    let found = std::fs::metadata(path);
+    if found.is_ok_and(|found| !found.is_file()) {
+        let message = format!("output `{name}`: the program left no file, but a folder, pipe or device");
+        return Err(OperatorError::pipeline(message)
+            .with_help(format!("write an Arrow or Parquet file to the path that `{{{name}}}` stands for")));
+    }
     let mut file = File::open(path).map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::NotFound => "the program did not write it".to_owned(),

@@ -18,9 +18,9 @@ pub(super) fn output(
     context: &Context,
 ) -> Result<File, OperatorError> {
     std::fs::create_dir_all(context.scratch())?;
-    let path = context.scratch().join("output.arrows");
     repeat(context, || {
-        let mut output = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
+        // Without a name, so that the program cannot replace it.
+        let mut output = tempfile::tempfile_in(context.scratch())?;
         converse(program, input, context, |stdout| Ok(std::io::copy(stdout, &mut output).map(drop)?))?;
         output.rewind()?;
         Ok(output)

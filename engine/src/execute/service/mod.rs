@@ -15,8 +15,9 @@ use super::executor::blocking;
 use super::job::NodeJob;
 use super::progress::NodeProgress;
 use super::worker::DeviceLease;
-use crate::operator::{Alive, BoundOperator, InputArtifact, OperatorError, ProgressSink, with_addresses};
+use crate::operator::{Alive, BoundOperator, OperatorError, ProgressSink, with_addresses};
 use crate::spec::{Serves, ServiceSpec};
+use crate::store::{Lent, StoreError, lend};
 use listener::Port;
 use process::Process;
 
@@ -33,6 +34,8 @@ pub(super) struct Services {
     addresses: BTreeMap<String, String>,
     _ports: Vec<Port>,
     _lease: Option<DeviceLease>,
+    /// Removed after the processes have ended.
+    _lent: Vec<Lent>,
 }
 
 impl Services {
@@ -152,10 +155,12 @@ fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, Opera
     let lease = (gpus > 0).then(|| DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)).transpose()?;
     // Those that have started end if another one cannot.
     let (mut running, mut addresses, mut ports) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut lent = Vec::new();
     for service in &node.spec.services {
         let port = Port::free()?;
-        let paths = paths(job, service)?;
-        let words = words(service, &paths, port.number(), workers.cpu.as_deref())?;
+        let inputs = service_inputs(job, service)?;
+        let words = words(service, &inputs, port.number(), workers.cpu.as_deref())?;
+        lent.extend(inputs.into_iter().filter_map(|input| input.lent));
         progress.log(&format!("starts the service `{}`: {}", service.name, words.join(" ")));
         let visible = lease.as_ref().map(DeviceLease::visible);
         let place = process::Place { directory: &job.run.options.directory, port: port.number(), visible };
@@ -164,27 +169,45 @@ fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, Opera
         addresses.insert(service.name.clone(), format!("http://127.0.0.1:{}", port.number()));
         ports.push(port);
     }
-    Ok(Services { running: Arc::new(Mutex::new(running)), addresses, _ports: ports, _lease: lease })
+    let running = Arc::new(Mutex::new(running));
+    Ok(Services { running, addresses, _ports: ports, _lease: lease, _lent: lent })
 }
 
-/// Returns the folders of what a service reads, by port, in the order written.
-fn paths(job: &NodeJob, service: &ServiceSpec) -> Result<Vec<(String, PathBuf)>, OperatorError> {
-    let own = |port: &str| service.from.iter().any(|binding| binding.port.as_deref() == Some(port));
-    let inputs = job.node().inputs.iter().zip(&job.inputs).filter(|(input, _)| own(&input.port));
-    let path = |(input, record): (&crate::plan::Input, &crate::store::OutputRecord)| {
-        let path = match job.run.store.open_input(&record.id)? {
-            InputArtifact::Tree(tree) => tree.path,
-            InputArtifact::Rows(_) => job.run.store.artifact_folder(&record.id),
+/// A folder that a service reads.
+struct ServiceInput {
+    port: String,
+    path: PathBuf,
+    /// The copy of a program that the pipeline names; `searchmill serve` reads the store's own files.
+    lent: Option<Lent>,
+}
+
+/// Returns what a service reads, in the order written.
+fn service_inputs(job: &NodeJob, service: &ServiceSpec) -> Result<Vec<ServiceInput>, OperatorError> {
+    let store = &job.run.store;
+    let mut found = Vec::new();
+    for (input, record) in job.node().inputs.iter().zip(&job.inputs) {
+        if !service.from.iter().any(|binding| binding.port.as_deref() == Some(&input.port)) {
+            continue;
+        }
+        // Fetches the artifact if it is in a shared store.
+        store.open_input(&record.id)?;
+        let artifact = store.artifact_folder(&record.id);
+        let lent = if matches!(service.serves, Serves::Program(_)) {
+            let own = store.temporary();
+            Some(lend(&artifact, &own).map_err(StoreError::io("copy", &artifact))?)
+        } else {
+            None
         };
-        Ok((input.port.clone(), std::path::absolute(path)?))
-    };
-    inputs.map(path).collect()
+        let path = lent.as_ref().map_or(artifact, |lent| lent.folder.clone());
+        found.push(ServiceInput { port: input.port.clone(), path, lent });
+    }
+    Ok(found)
 }
 
 /// Returns program and arguments of a service.
 fn words(
     service: &ServiceSpec,
-    paths: &[(String, PathBuf)],
+    inputs: &[ServiceInput],
     port: u16,
     searchmill: Option<&Path>,
 ) -> Result<Vec<String>, OperatorError> {
@@ -192,7 +215,7 @@ fn words(
     if let Serves::Program(words) = &service.serves {
         let mut places = vec![("{port}".to_owned(), port.to_string())];
         let name = |port: &str| port.rsplit('.').next().unwrap_or_default().to_owned();
-        places.extend(paths.iter().map(|(port, path)| (format!("{{{}}}", name(port)), shown(path))));
+        places.extend(inputs.iter().map(|input| (format!("{{{}}}", name(&input.port)), shown(&input.path))));
         let filled = |word: &String| places.iter().fold(word.clone(), |word, (place, with)| word.replace(place, with));
         return Ok(words.iter().map(filled).collect());
     }
@@ -202,9 +225,9 @@ fn words(
     };
     let what = if service.serves == Serves::Model { "model" } else { "env" };
     let mut words = vec![shown(searchmill.ok_or_else(missing)?), "serve".to_owned(), what.to_owned()];
-    for (port, path) in paths {
-        words.extend(port.ends_with(".adapter").then(|| "--adapter".to_owned()));
-        words.push(shown(path));
+    for input in inputs {
+        words.extend(input.port.ends_with(".adapter").then(|| "--adapter".to_owned()));
+        words.push(shown(&input.path));
     }
     words.extend(["--listen".to_owned(), format!("127.0.0.1:{port}")]);
     if service.serves == Serves::Model {

@@ -135,7 +135,10 @@ fn run(
     let store = Store::open(&task.store)?;
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
+    let mut sink = StoreSink::new(&store, ports(task)?)
+        .with_limit(task.limit)
+        .with_programs(operator.declaration.runs_programs)
+        .with_redactor(parent.redactor.clone());
     let sources = operator.declaration.sources(&task.directory);
     let sources = Arc::new(SeenSources::new(sources, task.sources.clone(), &task.directory));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));

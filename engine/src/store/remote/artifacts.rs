@@ -14,11 +14,16 @@ use crate::store::layout::Store;
 use crate::store::place::artifact_place;
 use crate::store::reader::Damage;
 
-/// The description file of an artifact.
+/// The object that describes an artifact.
 const DESCRIPTION: &str = "artifact.json";
 
 fn place(id: &ArtifactId, name: &str) -> Path {
     Path::from(format!("{}/{name}", artifact_place(id)))
+}
+
+/// Returns the name of a part's object: that of the description is taken.
+fn object_name(part: &str) -> String {
+    if part.starts_with(DESCRIPTION) { format!("{part}~") } else { part.to_owned() }
 }
 
 /// Whether the name stays below the artifact's folder.
@@ -52,7 +57,7 @@ impl Remote {
         let artifact = self.artifact(id).ok_or(Damage::Missing)?;
         let there = self.ask("list", objects::list(&self.objects, &Path::from(artifact_place(id))));
         for part in &artifact.parts {
-            let name = Path::from(part.name.as_str());
+            let name = Path::from(object_name(&part.name));
             match there.iter().find(|found| found.name == name.as_ref()) {
                 Some(found) if found.bytes == part.bytes => {}
                 Some(_) => return Err(Damage::Corrupt),
@@ -77,7 +82,7 @@ impl Remote {
 
     /// Fetches a file and compares its digest.
     async fn fetch_part(&self, id: &ArtifactId, part: &Part, file: PathBuf) -> Reply<Result<(), Damage>> {
-        if !objects::download(&self.objects, &place(id, &part.name), &file).await? {
+        if !objects::download(&self.objects, &place(id, &object_name(&part.name)), &file).await? {
             return Ok(Err(Damage::Missing));
         }
         let digest = tokio::task::spawn_blocking(move || hash_file(&file)).await;
@@ -92,8 +97,10 @@ impl Remote {
             return Ok(());
         }
         let text = serde_json::to_vec_pretty(artifact)?;
-        let send =
-            async |part: &Part| objects::upload(&self.objects, place(id, &part.name), &folder.join(&part.name)).await;
+        let send = async |part: &Part| {
+            let object = place(id, &object_name(&part.name));
+            objects::upload(&self.objects, object, &folder.join(&part.name)).await
+        };
         self.call("send an artifact to", async {
             objects::all(artifact.parts.iter().map(send)).await?;
             objects::put(&self.objects, &place(id, DESCRIPTION), text.into()).await
@@ -126,9 +133,7 @@ impl Store {
 
     fn put_in_place(&self, id: &ArtifactId, folder: &FilePath, artifact: &Artifact) -> Result<(), StoreError> {
         self.discard(id)?;
-        let path = folder.join(DESCRIPTION);
-        std::fs::write(&path, serde_json::to_vec_pretty(artifact)?).map_err(StoreError::io("write", &path))?;
-        match self.rename(folder, &self.artifact_folder(id)) {
+        match self.install(id, artifact, folder) {
             // Another thread or process has fetched it meanwhile.
             Err(_) if self.check_here(id).is_ok() => Ok(()),
             outcome => outcome,

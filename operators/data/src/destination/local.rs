@@ -102,6 +102,14 @@ impl Delivery<'_> {
     /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by
     /// one.
     fn merge<'p>(&self, new: &Path, target: &Path, stale: impl Iterator<Item = &'p PathBuf>) -> io::Result<()> {
+        // A link to another folder is not part of the destination.
+        for file in &self.manifest.files {
+            let folders = Path::new(&file.path).ancestors().skip(1).map(|folder| target.join(folder));
+            if let Some(link) = folders.filter(|folder| folder != target).find(|folder| folder.is_symlink()) {
+                let message = format!("{} is a link: remove it, or choose another path", link.display());
+                return Err(io::Error::other(message));
+            }
+        }
         for path in stale {
             fs::remove_file(target.join(path))?;
             // Remove folders that are now empty.

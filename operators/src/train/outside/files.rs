@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use searchmill_engine::fresh_folder;
 use searchmill_engine::operator::OperatorError;
 use serde_json::Value;
 
@@ -48,9 +49,7 @@ impl Files {
     /// Creates the folder anew and writes the rows.
     pub(super) fn make(folder: &Path, examples: &[String], held_out: &[String]) -> Result<Self, OperatorError> {
         let files = Self::at(&std::path::absolute(folder)?);
-        if folder.exists() {
-            fs::remove_dir_all(folder)?;
-        }
+        fresh_folder(folder)?;
         fs::create_dir_all(&files.output)?;
         write_lines(&files.examples, examples)?;
         write_lines(&files.held_out, held_out)?;
@@ -71,15 +70,17 @@ pub(super) fn holds_model(folder: &Path) -> bool {
     folder.join("config.json").is_file() || folder.join(ADAPTER).is_file()
 }
 
-/// Moves the trained model into the output folder. Copies the tokenizer from the base model if the trainer left none.
+/// Moves the trained model from a folder in `output` to `to`. What is reached through a link is copied: it may be the
+/// user's. Copies the tokenizer from the base model if the trainer left none.
 ///
 /// # Errors
 /// When the folder holds no model, or its weights are truncated.
-pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), OperatorError> {
+pub(super) fn take_model(from: &Path, output: &Path, base: &Path, to: &Path) -> Result<(), OperatorError> {
     if !holds_model(from) {
         let message = format!("the trainer left no model in {}: expected `config.json` or `{ADAPTER}`", from.display());
         return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
     }
+    let own = from.canonicalize()?.starts_with(output.canonicalize()?);
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -100,12 +101,30 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), Oper
         whole(&from.join(name))?;
     }
     for name in &names {
-        moved(&from.join(name), &to.join(name))?;
+        let (from, to) = (from.join(name), to.join(name));
+        if own && !from.is_symlink() {
+            moved(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+        }
     }
     for name in TOKENIZER.into_iter().filter(|name| !to.join(name).is_file() && base.join(name).is_file()) {
         fs::write(to.join(name), fs::read(base.join(name))?)?;
     }
     if to.join(ADAPTER).is_file() { settle_adapter(&to.join(ADAPTER)) } else { Ok(()) }
+}
+
+/// Rejects a link in place of the folder that the trainer was given: what lies behind it may be of an earlier training.
+///
+/// # Errors
+/// When it is one.
+pub(super) fn check_output(output: &Path) -> Result<(), OperatorError> {
+    if !output.is_symlink() {
+        return Ok(());
+    }
+    let target = fs::read_link(output)?;
+    let message = format!("the trainer replaced its output folder by a link to {}", target.display());
+    Err(OperatorError::pipeline(message).with_help("let it write into `{output}`, or copy the model there at its end"))
 }
 
 fn moved(from: &Path, to: &Path) -> Result<(), OperatorError> {

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use searchmill_data::program::{Log, Program};
+use searchmill_data::program::{Log, Program, unchanged};
+use searchmill_engine::lend;
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
 use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_models::training::fit::Keep;
@@ -49,15 +50,19 @@ pub(super) fn train(
         Method::External => raw_tables(params, inputs, &folder, context)?,
         _ => examples(params, inputs, &folder, context)?,
     };
-    let model = std::path::absolute(&inputs.tree("model")?.path)?;
+    // The trainer's own copy: it may lock it, or change it.
+    let lent = lend(&inputs.tree("model")?.path, &folder.join("model"))?;
+    let model = lent.folder.clone();
     let trainer = Trainer { params, context, model: &model, given: &given };
     let metrics = trainer.run()?;
+    unchanged(std::slice::from_ref(&lent))?;
+    files::check_output(&given.files.output)?;
     if let Some(step) = metrics.diverged {
         let help = "lower `learning_rate` or set `max_grad_norm`";
         return Err(OperatorError::data(format!("step {step}: the loss is not a number")).with_help(help));
     }
     let to = outputs.tree("model")?;
-    files::take_model(&trainer.trained(&metrics)?, &model, &to)?;
+    files::take_model(&trainer.trained(&metrics)?, &given.files.output, &model, &to)?;
     let trained = match params.method {
         Method::External => Some(files::elements(&to)?),
         _ => None,

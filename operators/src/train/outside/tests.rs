@@ -469,3 +469,47 @@ fn examples_of_another_layout_are_refused_by_swift() {
     assert!(failure.message.contains("has the layout `trl`"), "{failure}");
     assert!(failure.help.unwrap().contains("convert-to-swift"));
 }
+
+/// A training by shell commands, with the examples, the model, the output and somebody's folder as arguments.
+fn by_shell(bench: &Bench, script: &str) -> Result<Outcome, OperatorError> {
+    let theirs = bench.harness.path().join("theirs");
+    let arguments = json!(["-c", script, "sh", "{examples}", "{model}", "{output}", theirs]);
+    bench.train(json!({"learning_rate": 5e-4, "backend": {"exec": {"program": ["/bin/sh"], "arguments": arguments}}}))
+}
+
+#[test]
+fn a_model_behind_a_link_is_refused_or_copied_and_stays_where_it_is() {
+    let bench = bench(json!({}));
+    let theirs = bench.harness.path().join("theirs");
+    let save = "cp \"$2\"/config.json \"$2\"/model.safetensors \"$4\"; ";
+    std::fs::create_dir_all(&theirs).unwrap();
+    let files = || -> Vec<String> {
+        let entries = std::fs::read_dir(&theirs).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let refused = by_shell(&bench, &format!("{save} rmdir \"$3\"; ln -s \"$4\" \"$3\"")).unwrap_err();
+    assert!(
+        refused.message.contains("replaced its output folder by a link to ") && refused.help.is_some(),
+        "{refused}"
+    );
+    assert_eq!(files(), ["config.json", "model.safetensors"]);
+    for link in ["ln -s \"$4\" \"$3/checkpoint-5\"", "ln -s \"$4\"/* \"$3\""] {
+        let outcome = by_shell(&bench, &format!("{save} {link}")).unwrap();
+        Decoder::load(&outcome.trees["model"], &Device::Cpu, DType::F32).expect("a model");
+        assert!(!model(&outcome, "model.safetensors").is_symlink());
+        assert_eq!(files(), ["config.json", "model.safetensors"], "{link}");
+    }
+}
+
+#[test]
+fn a_trainer_may_lock_copy_and_change_the_model_that_it_gets() {
+    let bench = bench(json!({}));
+    let listed = || std::fs::read_dir(&bench.model).unwrap().count();
+    let before = (listed(), std::fs::read(bench.model.join("config.json")).unwrap());
+    let script = "touch \"$2/.lock\"; rmdir \"$3\"; cp -R \"$2\" \"$3\"; echo '{}' > \"$2/config.json\"";
+    let outcome = by_shell(&bench, script).unwrap();
+    Decoder::load(&outcome.trees["model"], &Device::Cpu, DType::F32).expect("a model");
+    assert_eq!((listed(), std::fs::read(bench.model.join("config.json")).unwrap()), before);
+}

@@ -1,0 +1,110 @@
+//! Descriptions of artifacts: `<id>.json` beside the folder `<id>`, so that the folder contains the artifact's files and
+//! nothing else. Stores of earlier versions have it in the folder, as `artifact.json`; it is moved when the artifact is
+//! opened.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::artifact::{Artifact, ArtifactId};
+use super::error::StoreError;
+use super::files::if_there;
+use super::layout::Store;
+use super::nofollow;
+use super::place::{artifact_place, description_place};
+
+/// The description in the folders of earlier versions.
+pub(super) const IN_FOLDER: &str = "artifact.json";
+
+/// Reads a description of that artifact.
+pub(super) fn read_description(path: &Path, id: &ArtifactId) -> Option<Artifact> {
+    let artifact: Artifact = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    (artifact.id() == *id).then_some(artifact)
+}
+
+/// Whether the file describes the artifact in whose folder an earlier version put it.
+pub(super) fn is_in_folder(folder: &Path) -> bool {
+    let id = folder.file_name().and_then(|name| ArtifactId::parse(&name.to_string_lossy()));
+    id.is_some_and(|id| read_description(&folder.join(IN_FOLDER), &id).is_some())
+}
+
+impl Store {
+    /// Returns the folder of an artifact.
+    pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
+        self.root().join(artifact_place(id))
+    }
+
+    /// Returns the file that describes an artifact, whether it exists or not.
+    pub(super) fn description_path(&self, id: &ArtifactId) -> PathBuf {
+        self.root().join(description_place(id))
+    }
+
+    /// Returns the description of a local artifact, and when it was described: after its files were written.
+    pub(super) fn described_here(&self, id: &ArtifactId) -> Option<(Artifact, PathBuf)> {
+        let folder = self.artifact_folder(id);
+        if !folder.is_dir() {
+            return None;
+        }
+        let paths = [self.description_path(id), folder.join(IN_FOLDER)];
+        paths.into_iter().find_map(|path| Some((read_description(&path, id)?, path)))
+    }
+
+    /// Returns the description of a local artifact.
+    pub(super) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
+        self.described_here(id).map(|(artifact, _)| artifact)
+    }
+
+    /// Moves a folder with all files of an artifact into place. The folder of another process, if any, stays.
+    ///
+    /// # Errors
+    /// Fails if it cannot be moved.
+    pub(super) fn install(&self, id: &ArtifactId, artifact: &Artifact, folder: &Path) -> Result<(), StoreError> {
+        let text = serde_json::to_vec_pretty(artifact)?;
+        let (written, target) = (self.temporary(), self.description_path(id));
+        // Not flushed: a torn description does not match its digest and is a cache miss.
+        nofollow::write(&written, text).map_err(StoreError::io("write", &written))?;
+        // Before the folder: a folder without a description counts as damaged, a description without a folder as none.
+        self.rename(&written, &target)?;
+        self.rename(folder, &self.artifact_folder(id))
+    }
+
+    /// Moves an artifact's files to `tmp/`. Returns their folder there, or `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if it cannot be moved.
+    pub(super) fn uninstall(&self, id: &ArtifactId) -> Result<Option<PathBuf>, StoreError> {
+        let (folder, trash) = (self.artifact_folder(id), self.temporary());
+        let moved = if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
+        let description = self.description_path(id);
+        nofollow::remove(&description).map_err(StoreError::io("remove", &description))?;
+        Ok(moved.map(|()| trash))
+    }
+
+    /// Moves the description of an artifact of an earlier version out of its folder. If that fails, as in a read-only
+    /// store, it stays there and still counts.
+    pub(super) fn move_description(&self, id: &ArtifactId) {
+        let (inside, beside) = (self.artifact_folder(id).join(IN_FOLDER), self.description_path(id));
+        if beside.exists() || read_description(&inside, id).is_none() {
+            return;
+        }
+        // A rename keeps the time of the description, by which the files are judged.
+        if let Err(error) = self.rename(&inside, &beside) {
+            tracing::debug!("cannot move {}: {error}", inside.display());
+        }
+    }
+
+    /// Removes descriptions whose folder is gone. The caller excludes all others.
+    pub(super) fn remove_stray_descriptions(&self) {
+        for (name, path) in super::folder::names_below(&self.root().join("artifacts")) {
+            let id = name.strip_suffix(".json").and_then(ArtifactId::parse);
+            if id.is_some_and(|id| !self.artifact_folder(&id).exists()) {
+                super::files::clear(&path);
+            }
+        }
+    }
+}
+
+/// Returns the time of a description; the files of its artifact are older unless they were changed.
+pub(super) fn described_at(description: &Path) -> Option<SystemTime> {
+    fs::metadata(description).and_then(|metadata| metadata.modified()).ok()
+}
