@@ -34,6 +34,11 @@ impl Lease {
     pub fn is_ours(&self) -> Result<bool, StoreError> {
         Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
     }
+
+    /// Whether it is known that another machine has taken it. Asks nobody.
+    pub fn is_lost(&self) -> bool {
+        self.remote.as_ref().is_some_and(RemoteLease::is_lost)
+    }
 }
 
 /// What a waiting process has seen of a key's holders.

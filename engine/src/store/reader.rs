@@ -11,6 +11,7 @@ use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::error::StoreError;
+use super::files::if_there;
 use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::place::artifact_place;
@@ -256,12 +257,31 @@ impl Store {
     /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
         let folder = self.artifact_folder(id);
-        if folder.exists() {
-            let trash = self.temporary();
-            fs::rename(&folder, &trash).map_err(StoreError::io("remove", &folder))?;
-            fs::remove_dir_all(&trash).map_err(StoreError::io("remove", &trash))?;
+        let trash = self.temporary();
+        // Another process may remove it at the same time.
+        match if_there(fs::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))? {
+            Some(()) => fs::remove_dir_all(&trash).map_err(StoreError::io("remove", &trash)),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Moves a finished folder to the place of its artifact. Returns `false` if another process has put an intact one there
+    /// meanwhile: that one stays, since its files may be open.
+    pub(super) fn settle(&self, id: &ArtifactId, folder: &Path) -> Result<bool, StoreError> {
+        let target = self.artifact_folder(id);
+        // First without removing anything: this fails if a folder with files is there.
+        if self.rename(folder, &target).is_ok() {
+            return Ok(true);
+        }
+        if self.check_here(id).is_ok() {
+            return Ok(false);
+        }
+        self.discard(id)?;
+        match self.rename(folder, &target) {
+            Ok(()) => Ok(true),
+            Err(_) if self.check_here(id).is_ok() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens an artifact as the input of a kernel.

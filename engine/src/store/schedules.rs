@@ -22,6 +22,7 @@ use super::files::{clear, lock, open_to_append};
 use super::folder::names_in;
 use super::layout::Store;
 use super::runs::RunRecord;
+use super::seal::{seal, sealed_json};
 use crate::schedule::State;
 use crate::spec::Time;
 
@@ -205,7 +206,7 @@ impl Schedules {
     }
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-        self.store.write_file(path, &serde_json::to_vec_pretty(value)?)
+        self.store.write_file(path, &seal(serde_json::to_vec_pretty(value)?))
     }
 }
 
@@ -225,7 +226,7 @@ fn lock_of(path: &Path) -> LogLock {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    sealed_json(&fs::read(path).ok()?)
 }
 
 /// Returns a schedule's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`.

@@ -107,13 +107,25 @@ impl Remote {
 }
 
 impl Store {
-    /// Ensures that an artifact's files are local. In a store that is not shared, this is [`Store::check`].
+    /// Ensures that an artifact's files are local. In a store that is not shared, this is [`Store::check`]. Of threads
+    /// and processes of this machine that need it at the same time, one fetches it and the others wait.
     ///
     /// # Errors
     /// Fails if the shared store cannot be reached; the inner error is the damage.
     pub fn fetch(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let here = self.check_here(id);
         let Some(remote) = self.remote.as_ref().filter(|_| here.is_err()) else { return Ok(here) };
+        remote.flights.once(&id.digest(), || {
+            let _alone = self.only_fetch(&id.digest());
+            // It came while this one waited for its turn.
+            if self.check_here(id).is_ok() {
+                return Ok(Ok(()));
+            }
+            self.fetch_now(remote, id)
+        })
+    }
+
+    fn fetch_now(&self, remote: &Remote, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let folder = self.temporary();
         std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
@@ -125,14 +137,9 @@ impl Store {
     }
 
     fn put_in_place(&self, id: &ArtifactId, folder: &FilePath, artifact: &Artifact) -> Result<(), StoreError> {
-        self.discard(id)?;
         let path = folder.join(DESCRIPTION);
         std::fs::write(&path, serde_json::to_vec_pretty(artifact)?).map_err(StoreError::io("write", &path))?;
-        match self.rename(folder, &self.artifact_folder(id)) {
-            // Another thread or process has fetched it meanwhile.
-            Err(_) if self.check_here(id).is_ok() => Ok(()),
-            outcome => outcome,
-        }
+        self.settle(id, folder).map(drop)
     }
 
     /// Uploads a local artifact.

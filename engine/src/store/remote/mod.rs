@@ -28,6 +28,7 @@ mod artifacts;
 mod claims;
 mod collect;
 mod connect;
+mod flights;
 mod floors;
 mod objects;
 mod pending;
@@ -36,6 +37,7 @@ mod rows;
 mod runs;
 mod segments;
 mod send;
+mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -45,6 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::task::{block_in_place, unconstrained};
 
+use self::flights::Flights;
 use self::objects::{Objects, Reply};
 use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
@@ -81,6 +84,8 @@ pub(super) struct Remote {
     runtime: Option<Runtime>,
     learnt: Mutex<Learnt>,
     segments: Arc<Segments>,
+    /// Fetches under way.
+    flights: Flights,
 }
 
 impl Remote {
@@ -100,10 +105,7 @@ impl Remote {
             let _entered = runtime.enter();
             futures::executor::block_on(unconstrained(work))
         };
-        match Handle::try_current() {
-            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
-            _ => wait(),
-        }
+        aside(wait)
     }
 
     /// Waits for work and converts a failure to a user error.
@@ -122,6 +124,14 @@ impl Remote {
             self.learnt().fault.get_or_insert_with(|| error.to_string());
             T::default()
         })
+    }
+}
+
+/// Runs code that may wait for long, so that the other tasks of this thread's runtime go on.
+fn aside<T>(wait: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
+        _ => wait(),
     }
 }
 
