@@ -112,21 +112,25 @@ impl Spending {
         if known.is_none() && place > 0 { self.write(place - 1) } else { Ok(()) }
     }
 
-    /// Writes the line at `place`.
+    /// Writes the line at `place`; to a new file, all lines.
     fn write(&mut self, place: usize) -> Result<(), StoreError> {
         let path = self.folder.join(&self.run);
-        let slot = self.lines[place];
-        let sum = self.own.get(&slot).copied().unwrap_or_default();
-        let line = line(&self.run, slot, &sum, place + 1 == self.lines.len());
         if let Some(file) = &self.file {
-            let written = file.write_all_at(line.as_bytes(), (place * LINE) as u64);
+            let written = file.write_all_at(self.line(place).as_bytes(), (place * LINE) as u64);
             return written.map_err(StoreError::io("write", &path));
         }
         fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
-        self.store.write_file(&path, line.as_bytes())?;
+        let lines: String = (0..self.lines.len()).map(|place| self.line(place)).collect();
+        self.store.write_file(&path, lines.as_bytes())?;
         let file = File::options().write(true).open(&path).map_err(StoreError::io("open", &path))?;
         self.file = Some(file);
         Ok(())
+    }
+
+    fn line(&self, place: usize) -> String {
+        let slot = self.lines[place];
+        let sum = self.own.get(&slot).copied().unwrap_or_default();
+        line(&self.run, slot, &sum, place + 1 == self.lines.len())
     }
 
     /// Reads what other runs have spent since `start` (Unix, seconds). Only files that changed since the last call are
@@ -152,7 +156,9 @@ impl Spending {
             // Two writes within one tick of the file system's clock have one time: it counts only when it is past.
             let settled = changed.filter(|at| at.elapsed().is_ok_and(|age| age > SETTLED));
             let known = settled.is_some() && self.others.get(&name).is_some_and(|(at, _)| *at == settled);
-            let is_old = settled.is_some_and(|at| at < old);
+            // The time of a file can be set, that in a run's name cannot.
+            let is_early = run_time(&name).is_none_or(|began| began < start);
+            let is_old = is_early && settled.is_some_and(|at| at < old);
             let slots = || if is_old { Ok(Some(Slots::new())) } else { read(&path, &name) };
             if !known && let Some(slots) = slots()? {
                 self.others.insert(name, (settled, slots));

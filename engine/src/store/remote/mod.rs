@@ -9,13 +9,16 @@
 //!
 //! - `result`, `tombstone`: local, or fetched, checked and cached.
 //! - `check`: one description and one listing. Planning fetches no files.
-//! - `fetch`: all files of an input, before a kernel opens it, with their digests compared. If an input arrives
+//! - `fetch`: all files of an input, before a kernel opens it, with their digests compared; once per machine (`flights`). If an input arrives
 //!   damaged, the driver recomputes it; the scheduler does not notice.
 //! - `record`: uploads files, description and record.
 //! - `Memo`: uploads its own segments after 0.2 seconds and then less often, at least every 3 seconds, and as one
 //!   object at the end of a run. Unknown segments of other machines are fetched when a memo is opened.
 //! - `try_lease`, runs, pins, floors.
 //! - `sound`: reports whether the store could be queried. It is asked before the answer "unknown" has consequences.
+//!
+//! Every put that may meet another one is conditional, and what is there after a refusal decides (`objects`). A folder as
+//! a store has conditions by numbered files (`shared_folder`).
 //!
 //! Connections run on two threads of their own, so that synchronous code can wait for transfers anywhere.
 //!
