@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::endpoint::{Bench, patient};
-use crate::mill::{Mill, killed_when};
+use crate::mill::{Mill, files_in, killed_when};
 use crate::schedule::{Daemon, events, far_away, get, put, wait};
 
 fn bench(questions: usize, head: &str) -> Bench {
@@ -187,6 +187,45 @@ fn spending_that_cannot_be_read_does_not_count_as_nothing() {
     std::fs::remove_file(spent.join("earlier")).expect("removed");
     bench.run(&[]).exit(0);
     assert_eq!(bench.server.count(), 3);
+}
+
+#[test]
+fn a_day_does_not_start_anew_when_its_record_is_emptied_cut_or_removed() {
+    let bench = bench(8, "budget: {per_day: {calls: 4}}");
+    bench.run(&[]).exit(4);
+    assert_eq!(bench.server.count(), 4);
+    assert!(!bench.call(&["audit", "latest"]).stdout.contains("spent/"), "it is whole");
+    let spent = bench.mill.store_path().join("spent");
+    let file = files_in(&spent.join("endpoint")).pop().expect("the record");
+    let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+    let whole = std::fs::read(&file).expect("the record");
+    let digit = whole.iter().position(|byte| *byte == b'4').expect("four calls");
+    let mut changed = whole.clone();
+    changed[digit] = b'0';
+    for damaged in [&[][..], &whole[..whole.len() / 2], &whole[..whole.len() - 1], &changed[..]] {
+        std::fs::write(&file, damaged).expect("written");
+        let told = bench.run(&[]).exit(5);
+        assert!(
+            told.stdout.contains(&format!("{name}:1: ")) && told.stdout.contains("remove the file"),
+            "{}",
+            told.stdout
+        );
+        let audit = bench.call(&["audit", "latest"]).exit(1);
+        assert!(audit.stdout.contains(&format!("spent/endpoint/{name}")), "{}", audit.stdout);
+    }
+    // What the record of the run says counts instead.
+    for gone in [&file, &spent] {
+        if gone.is_dir() {
+            std::fs::remove_dir_all(gone).expect("removed");
+        } else {
+            std::fs::remove_file(gone).expect("removed");
+        }
+        let told = bench.run(&[]).exit(4);
+        assert_eq!(told.summary()["budget"], "4 of 4 calls today", "{}", told.stdout);
+    }
+    assert_eq!(bench.server.count(), 4);
+    let audit = bench.call(&["audit", name.as_str()]);
+    assert!(audit.stdout.contains("no record says what it spent"), "{}", audit.stdout);
 }
 
 #[test]

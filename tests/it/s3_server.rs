@@ -1,5 +1,6 @@
 //! A real S3-compatible server (`s3s` over a folder) on loopback that can disappear, return and hold requests.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 
@@ -23,6 +24,17 @@ struct Shared {
     held: Mutex<Option<&'static str>>,
     /// Method and path of all requests.
     log: Mutex<Vec<String>>,
+    /// What happens to the first puts of each path, and their number so far.
+    trouble: Mutex<(Option<Trouble>, BTreeMap<String, usize>)>,
+}
+
+/// What happens to the first two puts of each path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// They are refused, as if another put were under way.
+    Conflict,
+    /// They are done, and their answer is lost.
+    LostAnswer,
 }
 
 /// A bucket in a folder, and its server.
@@ -44,6 +56,10 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<axum::body::B
     if method == Method::PUT && held.is_some_and(|part| path.contains(part)) {
         std::future::pending::<()>().await;
     }
+    let trouble = if method == Method::PUT { shared.trouble_of(&path) } else { None };
+    if trouble == Some(Trouble::Conflict) {
+        return answer(StatusCode::CONFLICT, conflict(request.headers()));
+    }
     let _alone = match method {
         Method::PUT => Some(shared.puts.lock().await),
         _ => None,
@@ -51,12 +67,36 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<axum::body::B
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts, s3s::Body::http_body_unsync(body));
     match shared.s3.call(request).await {
+        Ok(_) if trouble == Some(Trouble::LostAnswer) => answer(StatusCode::INTERNAL_SERVER_ERROR, String::new()),
         Ok(response) => response.map(axum::body::Body::new),
-        Err(error) => {
-            let mut response = Response::new(axum::body::Body::from(format!("{error:?}")));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            response
-        }
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")),
+    }
+}
+
+fn answer(status: StatusCode, text: String) -> Response<axum::body::Body> {
+    let mut response = Response::new(axum::body::Body::from(text));
+    *response.status_mut() = status;
+    response
+}
+
+/// The words of S3 for concurrent writes, by
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html>.
+fn conflict(headers: &HeaderMap) -> String {
+    let conditional = headers.contains_key("if-none-match") || headers.contains_key("if-match");
+    let code = if conditional { "ConditionalRequestConflict" } else { "OperationAborted" };
+    let message = "A conflicting conditional operation is currently in progress against this resource. Try again.";
+    format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>")
+}
+
+impl Shared {
+    /// Returns the trouble of the next put of a path.
+    fn trouble_of(&self, path: &str) -> Option<Trouble> {
+        let mut trouble = locked(&self.trouble);
+        let (kind, puts) = &mut *trouble;
+        let kind = (*kind)?;
+        let number = puts.entry(path.to_owned()).or_default();
+        *number += 1;
+        (*number <= 2).then_some(kind)
     }
 }
 
@@ -68,7 +108,8 @@ impl S3Server {
         let mut builder = S3ServiceBuilder::new(files);
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let s3 = builder.build();
-        let shared = Shared { s3, puts: tokio::sync::Mutex::default(), held: Mutex::default(), log: Mutex::default() };
+        let (held, log, trouble) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Shared { s3, puts: tokio::sync::Mutex::default(), held, log, trouble };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut server = Self { folder, address, shared: Arc::new(shared), runtime: None };
         server.come_back();
@@ -102,9 +143,19 @@ impl S3Server {
         *locked(&self.shared.held) = part;
     }
 
+    /// Puts get into this trouble from now on.
+    pub(crate) fn trouble(&self, kind: Option<Trouble>) {
+        *locked(&self.shared.trouble) = (kind, BTreeMap::new());
+    }
+
+    /// Returns method and path of all requests that begin with this text.
+    pub(crate) fn log(&self, begin: &str) -> Vec<String> {
+        locked(&self.shared.log).iter().filter(|line| line.starts_with(begin)).cloned().collect()
+    }
+
     /// Counts the requests that begin with this text (`PUT /bucket/…`).
     pub(crate) fn requests(&self, begin: &str) -> usize {
-        locked(&self.shared.log).iter().filter(|line| line.starts_with(begin)).count()
+        self.log(begin).len()
     }
 
     /// Waits for such a request.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
-use crate::s3_server::{S3Server, SECRET_KEY};
+use crate::s3_server::{S3Server, SECRET_KEY, Trouble};
 use searchmill_fixtures::openai_server::answer;
 
 const STORE: &str = "s3://bucket/team/store";
@@ -14,6 +14,8 @@ const STORE: &str = "s3://bucket/team/store";
 /// Several machines, a bucket and a paid endpoint.
 struct Team {
     s3: S3Server,
+    /// The address of the store.
+    store: String,
     bench: Bench,
     others: Vec<Mill>,
 }
@@ -28,7 +30,14 @@ impl Team {
                 other.write(file, &bench.mill.read(file));
             }
         }
-        Self { s3: S3Server::start(), bench, others }
+        Self { s3: S3Server::start(), store: STORE.to_owned(), bench, others }
+    }
+
+    /// Lets the machines share a folder instead of a bucket.
+    fn in_a_folder(self) -> Self {
+        let folder = self.bench.mill.path("shared");
+        std::fs::create_dir(&folder).expect("a folder");
+        Self { store: format!("file://{}", folder.display()), ..self }
     }
 
     fn mill(&self, machine: usize) -> &Mill {
@@ -42,7 +51,7 @@ impl Team {
     fn command(&self, machine: usize, args: &[&str]) -> Command {
         let mut command = self.mill(machine).command(args);
         self.s3.aim(&mut command);
-        command.env("SEARCHMILL_STORE", STORE).env("SEARCHMILL_STORE_CACHE", self.cache(machine));
+        command.env("SEARCHMILL_STORE", &self.store).env("SEARCHMILL_STORE_CACHE", self.cache(machine));
         command.env("ENDPOINT", self.bench.server.base_url()).env("API_KEY", "key");
         command
     }
@@ -482,14 +491,115 @@ fn a_copy_of_another_store_is_not_mixed_up() {
 
 #[test]
 fn a_shared_folder_is_a_store_too() {
-    let team = Team::new(2, 5, Duration::ZERO);
-    let folder = Mill::new();
-    let url = format!("file://{}", folder.path("shared").display());
-    std::fs::create_dir(folder.path("shared")).expect("a folder");
-    let run = |machine| {
-        let mut command = team.command(machine, &["run", "pipeline.yaml", "--json"]);
-        Told::new(command.env("SEARCHMILL_STORE", &url).output().expect("started")).exit(0)
+    let team = Team::new(2, 5, Duration::ZERO).in_a_folder();
+    team.run(0).exit(0);
+    assert_eq!((team.run(1).exit(0).ran().as_str(), team.paid()), ("", 5));
+}
+
+/// Suspends a machine while it asks, and wakes it up while another one that took over asks.
+#[cfg(unix)]
+fn suspended_and_woken_up(team: &Team, questions: usize) {
+    let start = |machine| team.command(machine, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    let paid = |wanted: usize| {
+        let begun = Instant::now();
+        while team.paid() < wanted {
+            assert!(begun.elapsed() < Duration::from_mins(1), "{} calls", team.paid());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     };
-    run(0);
-    assert_eq!((run(1).ran().as_str(), team.paid()), ("", 5));
+    let one = start(0);
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &one.id().to_string()]).status().expect("a signal");
+        assert!(sent.success());
+    };
+    paid(16);
+    signal("-STOP");
+    std::thread::sleep(Duration::from_secs(1));
+    let before = team.paid();
+    let other = start(1);
+    paid(before + 1);
+    signal("-CONT");
+    for child in [one, other] {
+        Told::new(child.wait_with_output().expect("a child")).exit(0);
+    }
+    let paid = team.paid();
+    assert!(paid <= questions + 16, "{paid} calls for {questions} questions: only what was in flight is paid again");
+    assert_eq!(team.answers(0), team.answers(1));
+    crate::say(&format!("woken up beside another machine: {paid} calls for {questions} questions"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_machine_that_wakes_up_beside_another_one_leaves_the_work_to_it() {
+    suspended_and_woken_up(&Team::new(2, 64, Duration::from_millis(400)), 64);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_machine_that_wakes_up_beside_another_one_on_a_shared_folder_leaves_the_work_to_it() {
+    suspended_and_woken_up(&Team::new(2, 64, Duration::from_millis(400)).in_a_folder(), 64);
+}
+
+/// A pipeline with many nodes that read one artifact.
+fn many_readers(first: usize) -> String {
+    let corpus = "name: readers\nnodes:\n  corpus: {op: read, with: {path: many.jsonl, as: document}}\n";
+    let reader =
+        |size: usize| format!("  c{size}: {{op: chunk, from: corpus, with: {{size: {size}, count: words}}}}\n");
+    format!("{corpus}{}", (first..first + 8).map(reader).collect::<String>())
+}
+
+#[test]
+fn many_nodes_and_processes_of_a_fresh_machine_fetch_each_file_once() {
+    let team = Team::new(2, 1, Duration::ZERO);
+    let line = |number: usize| format!("{{\"id\": \"d{number}\", \"text\": \"{}\"}}\n", "river city ".repeat(30));
+    for machine in 0..2 {
+        team.mill(machine).write("many.jsonl", &(0..4000).map(line).collect::<String>());
+    }
+    team.mill(0).write("one.yaml", &many_readers(10));
+    team.call(0, &["run", "one.yaml", "--only", "corpus"]).exit(0);
+    for round in 1..4 {
+        let copy = team.cache(1).with_extension(round.to_string());
+        // Other nodes in each round and process: they run and open the artifact.
+        let start = |file: &str, first: usize| {
+            team.mill(1).write(file, &many_readers(first));
+            let mut command = team.command(1, &["run", file, "--json", "--jobs", "8"]);
+            command.env("SEARCHMILL_STORE_CACHE", &copy).spawn().expect("a child")
+        };
+        let seen = team.s3.log("GET /bucket/team/store/artifacts/").len();
+        for child in [start("one.yaml", 100 * round), start("other.yaml", 100 * round + 50)] {
+            Told::new(child.wait_with_output().expect("a child")).exit(0);
+        }
+        let fetched = team.s3.log("GET /bucket/team/store/artifacts/").split_off(seen);
+        let parts: Vec<&String> = fetched.iter().filter(|line| line.contains(".parquet")).collect();
+        let distinct: std::collections::BTreeSet<&String> = parts.iter().copied().collect();
+        assert!(!parts.is_empty() && parts.len() == distinct.len(), "fetched twice: {parts:#?}");
+    }
+}
+
+#[test]
+fn a_server_that_asks_to_try_again_or_loses_its_answers_costs_nothing() {
+    for trouble in [Trouble::Conflict, Trouble::LostAnswer] {
+        let mut team = Team::new(2, 6, Duration::ZERO);
+        team.s3.trouble(Some(trouble));
+        team.run(0).exit(0);
+        assert_eq!(team.paid(), 6, "{trouble:?}");
+        team.call(0, &["pin", "answers", "--name", "paper"]).exit(0);
+        team.serve(6, "Paris");
+        team.call(0, &["run", "pipeline.yaml", "--json", "--force=answers"]).exit(0);
+        assert_eq!(team.paid(), 6, "{trouble:?}");
+        team.s3.trouble(Some(trouble));
+        let told = team.run(1).exit(0);
+        assert_eq!((told.ran().as_str(), team.paid()), ("", 6), "{trouble:?}: {}", told.stdout);
+        assert!(team.call(1, &["pin", "--list"]).exit(0).stdout.contains("paper"), "{trouble:?}");
+        team.call(1, &["audit", "latest"]).exit(0);
+        team.s3.trouble(Some(trouble));
+        team.call(1, &["gc", "--json", "--keep-runs", "0", "--older-than", "0s", "--yes"]).exit(0);
+        let keys = |below: &str| {
+            let names = team.s3.objects(below).into_iter();
+            names.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect::<Vec<_>>()
+        };
+        let segments: Vec<String> =
+            keys("team/store/memo").into_iter().filter(|name| name.ends_with(".rows")).collect();
+        assert!(segments.iter().all(|name| name.matches('.').count() == 3), "{trouble:?}: {segments:?}");
+    }
 }

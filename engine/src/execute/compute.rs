@@ -9,6 +9,7 @@ use super::executor::{Task, blocking, executor};
 use super::job::{NodeJob, Ran, RowsRun};
 use super::progress::NodeProgress;
 use super::service::Services;
+use super::tenure::Tenure;
 use super::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::Digest;
 use crate::operator::{Computed, ContextParts, OperatorError, ProgressSink};
@@ -23,11 +24,22 @@ struct Prepared {
     asks_rows: bool,
 }
 
-/// Runs the kernel of a node and records the result. The caller must hold the node's lease.
-pub(super) async fn compute(job: Arc<NodeJob>, start: Instant) -> Result<(NodeResult, RowsRun), OperatorError> {
+/// Runs the kernel of a node and records the result. The caller must hold the node's lease. `tenure`: that of a node
+/// that makes calls.
+pub(super) async fn compute(
+    job: Arc<NodeJob>,
+    start: Instant,
+    tenure: Option<&Tenure>,
+) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
     let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
     let ran = with_services(&job, parts, progress).await;
+    // A machine that slept while it waited for its last answers must not overwrite what another one has recorded.
+    if let Some(tenure) = tenure
+        && tenure.has_ended().await
+    {
+        return Err(OperatorError::cancelled());
+    }
     blocking(move || record(&job, &prepared, ran, start)).await
 }
 

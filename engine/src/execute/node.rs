@@ -79,7 +79,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     if asks {
         job.session.tenure = Some(tenure.clone());
     }
-    let computed = compute(Arc::new(job), start).await;
+    let computed = compute(Arc::new(job), start, asks.then_some(&*tenure)).await;
     drop(lease);
     if tenure.is_over() {
         return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };

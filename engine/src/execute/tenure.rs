@@ -43,6 +43,14 @@ impl Tenure {
         self.over.load(Ordering::SeqCst)
     }
 
+    /// Looks whether another machine has taken over, if that may be.
+    pub(super) async fn has_ended(&self) -> bool {
+        if let Err(failure) = self.check().await {
+            tracing::debug!("{}", failure.message);
+        }
+        self.is_over()
+    }
+
     async fn look(&self) -> Result<bool, StoreError> {
         let (store, key, lease) = (self.store.clone(), self.key, Arc::clone(&self.lease));
         let before = self.before.clone();
@@ -55,6 +63,9 @@ impl Tenure {
         // Held during the check: concurrent calls wait for its outcome.
         let mut last = self.last.lock().await;
         let gap = last.0.elapsed().max(last.1.elapsed().unwrap_or_default());
+        if self.lease.is_lost() {
+            self.over.store(true, Ordering::SeqCst);
+        }
         if gap >= GAP && !self.is_over() {
             match self.look().await {
                 Ok(true) => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 
 use super::findings::{Report, Severity};
-use crate::store::{NodeOutcome, NodeRun, RunRecord, Store};
+use crate::store::{NodeOutcome, NodeRun, RecordDamage, RunRecord, Store};
 
 /// Verifies run records line by line. Reports missing runs that no collection removed.
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
@@ -24,6 +24,18 @@ pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report
         let killed = store.run(&damage.run).is_some_and(|run| run.finished.is_none());
         let severity = if damage.torn && killed { Severity::Note } else { Severity::Difference };
         report.find(severity, "ledger", "run", Some(place), format!("the line {}", damage.what));
+    }
+}
+
+/// Verifies the records that belong to the whole store, and that the given runs, if they paid, have one of what they
+/// spent.
+pub fn verify_records(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
+    for RecordDamage { file, what } in store.record_damage() {
+        report.differs("ledger", "store", Some(file), what);
+    }
+    for run in store.missing_spending(runs.iter()) {
+        let why = "no record says what it spent: budgets of days and months count what its events say";
+        report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
     }
 }
 

@@ -77,7 +77,7 @@ pub use descent::{Descendants, descent};
 pub use diff::{Changed, MetricChange, NodeChange, NotCompared, RunDiff, diff_runs};
 pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked};
 pub use instant::rfc3339;
-pub use ledger::{note_checks, note_unfinished, verify_ledger};
+pub use ledger::{note_checks, note_unfinished, verify_ledger, verify_records};
 pub(crate) use lookup::{read_rows, rows_with, texts};
 pub use row_changes::{ColumnChange, TableChange, ValueChange};
 pub use target::{Missing, NotFound, Target, came_to_nothing, choices, meant_output, output_of, resolve, run_of};

@@ -10,7 +10,7 @@ use super::run::runtime;
 use crate::execute::{Machine, ReplayOptions, replay};
 use crate::lineage::{
     Catalog, Missing, NotFound, Report, Roots, Target, choices, note_checks, note_unfinished, resolve, upstream,
-    verify, verify_ledger,
+    verify, verify_ledger, verify_records,
 };
 use crate::store::{NodeRun, Store, StoreUse};
 
@@ -73,6 +73,7 @@ impl Session {
         runs.extend(run_of(&target));
         runs.extend(report.replaced.values().cloned());
         verify_ledger(store, &runs, &mut report);
+        verify_records(store, &runs, &mut report);
         note_checks(&entries, &mut report);
         if let Target::Run(run) = &target {
             note_unfinished(store, run, &mut report);

@@ -1,8 +1,9 @@
-//! Tracks calls in flight across the processes of this machine, so that no call is paid twice.
+//! Tracks calls and fetches in flight across the processes of this machine, so that nothing is paid or fetched twice.
 //!
 //! Each call locks one byte of a file. The operating system releases the lock when the process ends.
 
 use std::fs::File;
+use std::path::Path;
 
 use super::files::open_to_lock;
 use super::layout::Store;
@@ -14,8 +15,12 @@ pub(super) struct Asking(Option<File>);
 
 impl Asking {
     pub(super) fn open(store: &Store, base: &Digest) -> Self {
-        let path = store.root().join("leases").join(format!("{}.calls", base.hex()));
-        Self(open_to_lock(&path).inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
+        Self::at(&store.root().join("leases").join(format!("{}.calls", base.hex())))
+    }
+
+    /// Opens the file whose bytes are locked.
+    pub(super) fn at(path: &Path) -> Self {
+        Self(open_to_lock(path).inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
     }
 
     /// Marks a call as in flight. Returns `false` if another process has it in flight.

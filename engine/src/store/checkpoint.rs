@@ -8,7 +8,7 @@ use super::files::if_there;
 use super::layout::Store;
 use super::nofollow;
 use super::place::sharded;
-use crate::fingerprint::NodeKey;
+use crate::fingerprint::{NodeKey, hash_bytes};
 use crate::operator::{CheckpointStore, OperatorError};
 
 /// State of one node. The caller must hold the node's lease.
@@ -37,18 +37,55 @@ impl Checkpoint {
 
 impl CheckpointStore for Checkpoint {
     fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
-        Ok(if_there(fs::read(&self.path)).map_err(StoreError::io("read", &self.path))?)
+        let Some(mut state) = if_there(fs::read(&self.path)).map_err(StoreError::io("read", &self.path))? else {
+            return Ok(None);
+        };
+        // The state of an earlier version has no checksum.
+        let Some(length) = state.len().checked_sub(CHECK).filter(|length| state[*length..].starts_with(MARK)) else {
+            return Ok(Some(state));
+        };
+        if state[length..] != check_of(&state[..length]) {
+            tracing::warn!("{} is damaged: the computation starts over", self.path.display());
+            return Ok(None);
+        }
+        state.truncate(length);
+        Ok(Some(state))
     }
 
     fn save(&self, state: &[u8]) -> Result<(), OperatorError> {
-        Ok(self.store.write_file(&self.path, state)?)
+        Ok(self.store.write_pieces(&self.path, &[state, &check_of(state)])?)
     }
+}
+
+/// Begins the checksum at the end of a checkpoint.
+const MARK: &[u8] = b"\nsearchmill checkpoint ";
+/// Length of the checksum with its mark.
+const CHECK: usize = MARK.len() + 64;
+
+fn check_of(state: &[u8]) -> Vec<u8> {
+    [MARK, hash_bytes(state).hex().as_bytes()].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn a_damaged_state_is_no_state() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let checkpoint = store.checkpoint(&NodeKey(hash_bytes(b"a")));
+        checkpoint.save(b"weights and means").unwrap();
+        let whole = fs::read(&checkpoint.path).unwrap();
+        for place in (0..17).chain(17 + MARK.len()..whole.len()) {
+            let mut changed = whole.clone();
+            changed[place] ^= 1;
+            fs::write(&checkpoint.path, changed).unwrap();
+            assert_eq!(checkpoint.load().unwrap(), None, "byte {place}");
+        }
+        fs::write(&checkpoint.path, b"of an earlier version").unwrap();
+        assert_eq!(checkpoint.load().unwrap().as_deref(), Some(&b"of an earlier version"[..]));
+    }
 
     #[test]
     fn the_last_state_is_found_again_until_it_is_removed() {

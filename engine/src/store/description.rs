@@ -54,7 +54,24 @@ impl Store {
         self.described_here(id).map(|(artifact, _)| artifact)
     }
 
-    /// Moves a folder with all files of an artifact into place. The folder of another process, if any, stays.
+    /// Moves a finished folder to the place of its artifact. Returns `false` if another process has put an intact one
+    /// there meanwhile: that one stays, since its files may be open.
+    pub(super) fn settle(&self, id: &ArtifactId, artifact: &Artifact, folder: &Path) -> Result<bool, StoreError> {
+        if self.artifact_folder(id).exists() {
+            // Judged by its own description: a new one would make changed files look older than it.
+            if self.check_here(id).is_ok() {
+                return Ok(false);
+            }
+            self.discard(id)?;
+        }
+        match self.install(id, artifact, folder) {
+            Ok(()) => Ok(true),
+            Err(_) if self.check_here(id).is_ok() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves a folder with all files of an artifact into place, where nothing may be.
     ///
     /// # Errors
     /// Fails if it cannot be moved.

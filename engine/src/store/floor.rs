@@ -16,6 +16,7 @@ use super::files::{if_there, open_to_lock};
 use super::layout::Store;
 use super::memo::Memo;
 use super::remote::Pending;
+use super::seal::{Seal, look, seal};
 use crate::fingerprint::{Digest, NodeKey};
 
 /// The floor of rows with the same base.
@@ -53,6 +54,18 @@ impl Floor {
     }
 }
 
+/// Reads a floor.
+///
+/// # Errors
+/// What is wrong with the file or object, to be said after its name.
+pub(super) fn read_floor(text: &[u8]) -> Result<Floor, String> {
+    let help = "remove it to use answers from before `--force`";
+    if look(&String::from_utf8_lossy(text)) == Seal::Broken {
+        return Err(format!("is damaged (its checksum does not fit): {help}"));
+    }
+    serde_json::from_slice(text).map_err(|error| format!("is damaged ({error}): {help}"))
+}
+
 impl Store {
     fn floor_path(&self, base: &Digest) -> PathBuf {
         self.memo_folder(base).join("floor.json")
@@ -72,10 +85,7 @@ impl Store {
         let path = self.floor_path(base);
         let text = if_there(fs::read(&path)).map_err(StoreError::io("read", &path))?;
         let Some(text) = text else { return Ok(Floor::default()) };
-        serde_json::from_slice(&text).map_err(|error| {
-            let path = path.display();
-            StoreError::Location(format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
-        })
+        read_floor(&text).map_err(|fault| StoreError::Location(format!("{} {fault}", path.display())))
     }
 
     /// Joins the shared store's floor with the local one.
@@ -148,7 +158,7 @@ impl Store {
     }
 
     fn write_floor(&self, base: &Digest, floor: &Floor) -> Result<(), StoreError> {
-        self.write_file(&self.floor_path(base), &serde_json::to_vec(floor)?)
+        self.write_file(&self.floor_path(base), &seal(serde_json::to_vec(floor)?))
     }
 
     /// Locks floors while one changes, so that no update of another process is lost. Without file locks, one can be.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,11 @@ use super::files::clear;
 use super::folder::names_in;
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::layout::Store;
+use super::nofollow;
 use super::process::machine;
+
+/// Length of a claim file.
+const LENGTH: usize = 256;
 
 /// A held claim. Dropping it removes the file.
 #[derive(Debug)]
@@ -45,6 +50,19 @@ fn read(path: &Path) -> Option<(String, Option<Claim>)> {
     let text = fs::read_to_string(path).ok()?;
     let claim = serde_json::from_str(&text).ok();
     Some((text, claim))
+}
+
+/// Returns the text of a claim: all have one length, so that a heartbeat overwrites the one before.
+fn text_of(claim: &Claim) -> Vec<u8> {
+    let mut text = serde_json::to_vec(claim).unwrap_or_default();
+    text.resize(text.len().max(LENGTH), b' ');
+    text
+}
+
+fn overwrite(file: &fs::File, claim: &Claim) -> std::io::Result<()> {
+    file.write_all_at(&text_of(claim), 0)?;
+    // A network file system sends what was written when a handle is closed. A flush would wait for the disk.
+    file.try_clone().map(drop)
 }
 
 /// A claim, and those of heirs that took the right to replace it and did not finish: one that was killed meanwhile leaves
@@ -78,15 +96,15 @@ impl Succession {
 impl Store {
     /// Creates a claim file atomically. Returns `false` if one exists.
     fn make_claim(&self, path: &Path, claim: &Claim) -> Result<bool, StoreError> {
-        let (temporary, text) = (self.temporary(), serde_json::to_vec(claim)?);
-        fs::write(&temporary, &text).map_err(StoreError::io("write", &temporary))?;
-        let linked = fs::hard_link(&temporary, path);
-        fs::remove_file(&temporary).map_err(StoreError::io("remove", &temporary))?;
+        let (temporary, text) = (self.temporary(), text_of(claim));
+        nofollow::write(&temporary, &text).map_err(StoreError::io("write", &temporary))?;
+        let linked = nofollow::hard_link(&temporary, path);
+        nofollow::remove_file(&temporary).map_err(StoreError::io("remove", &temporary))?;
         let made = match linked {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(false),
             // The file system has no hard links.
-            Err(_) => fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, &text)),
+            Err(_) => nofollow::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, &text)),
         };
         match made {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
@@ -96,7 +114,7 @@ impl Store {
 
     fn put_claim(&self, path: &Path, claim: &Claim) -> Result<(), StoreError> {
         let temporary = self.temporary();
-        fs::write(&temporary, serde_json::to_vec(claim)?).map_err(StoreError::io("write", &temporary))?;
+        nofollow::write(&temporary, text_of(claim)).map_err(StoreError::io("write", &temporary))?;
         self.rename(&temporary, path)
     }
 
@@ -126,21 +144,24 @@ impl Store {
             self.put_claim(path, claim)?;
         }
         line.taken.iter().for_each(|right| clear(right));
-        fs::remove_file(&line.right).map_err(StoreError::io("remove", &line.right))?;
+        nofollow::remove_file(&line.right).map_err(StoreError::io("remove", &line.right))?;
         Ok(same)
     }
 
     fn guard(&self, path: PathBuf, mut claim: Claim) -> Guard {
-        let (store, held, holder) = (self.clone(), path.clone(), claim.holder.clone());
+        let (held, holder) = (path.clone(), claim.holder.clone());
+        let file = nofollow::open_to_write(&path);
         let beat = move |last: bool| {
             if !is_held_by(&path, &claim.holder) {
                 return;
             }
             claim.beat(last);
-            let told = if last {
-                fs::remove_file(&path).map_err(StoreError::io("remove", &path))
-            } else {
-                store.put_claim(&path, &claim)
+            let told = match &file {
+                _ if last => nofollow::remove_file(&path),
+                // Into the file of this claim, not under its name: if this process sleeps here until another one has
+                // taken over, it writes into a file that has no name any more.
+                Ok(file) => overwrite(file, &claim),
+                Err(error) => Err(error.kind().into()),
             };
             if let Err(error) = told {
                 tracing::debug!("cannot update a claim: {error}");
@@ -158,7 +179,7 @@ impl Store {
     pub(super) fn announce(&self) -> Option<Guard> {
         let claim = Claim::new(machine().to_owned()).of(self.owner());
         let folder = self.users_folder();
-        fs::create_dir_all(&folder).ok()?;
+        nofollow::create_folder(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
         self.make_claim(&path, &claim).ok()?.then(|| self.guard(path, claim))
     }
@@ -237,6 +258,26 @@ mod tests {
         assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("heir")));
         drop(guard);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_holder_that_slept_overwrites_no_heir() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let path = store.root().join("leases").join("key.held");
+        let (mut slept, heir) = (Claim::new(machine().to_owned()), Claim::new(machine().to_owned()));
+        assert!(store.make_claim(&path, &slept).unwrap());
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        for beat in 1..3 {
+            slept.beat(false);
+            overwrite(&file, &slept).unwrap();
+            assert_eq!(read(&path).unwrap().1.as_ref(), Some(&slept), "beat {beat}");
+        }
+        let line = Succession::read(&path).unwrap();
+        assert!(store.inherit(&path, &line, &heir).unwrap());
+        slept.beat(false);
+        overwrite(&file, &slept).unwrap();
+        assert!(is_held_by(&path, &heir.holder));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store,
 //!                                 leases/door while one begins to, or releases artifacts
 //!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
+//!   spent/<pipeline>/<run>        what a run spent (see `spending`)
 //!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
 //!   tmp/                          unfinished work, named by its owner; <owner>.<machine>.lock is locked while it lives
 //!   sources.json                  digests of external files by (size, mtime, ctime, inode, device)
@@ -27,6 +28,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::files::if_there;
@@ -34,6 +37,7 @@ use super::nofollow;
 use super::place::{record_place, sharded};
 use super::process::{self, Owner};
 use super::remote::Remote;
+use super::seal::{seal, sealed_json};
 use crate::fingerprint::{Digest, NodeKey, StatRecord};
 
 /// Version of this layout.
@@ -43,6 +47,8 @@ pub const STORE_FORMAT: u32 = 2;
 const FOLDERS: [&str; 6] = ["results", "artifacts", "memo", "runs", "leases", "tmp"];
 /// The file that marks a folder as a store, written last.
 const FORMAT: &str = "format";
+/// The file of digests of external files.
+pub(super) const SOURCES: &str = "sources.json";
 
 /// A store in a local folder. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -222,9 +228,16 @@ impl Store {
 
     /// Writes a small file atomically, even across a crash.
     pub(super) fn write_file(&self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
+        self.write_pieces(path, &[content])
+    }
+
+    /// Writes a file of some pieces like [`Store::write_file`].
+    pub(super) fn write_pieces(&self, path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
         let temporary = self.temporary();
         let mut file = nofollow::create(&temporary).map_err(StoreError::io("create", &temporary))?;
-        file.write_all(content).map_err(StoreError::io("write", &temporary))?;
+        for piece in pieces {
+            file.write_all(piece).map_err(StoreError::io("write", &temporary))?;
+        }
         file.sync_data().map_err(StoreError::io("flush", &temporary))?;
         self.publish(&temporary, path)
     }
@@ -248,9 +261,10 @@ impl Store {
 
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
-        let text = fs::read(self.root.join("sources.json")).unwrap_or_default();
-        let list: Vec<(PathBuf, StatRecord)> = serde_json::from_slice(&text).unwrap_or_default();
-        list.into_iter().collect()
+        let text = fs::read(self.root.join(SOURCES)).unwrap_or_default();
+        // A list without a checksum, of an earlier version, is not read: the files are hashed again.
+        let list = sealed_json::<KnownSources>(&text).unwrap_or_default();
+        list.files.into_iter().collect()
     }
 
     /// Stores digests of external files for later runs.
@@ -258,9 +272,15 @@ impl Store {
     /// # Errors
     /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
-        let list: Vec<_> = known.iter().collect();
-        self.write_file(&self.root.join("sources.json"), &serde_json::to_vec(&list)?)
+        let list = KnownSources { files: known.iter().map(|(path, seen)| (path.clone(), seen.clone())).collect() };
+        self.write_file(&self.root.join(SOURCES), &seal(serde_json::to_vec(&list)?))
     }
+}
+
+/// Digests of external files, as kept between runs.
+#[derive(Default, Serialize, Deserialize)]
+struct KnownSources {
+    files: Vec<(PathBuf, StatRecord)>,
 }
 
 /// Rejects a folder that contains anything but parts of a half-created store.

@@ -14,6 +14,7 @@ use super::files::{lock, open_to_lock};
 use super::guard::{Guard, Neighbours};
 use super::heartbeat::Watch;
 use super::layout::Store;
+use super::nofollow;
 use super::remote::RemoteLease;
 use crate::fingerprint::NodeKey;
 
@@ -33,6 +34,11 @@ impl Lease {
     /// Fails if a shared store cannot be reached.
     pub fn is_ours(&self) -> Result<bool, StoreError> {
         Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
+    }
+
+    /// Whether it is known that another machine has taken it. Asks nobody.
+    pub fn is_lost(&self) -> bool {
+        self.remote.as_ref().is_some_and(RemoteLease::is_lost)
     }
 }
 
@@ -68,7 +74,7 @@ pub(super) enum Others {
 /// Fails if the lock file cannot be created.
 pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
     let folder = std::env::temp_dir().join("searchmill-devices");
-    std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+    nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
     lock(&folder.join(device.replace(['/', '\\'], "-")))
 }
 

@@ -93,7 +93,7 @@ fn lend_file(from: &Path, to: &Path, copied: bool) -> io::Result<Option<Shared>>
     match nofollow::hard_link(from, to) {
         Ok(()) => Ok(Some(Shared { path: from.to_owned(), bytes: found.len(), modified: found.modified().ok() })),
         // The artifacts are on another file system than `tmp/`.
-        Err(_) => io::copy(&mut source, &mut nofollow::create_new(to)?).map(|_| None),
+        Err(_) => nofollow::copy(from, to).map(|_| None),
     }
 }
 

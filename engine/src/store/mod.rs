@@ -38,7 +38,8 @@
 //! **Damage.** A damaged record affects only itself, and the loss is reported. Intact records are copied, and the
 //! damaged file remains as `*.damaged` (in a shared store it is fetched again). If more than 5 % of the answers of a
 //! model are damaged, the node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records
-//! (`results`), ledger lines (`seal`), artifacts and segments.
+//! (`results`), ledger lines, pins, floors, schedules and digests of sources (`seal`), spending, checkpoints, artifacts and
+//! segments. An audit reads all of them (`record_damage`).
 //!
 //! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. A file lock excludes processes
 //! of one machine. A claim file `<key>.held`, renewed every 2 seconds, excludes machines on one file system. A claim
@@ -95,6 +96,7 @@ mod pins;
 mod place;
 mod process;
 mod reader;
+mod record_damage;
 mod release;
 mod remote;
 mod results;
@@ -131,6 +133,7 @@ pub use pieces::KeptPieces;
 pub use pins::Pin;
 pub use place::{artifact_place, description_place, memo_place, record_place, release_place};
 pub use reader::Damage;
+pub use record_damage::RecordDamage;
 pub use release::{Release, Releasing, Trash};
 pub use results::RecordState;
 pub use runs::{LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RUN_FILES, RunRecord, RunWriter, run_time};

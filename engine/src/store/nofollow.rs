@@ -130,6 +130,11 @@ pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
     open_file(path, OFlags::RDWR | OFlags::CREATE)
 }
 
+/// Opens an existing file for writing.
+pub(super) fn open_to_write(path: &Path) -> io::Result<File> {
+    open_file(path, OFlags::WRONLY)
+}
+
 /// Opens a regular file for reading. Does not wait for the writer of a pipe.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     open_file(path, OFlags::RDONLY | OFlags::NONBLOCK)
@@ -138,6 +143,11 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 /// Writes a file as a whole.
 pub(super) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(content.as_ref())
+}
+
+/// Copies a regular file.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<u64> {
+    io::copy(&mut open(from)?, &mut create(to)?)
 }
 
 /// Renames a file, a folder or a link itself.

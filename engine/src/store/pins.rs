@@ -10,6 +10,7 @@ use super::error::StoreError;
 use super::files::if_there;
 use super::layout::Store;
 use super::nofollow;
+use super::seal::{seal, sealed_json};
 use crate::fingerprint::NodeKey;
 
 /// Limit of a pin name's length in bytes.
@@ -43,8 +44,10 @@ fn taken(known: &Pin) -> StoreError {
 
 fn read(path: &Path) -> Result<Pin, StoreError> {
     let text = fs::read(path).map_err(StoreError::io("read", path))?;
-    let unreadable = |_| StoreError::Location(format!("{} is not a pin: repair or remove it", path.display()));
-    serde_json::from_slice(&text).map_err(unreadable)
+    let whole = sealed_json(&text);
+    whole.ok_or_else(|| {
+        StoreError::Location(format!("{} is no pin, or was changed: repair or remove it", path.display()))
+    })
 }
 
 impl Store {
@@ -68,7 +71,7 @@ impl Store {
         {
             return Err(taken(&known));
         }
-        let text = serde_json::to_vec_pretty(pin)?;
+        let text = seal(serde_json::to_vec_pretty(pin)?);
         if let Some(first) = self.send_pin(pin, &text)?
             && first.artifact != pin.artifact
         {

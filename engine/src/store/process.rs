@@ -108,7 +108,7 @@ enum Life {
 
 fn life(lock: &Path) -> Life {
     // NFS locks only files that are open for writing.
-    let Ok(file) = File::options().read(true).write(true).open(lock) else { return Life::Unknown };
+    let Ok(file) = nofollow::open_to_write(lock) else { return Life::Unknown };
     match file.try_lock() {
         Ok(()) => Life::Dead(file),
         Err(TryLockError::WouldBlock) => Life::Alive,

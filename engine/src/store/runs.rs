@@ -19,6 +19,10 @@ use super::nofollow;
 use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
+use crate::operator::Usage;
+
+/// Part of the last event of a run that ended.
+const RUN_FINISHED: &str = "\"event\":\"run_finished\"";
 
 /// Marks an imported run.
 pub(super) const IMPORTED: &str = "imported";
@@ -274,12 +278,55 @@ impl Store {
         text.lines().map(|line| unsealed(line) + "\n").collect()
     }
 
+    /// Returns what a run spent by its events, with the times (Unix, seconds): a lower bound, if it was killed.
+    pub(super) fn recorded_spending(&self, id: &str) -> Vec<(f64, Usage)> {
+        #[derive(Deserialize)]
+        struct Spent {
+            event: String,
+            #[serde(default)]
+            time: f64,
+            #[serde(default)]
+            calls: u64,
+            #[serde(default)]
+            prompt_tokens: u64,
+            #[serde(default)]
+            completion_tokens: u64,
+            #[serde(default)]
+            cost: f64,
+        }
+        let text = self.run_text(id, "events.jsonl");
+        let (mut nodes, mut whole) = (Vec::new(), Vec::new());
+        for line in text.lines().filter(|line| line.contains("_finished\"") && look(line) != Seal::Broken) {
+            let Ok(spent) = serde_json::from_str::<Spent>(line) else { continue };
+            let Spent { calls, prompt_tokens, completion_tokens, .. } = spent;
+            let cost_nanos = (spent.cost.max(0.0) * 1e9).round() as u64;
+            let usage = Usage { calls, prompt_tokens, completion_tokens, cost_nanos };
+            match spent.event.as_str() {
+                "node_finished" => nodes.push((spent.time, usage)),
+                // It counts failed nodes, too.
+                "run_finished" => whole.push((spent.time, usage)),
+                _ => {}
+            }
+        }
+        if whole.is_empty() { nodes } else { whole }
+    }
+
     /// Returns damaged lines in a run's records. The last lines of a killed run may be torn.
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
         let files = RUN_FILES.map(|file| (file, self.run_text(id, file)));
         // Either all lines have checksums, or none has (earlier versions).
         let sealed = files.iter().flat_map(|(file, text)| lines_of(file, text)).any(|line| look(line) == Seal::Whole);
         let mut found = Vec::new();
+        let damage = |file, what| LedgerDamage { run: id.to_owned(), file, line: 1, what, torn: false };
+        let [run, _, events] = &files;
+        if run.1.is_empty() && self.run_folder(id).join(run.0).is_file() {
+            found.push(damage(run.0, "was emptied"));
+        }
+        // The last event of a run that ended says so; the number of nodes is in its record.
+        let has_ended = self.run(id).is_some_and(|record| record.finished.is_some()) && !self.is_imported(id);
+        if has_ended && sealed && self.run_folder(id).join(events.0).is_file() && !events.1.contains(RUN_FINISHED) {
+            found.push(damage(events.0, "and others after it are not all there: the end of the run is missing"));
+        }
         for (file, text) in &files {
             let lines = lines_of(file, text);
             let ended = *file == "run.json" || text.ends_with('\n');

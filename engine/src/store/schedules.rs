@@ -23,6 +23,7 @@ use super::folder::names_in;
 use super::layout::Store;
 use super::nofollow;
 use super::runs::RunRecord;
+use super::seal::{seal, sealed_json};
 use crate::schedule::State;
 use crate::spec::Time;
 
@@ -206,7 +207,7 @@ impl Schedules {
     }
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-        self.store.write_file(path, &serde_json::to_vec_pretty(value)?)
+        self.store.write_file(path, &seal(serde_json::to_vec_pretty(value)?))
     }
 }
 
@@ -217,7 +218,7 @@ fn prune_logs(folder: &Path) {
 }
 
 fn lock_of(path: &Path) -> LogLock {
-    let Ok(file) = File::options().write(true).open(path) else { return LogLock::Absent };
+    let Ok(file) = nofollow::open_to_write(path) else { return LogLock::Absent };
     match file.try_lock() {
         Ok(()) => LogLock::Free,
         Err(TryLockError::WouldBlock) => LogLock::Held,
@@ -226,7 +227,7 @@ fn lock_of(path: &Path) -> LogLock {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    sealed_json(&fs::read(path).ok()?)
 }
 
 /// Returns a schedule's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`.

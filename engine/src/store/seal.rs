@@ -1,6 +1,8 @@
-//! Checksums of the ledger. The last member of every JSON object, `check`, is the digest of all text before it.
+//! Checksums of the ledger and of other small records. The last member of every JSON object, `check`, is the digest of all text before it.
 //!
 //! Objects without it were written by earlier versions.
+
+use serde::de::DeserializeOwned;
 
 use crate::fingerprint::hash_bytes;
 
@@ -36,14 +38,24 @@ pub(super) fn look(text: &str) -> Seal {
     }
 }
 
+/// Reads a JSON object; `None` if it was changed or is no such object. Those of earlier versions have no checksum.
+pub(super) fn sealed_json<T: DeserializeOwned>(text: &[u8]) -> Option<T> {
+    if look(std::str::from_utf8(text).ok()?) == Seal::Broken { None } else { serde_json::from_slice(text).ok() }
+}
+
 /// Returns the object without its checksum.
 pub(super) fn unsealed(text: &str) -> String {
     parts(text).map_or_else(|| text.to_owned(), |(before, _)| format!("{before}}}"))
 }
 
 fn check_of(text: &[u8]) -> String {
+    digits_of(text, DIGITS)
+}
+
+/// Returns the first digits of a text's digest.
+pub(super) fn digits_of(text: &[u8], count: usize) -> String {
     let mut digits = hash_bytes(text).hex();
-    digits.truncate(DIGITS);
+    digits.truncate(count);
     digits
 }
 

@@ -206,7 +206,7 @@ impl TableWriter {
         let name = self.name_part()?;
         let to = self.folder.join(&name);
         if nofollow::hard_link(from, &to).is_err() {
-            fs::copy(from, &to).map_err(StoreError::io("copy", from))?;
+            nofollow::copy(from, &to).map_err(StoreError::io("copy", from))?;
         }
         self.rows += part.rows;
         self.add(Part { name, ..part.clone() });

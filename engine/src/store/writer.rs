@@ -258,18 +258,13 @@ impl StoreSink {
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         // An existing artifact is kept only if it is intact.
         if self.store.read_whole(&id).is_err() {
-            self.store.discard(&id)?;
             if artifact.parts.is_empty() {
                 // A table without rows has no files, and perhaps no folder yet.
                 nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
             }
-            match self.store.install(&id, &artifact, folder) {
-                // Parts linked from other artifacts were not read.
-                Ok(()) if self.adopted => {}
-                Ok(()) => self.store.note_intact(id),
-                // Another process committed the same content first.
-                Err(_) if self.store.check_here(&id).is_ok() => {}
-                Err(error) => return Err(error.into()),
+            // Parts linked from other artifacts were not read.
+            if self.store.settle(&id, &artifact, folder)? && !self.adopted {
+                self.store.note_intact(id);
             }
             self.store.forget_release(&id);
         }

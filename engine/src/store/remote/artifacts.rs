@@ -11,6 +11,7 @@ use crate::store::artifact::{Artifact, ArtifactId, Part};
 use crate::store::error::StoreError;
 use crate::store::files::clear;
 use crate::store::layout::Store;
+use crate::store::nofollow;
 use crate::store::place::artifact_place;
 use crate::store::reader::Damage;
 
@@ -114,15 +115,27 @@ impl Remote {
 }
 
 impl Store {
-    /// Ensures that an artifact's files are local. In a store that is not shared, this is [`Store::check`].
+    /// Ensures that an artifact's files are local. In a store that is not shared, this is [`Store::check`]. Of threads
+    /// and processes of this machine that need it at the same time, one fetches it and the others wait.
     ///
     /// # Errors
     /// Fails if the shared store cannot be reached; the inner error is the damage.
     pub fn fetch(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let here = self.check_here(id);
         let Some(remote) = self.remote.as_ref().filter(|_| here.is_err()) else { return Ok(here) };
+        remote.flights.once(&id.digest(), || {
+            let _alone = self.only_fetch(&id.digest());
+            // It came while this one waited for its turn.
+            if self.check_here(id).is_ok() {
+                return Ok(Ok(()));
+            }
+            self.fetch_now(remote, id)
+        })
+    }
+
+    fn fetch_now(&self, remote: &Remote, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let folder = self.temporary();
-        std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
         let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
             Ok(artifact) => self.put_in_place(id, &folder, &artifact).map(Ok),
             Err(damage) => Ok(Err(damage)),
@@ -132,12 +145,7 @@ impl Store {
     }
 
     fn put_in_place(&self, id: &ArtifactId, folder: &FilePath, artifact: &Artifact) -> Result<(), StoreError> {
-        self.discard(id)?;
-        match self.install(id, artifact, folder) {
-            // Another thread or process has fetched it meanwhile.
-            Err(_) if self.check_here(id).is_ok() => Ok(()),
-            outcome => outcome,
-        }
+        self.settle(id, artifact, folder).map(drop)
     }
 
     /// Uploads a local artifact.

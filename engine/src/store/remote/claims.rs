@@ -1,6 +1,7 @@
 //! Leases between machines: an object that names the holder and changes while the holder lives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,13 +24,20 @@ pub(in crate::store) struct RemoteLease {
     remote: Arc<Remote>,
     path: Path,
     claim: Claim,
+    /// Whether a heartbeat found the claim of another machine.
+    lost: Arc<AtomicBool>,
 }
 
 impl RemoteLease {
     /// Whether the object still contains this claim.
     pub(in crate::store) fn is_ours(&self) -> Result<bool, StoreError> {
         let ours = ours(&self.remote.objects, &self.path, &self.claim);
-        Ok(self.remote.call("look at a lease in", ours)?.is_some())
+        Ok(!self.is_lost() && self.remote.call("look at a lease in", ours)?.is_some())
+    }
+
+    /// Whether a heartbeat found that another machine has taken it.
+    pub(in crate::store) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
     }
 }
 
@@ -64,7 +72,7 @@ async fn take(objects: &Objects, path: &Path, claim: &Claim, watch: &mut Watch) 
         return match objects::put_new(objects, path, text(claim)).await? {
             Put::Made(version) => Ok(Some(version)),
             // It may be ours: the answer to a first attempt may have been lost.
-            Put::Refused => ours(objects, path, claim).await,
+            Put::Refused(_) => ours(objects, path, claim).await,
         };
     };
     let seen = format!("{version:?} {found:?}");
@@ -86,6 +94,8 @@ impl Remote {
             return Ok(None);
         }
         let (remote, place, mut next) = (Arc::clone(self), path.clone(), claim.clone());
+        let lost = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&lost);
         let beat = move |last: bool| {
             let Some(known) = version.take() else { return };
             next.beat(last);
@@ -100,7 +110,9 @@ impl Remote {
                 tracing::debug!("cannot renew a lease: {}", objects::reason(&error));
                 Some(known)
             });
+            // Never taken back: another machine works on the key now, or has finished it.
+            told.store(version.is_none(), Ordering::SeqCst);
         };
-        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat), remote: Arc::clone(self), path, claim }))
+        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat), remote: Arc::clone(self), path, claim, lost }))
     }
 }

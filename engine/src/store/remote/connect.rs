@@ -12,19 +12,22 @@ use bytes::Bytes;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::flights::Flights;
 use super::objects::{Objects, Reply, get, put_first, reason};
 use super::segments::Segments;
+use super::shared_folder::SharedFolder;
 use super::{NAMEPLATE, Remote};
 use crate::operator::has_user_info;
 use crate::store::error::StoreError;
+use crate::store::files::if_there;
 use crate::store::layout::{STORE_FORMAT, Store};
+use crate::store::seal::{seal, sealed_json};
 
 /// Prefixes of environment variables that object stores accept.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
@@ -41,8 +44,17 @@ struct Nameplate {
     machine: String,
 }
 
-fn nameplate(root: &Path) -> Option<Nameplate> {
-    serde_json::from_slice(&std::fs::read(root.join(NAMEPLATE)).ok()?).ok()
+/// Reads the nameplate of a local copy; `None` if it is new.
+fn nameplate(root: &Path) -> Result<Option<Nameplate>, StoreError> {
+    let path = root.join(NAMEPLATE);
+    let Some(text) = if_there(std::fs::read(&path)).map_err(StoreError::io("read", &path))? else { return Ok(None) };
+    let damaged = || {
+        let path = path.display();
+        let help =
+            "remove it if this folder is the local copy of that store and no other, or name another --store-cache";
+        StoreError::Location(format!("{path} is damaged, so that nobody knows which store this is a copy of: {help}"))
+    };
+    sealed_json(&text).map(Some).ok_or_else(damaged)
 }
 
 /// Retries a failed request for some seconds.
@@ -83,7 +95,7 @@ impl Store {
         let objects = objects_at(url)?;
         let mut store = Self::open(cache)?;
         let root = store.root().to_owned();
-        let nameplate = nameplate(&root);
+        let nameplate = nameplate(&root)?;
         let machine =
             nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
         let mut remote = Remote::connect(url, objects, &root, machine)?;
@@ -93,7 +105,7 @@ impl Store {
             (Some(found), Some(known)) if found != known.store => return Err(another(url, &root)),
             (Some(found), None) => {
                 let nameplate = Nameplate { url: url.to_owned(), store: found, machine: remote.machine.clone() };
-                store.write_file(&root.join(NAMEPLATE), &serde_json::to_vec(&nameplate)?)?;
+                store.write_file(&root.join(NAMEPLATE), &seal(serde_json::to_vec(&nameplate)?))?;
             }
             _ => {}
         }
@@ -141,6 +153,7 @@ impl Remote {
             runtime: Some(runtime),
             learnt: Mutex::default(),
             segments,
+            flights: Flights::default(),
         })
     }
 
@@ -188,7 +201,7 @@ fn open(url: &Url) -> Reply<Objects> {
         ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder::new()),
         ObjectStoreScheme::GoogleCloudStorage => built!(GoogleCloudStorageBuilder::new()),
         ObjectStoreScheme::MicrosoftAzure => built!(MicrosoftAzureBuilder::new()),
-        ObjectStoreScheme::Local => Box::new(LocalFileSystem::new()) as Box<dyn ObjectStore>,
+        ObjectStoreScheme::Local => Box::new(SharedFolder::new()) as Box<dyn ObjectStore>,
         _ => return Err(super::objects::generic("use s3://, gs://, az:// or file://")),
     };
     Ok(Arc::new(PrefixStore::new(objects, prefix)))

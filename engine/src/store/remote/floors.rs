@@ -7,20 +7,19 @@ use super::objects::{self, Put, Reply};
 use super::segments::prefix;
 use crate::fingerprint::Digest;
 use crate::store::error::StoreError;
-use crate::store::floor::Floor;
+use crate::store::floor::{Floor, read_floor};
 use crate::store::layout::Store;
+use crate::store::seal::seal;
 
 /// Attempts to update a floor that other machines change at the same time.
-const TRIES: usize = 5;
+const TRIES: usize = 20;
 
 fn place(base: &Digest) -> Path {
     prefix(&base.hex()).join("floor.json")
 }
 
 fn read(text: &[u8], path: &Path) -> Reply<Floor> {
-    serde_json::from_slice(text).map_err(|error| {
-        objects::generic(&format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
-    })
+    read_floor(text).map_err(|fault| objects::generic(&format!("{path} {fault} (with `{path}.next`, if there is one)")))
 }
 
 impl Store {
@@ -58,13 +57,17 @@ impl Store {
                 let there = objects::get(objects, &path).await?;
                 let known = there.as_ref().map(|(text, _)| read(text, &path)).transpose()?.unwrap_or_default();
                 let text = serde_json::to_vec(&floor.clone().joined(known));
-                let text = Bytes::from(text.map_err(|error| objects::generic(&error.to_string()))?);
+                let text = Bytes::from(seal(text.map_err(|error| objects::generic(&error.to_string()))?));
+                let sent = text.clone();
                 let put = match there {
                     Some((_, version)) => objects::replace(objects, &path, text, version).await?,
                     None => objects::put_new(objects, &path, text).await?,
                 };
-                if let Put::Made(_) = put {
-                    return Ok(());
+                match put {
+                    Put::Made(_) => return Ok(()),
+                    // The answer to an earlier attempt was lost: it is there.
+                    Put::Refused(Some((found, _))) if found == sent => return Ok(()),
+                    Put::Refused(_) => {}
                 }
             }
             Err(objects::generic("other machines keep changing the same floor"))

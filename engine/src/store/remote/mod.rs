@@ -9,13 +9,16 @@
 //!
 //! - `result`, `tombstone`: local, or fetched, checked and cached.
 //! - `check`: one description and one listing. Planning fetches no files.
-//! - `fetch`: all files of an input, before a kernel opens it, with their digests compared. If an input arrives
+//! - `fetch`: all files of an input, before a kernel opens it, with their digests compared; once per machine (`flights`). If an input arrives
 //!   damaged, the driver recomputes it; the scheduler does not notice.
 //! - `record`: uploads files, description and record.
 //! - `Memo`: uploads its own segments after 0.2 seconds and then less often, at least every 3 seconds, and as one
 //!   object at the end of a run. Unknown segments of other machines are fetched when a memo is opened.
 //! - `try_lease`, runs, pins, floors.
 //! - `sound`: reports whether the store could be queried. It is asked before the answer "unknown" has consequences.
+//!
+//! Every put that may meet another one is conditional, and what is there after a refusal decides (`objects`). A folder as
+//! a store has conditions by numbered files (`shared_folder`).
 //!
 //! Connections run on two threads of their own, so that synchronous code can wait for transfers anywhere.
 //!
@@ -28,6 +31,7 @@ mod artifacts;
 mod claims;
 mod collect;
 mod connect;
+mod flights;
 mod floors;
 mod objects;
 mod pending;
@@ -36,6 +40,7 @@ mod rows;
 mod runs;
 mod segments;
 mod send;
+mod shared_folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -45,6 +50,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::task::{block_in_place, unconstrained};
 
+use self::flights::Flights;
 use self::objects::{Objects, Reply};
 use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
@@ -81,6 +87,8 @@ pub(super) struct Remote {
     runtime: Option<Runtime>,
     learnt: Mutex<Learnt>,
     segments: Arc<Segments>,
+    /// Fetches under way.
+    flights: Flights,
 }
 
 impl Remote {
@@ -100,10 +108,7 @@ impl Remote {
             let _entered = runtime.enter();
             futures::executor::block_on(unconstrained(work))
         };
-        match Handle::try_current() {
-            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
-            _ => wait(),
-        }
+        aside(wait)
     }
 
     /// Waits for work and converts a failure to a user error.
@@ -122,6 +127,14 @@ impl Remote {
             self.learnt().fault.get_or_insert_with(|| error.to_string());
             T::default()
         })
+    }
+}
+
+/// Runs code that may wait for long, so that the other tasks of this thread's runtime go on.
+fn aside<T>(wait: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
+        _ => wait(),
     }
 }
 

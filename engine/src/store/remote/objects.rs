@@ -2,6 +2,7 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,6 +12,7 @@ use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutO
 use tokio::io::AsyncWriteExt;
 
 use crate::operator::{missing_credentials, root_cause};
+use crate::store::nofollow;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
 
@@ -20,12 +22,17 @@ pub(super) type Reply<T> = object_store::Result<T>;
 /// Limit of concurrent transfers.
 const AT_ONCE: usize = 16;
 
+/// Attempts at a request that a server refuses because others write the same object at that moment (HTTP 409).
+const ATTEMPTS: u32 = 8;
+/// The first pause between them; each one is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(40);
+
 /// Outcome of a conditional put.
 pub(super) enum Put {
     /// The object was written; its version.
     Made(UpdateVersion),
-    /// The condition did not hold.
-    Refused,
+    /// The condition did not hold: another object is there, or none any more.
+    Refused(Option<(Bytes, UpdateVersion)>),
 }
 
 pub(super) fn generic(message: &str) -> Error {
@@ -70,44 +77,97 @@ pub(super) async fn all<T>(transfers: impl IntoIterator<Item = impl Future<Outpu
     stream::iter(transfers).buffered(AT_ONCE).try_collect().await
 }
 
+/// Waits before another attempt, longer each time, and hardly ever as long as another machine.
+async fn pause(attempt: u32) {
+    let longest = PAUSE * 2_u32.pow(attempt);
+    tokio::time::sleep(longest.mul_f64(0.5 + 0.5 * rand::random::<f64>())).await;
+}
+
+/// Whether to repeat an unconditional request: the server answers that others write the same object (HTTP 409).
+fn conflicts<T>(outcome: &Reply<T>, attempt: u32) -> bool {
+    matches!(outcome, Err(Error::AlreadyExists { .. })) && attempt < ATTEMPTS
+}
+
 pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply<UpdateVersion> {
-    Ok(objects.put(path, PutPayload::from_bytes(content)).await?.into())
+    let content = PutPayload::from_bytes(content);
+    let mut attempt = 0;
+    loop {
+        let made = objects.put(path, content.clone()).await;
+        if !conflicts(&made, attempt) {
+            return Ok(made?.into());
+        }
+        pause(attempt).await;
+        attempt += 1;
+    }
 }
 
 /// Writes an object if none exists. A put with a lost answer may have succeeded, so a caller that is refused must check
 /// whose object it is.
 pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> Reply<Put> {
-    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
-        Ok(made) => Ok(Put::Made(made.into())),
-        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Put::Refused),
-        // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment.
-        Err(Error::NotImplemented { .. }) => match objects.head(path).await {
-            Ok(_) => Ok(Put::Refused),
-            Err(Error::NotFound { .. }) => put(objects, path, content).await.map(Put::Made),
-            Err(error) => Err(error),
-        },
-        Err(error) => Err(error),
+    let payload = PutPayload::from_bytes(content.clone());
+    for attempt in 0..ATTEMPTS {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match objects.put_opts(path, payload.clone(), options).await {
+            Ok(made) => return Ok(Put::Made(made.into())),
+            // Servers refuse with HTTP 409, 412 or 304, some also because another put is under way: what is there tells.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                if let Some(found) = get(objects, path).await? {
+                    return Ok(Put::Refused(Some(found)));
+                }
+            }
+            // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment.
+            Err(Error::NotImplemented { .. }) => {
+                return match get(objects, path).await? {
+                    Some(found) => Ok(Put::Refused(Some(found))),
+                    None => put(objects, path, content).await.map(Put::Made),
+                };
+            }
+            Err(error) => return Err(error),
+        }
+        pause(attempt).await;
     }
+    Err(busy(path))
 }
 
-/// Writes an object if none exists. Otherwise returns the existing one; it is empty if it was removed meanwhile.
+fn busy(path: &Path) -> Error {
+    generic(&format!("{path} is refused again and again, as if others wrote it (HTTP 409 or 412): try again later"))
+}
+
+/// Writes an object if none exists. Otherwise returns the existing one.
 pub(super) async fn put_first(objects: &Objects, path: &Path, content: Bytes) -> Reply<Option<Bytes>> {
     match put_new(objects, path, content).await? {
         Put::Made(_) => Ok(None),
-        Put::Refused => Ok(Some(get(objects, path).await?.map(|found| found.0).unwrap_or_default())),
+        Put::Refused(found) => Ok(Some(found.map(|(content, _)| content).unwrap_or_default())),
     }
 }
 
-/// Replaces that version of an object.
+/// Replaces that version of an object. Like after [`put_new`], a caller that is refused must check whose object it is.
 pub(super) async fn replace(objects: &Objects, path: &Path, content: Bytes, version: UpdateVersion) -> Reply<Put> {
-    let options = PutOptions { mode: PutMode::Update(version), ..PutOptions::default() };
-    match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
-        Ok(made) => Ok(Put::Made(made.into())),
-        Err(Error::Precondition { .. } | Error::NotFound { .. } | Error::AlreadyExists { .. }) => Ok(Put::Refused),
-        Err(Error::NotImplemented { .. }) => put(objects, path, content).await.map(Put::Made),
-        Err(error) => Err(error),
+    let payload = PutPayload::from_bytes(content.clone());
+    for attempt in 0..ATTEMPTS {
+        let options = PutOptions { mode: PutMode::Update(version.clone()), ..PutOptions::default() };
+        match objects.put_opts(path, payload.clone(), options).await {
+            Ok(made) => return Ok(Put::Made(made.into())),
+            Err(Error::Precondition { .. } | Error::NotFound { .. } | Error::AlreadyExists { .. }) => {
+                let found = get(objects, path).await?;
+                // The same version is still there: another put was under way and came to nothing.
+                if found.as_ref().is_none_or(|(_, now)| now.e_tag != version.e_tag) {
+                    return Ok(Put::Refused(found));
+                }
+            }
+            // Without conditions, a version that was replaced long ago is still not overwritten.
+            Err(Error::NotImplemented { .. }) => {
+                let found = get(objects, path).await?;
+                if found.as_ref().is_none_or(|(_, now)| now.e_tag != version.e_tag) {
+                    return Ok(Put::Refused(found));
+                }
+                return put(objects, path, content).await.map(Put::Made);
+            }
+            Err(error) => return Err(error),
+        }
+        pause(attempt).await;
     }
+    Err(busy(path))
 }
 
 /// An object below a prefix.
@@ -146,9 +206,18 @@ pub(super) async fn clock(objects: &Objects, probe: &Path) -> Reply<f64> {
 
 /// Deletes an object if it exists.
 pub(super) async fn delete(objects: &Objects, path: &Path) -> Reply<()> {
-    match objects.delete(path).await {
-        Err(Error::NotFound { .. }) => Ok(()),
-        outcome => outcome,
+    let mut attempt = 0;
+    loop {
+        let outcome = objects.delete(path).await;
+        if conflicts(&outcome, attempt) {
+            pause(attempt).await;
+            attempt += 1;
+            continue;
+        }
+        return match outcome {
+            Err(Error::NotFound { .. }) => Ok(()),
+            outcome => outcome,
+        };
     }
 }
 
@@ -160,10 +229,26 @@ pub(super) async fn folders(objects: &Objects, prefix: &Path) -> Reply<Vec<Strin
 
 /// Uploads a file, large ones in parts.
 pub(super) async fn upload(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
+    let mut attempt = 0;
+    loop {
+        let outcome = upload_once(objects, path.clone(), file).await;
+        if !conflicts(&outcome, attempt) {
+            return outcome;
+        }
+        pause(attempt).await;
+        attempt += 1;
+    }
+}
+
+async fn upload_once(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
     let mut from = tokio::fs::File::open(file).await.map_err(failed)?;
     let mut to = BufWriter::new(Arc::clone(objects), path);
-    tokio::io::copy(&mut from, &mut to).await.map_err(failed)?;
-    to.shutdown().await.map_err(failed)
+    let sent = match tokio::io::copy(&mut from, &mut to).await {
+        Ok(_) => to.shutdown().await,
+        Err(error) => Err(error),
+    };
+    // An error of the server arrives wrapped in one of the system.
+    sent.map_err(|error| error.downcast::<Error>().unwrap_or_else(failed))
 }
 
 /// Downloads an object into a file; `false` if it does not exist.
@@ -173,9 +258,9 @@ pub(super) async fn download(objects: &Objects, path: &Path, file: &FilePath) ->
         found => found?,
     };
     if let Some(folder) = file.parent() {
-        tokio::fs::create_dir_all(folder).await.map_err(failed)?;
+        nofollow::create_folder(folder).map_err(failed)?;
     }
-    let mut to = tokio::fs::File::create(file).await.map_err(failed)?;
+    let mut to = tokio::fs::File::from_std(nofollow::create(file).map_err(failed)?);
     let mut pieces = found.into_stream();
     while let Some(piece) = pieces.try_next().await? {
         to.write_all(&piece).await.map_err(failed)?;

@@ -52,9 +52,14 @@ impl Store {
         self.root().join("pending")
     }
 
+    /// Whether this is the local copy of a shared store, even while it is used alone.
+    pub(in crate::store) fn is_copy(&self) -> bool {
+        self.remote.is_some() || self.root().join(NAMEPLATE).exists()
+    }
+
     /// Notes a pending upload if the store is shared, even while its copy is used alone.
     pub(in crate::store) fn note_pending(&self, what: &Pending) -> Result<(), StoreError> {
-        if self.remote.is_none() && !self.root().join(NAMEPLATE).exists() {
+        if !self.is_copy() {
             return Ok(());
         }
         self.write_file(&self.pending_folder().join(what.name()), self.owner().as_bytes())

@@ -9,12 +9,15 @@ use super::Remote;
 use super::objects::{self, Listed};
 use crate::fingerprint::NodeKey;
 use crate::store::error::StoreError;
+use crate::store::files::if_there;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
 use crate::store::manifest::{NodeResult, OutputRecord};
+use crate::store::nofollow;
 use crate::store::pins::Pin;
 use crate::store::place::{record_place, recorded_key};
 use crate::store::results::read_record;
+use crate::store::seal::sealed_json;
 
 /// Parses a record if it is intact and has that key.
 fn whole(text: &[u8], key: &NodeKey) -> Option<NodeResult> {
@@ -141,7 +144,7 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(None) };
         let (path, content) = (Path::from(format!("pins/{}.json", pin.name)), Bytes::copy_from_slice(text));
         let first = remote.call("pin in", objects::put_first(&remote.objects, &path, content))?;
-        Ok(first.and_then(|text| serde_json::from_slice(&text).ok()))
+        Ok(first.and_then(|text| sealed_json(&text)))
     }
 
     /// Removes a pin from the shared store.
@@ -161,7 +164,8 @@ impl Store {
         let folder = self.root().join("pins");
         let pins: BTreeMap<String, Bytes> = found.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         for (_, path) in names_in(&folder).into_iter().filter(|(name, _)| !pins.contains_key(name)) {
-            std::fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            // Another process may remove it at the same time.
+            if_there(nofollow::remove_file(&path)).map_err(StoreError::io("remove", &path))?;
         }
         pins.iter().try_for_each(|(name, text)| self.write_file(&folder.join(name), text))
     }

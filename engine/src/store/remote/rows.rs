@@ -10,9 +10,11 @@ use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, rang
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
 use crate::store::error::StoreError;
+use crate::store::files::{if_there, open_to_lock};
 use crate::store::folder::{names_below, names_in};
 use crate::store::layout::Store;
-use crate::store::segment::whole_records;
+use crate::store::nofollow;
+use crate::store::segment::{scan_bytes, whole_records};
 
 /// Attempts to list a memo whose objects change meanwhile.
 const LOOKS: usize = 5;
@@ -55,18 +57,29 @@ impl Store {
 
     /// Fetches rows of other machines stored under `base`.
     pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
-        for _ in 0..LOOKS {
-            if self.fetch_segments(base)? {
-                break;
+        let Some(remote) = &self.remote else { return Ok(()) };
+        remote.flights.once(base, || {
+            let _alone = self.only_fetch(base);
+            for _ in 0..LOOKS {
+                if self.fetch_segments(remote, base)? {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Fetches the shared copy of a locally damaged segment; the damaged file remains as `*.damaged`.
     pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let Some(folder) = path.parent() else { return Ok(()) };
+        // One thread or process at a time: a second one would set aside what the first one has fetched.
+        let lock_path = self.root().join("leases").join("mending");
+        let _alone = open_to_lock(&lock_path).and_then(|file| file.lock().map(|()| file));
+        let bytes = if_there(fs::read(path)).map_err(StoreError::io("read", path))?;
+        if bytes.is_none_or(|bytes| scan_bytes(&bytes, |_| {}).gaps == 0) {
+            return Ok(());
+        }
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
         let is_of_it = |found: &String| *found == name || (is_plain(found) && range_of(found, &own).is_some());
@@ -74,7 +87,7 @@ impl Store {
         if fetched.is_empty() {
             return Ok(());
         }
-        fs::rename(path, path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
+        nofollow::rename(path, &path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
         fetched
             .into_iter()
             .filter_map(|(name, content)| Some((name, content?)))
@@ -82,8 +95,7 @@ impl Store {
     }
 
     /// Fetches new segments. Returns whether all listed objects still existed.
-    fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
-        let Some(remote) = &self.remote else { return Ok(true) };
+    fn fetch_segments(&self, remote: &Remote, base: &Digest) -> Result<bool, StoreError> {
         let folder = self.memo_folder(base);
         let known = noted(&folder);
         let fetched = remote.segments_of(&base.hex(), |name| !known.contains(name) && is_plain(name))?;

@@ -9,6 +9,7 @@ use super::objects::{self, Objects, Reply};
 use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::layout::Store;
+use crate::store::nofollow;
 use crate::store::runs::IMPORTED;
 
 /// Files of a run; the last one marks it as complete.
@@ -61,10 +62,10 @@ impl Store {
         })?;
         for (id, files) in fetched.into_iter().flatten() {
             let folder = self.temporary();
-            std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+            nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
             for (name, text) in files {
                 let path = folder.join(name);
-                std::fs::write(&path, text).map_err(StoreError::io("write", &path))?;
+                nofollow::write(&path, text).map_err(StoreError::io("write", &path))?;
             }
             if let Err(error) = self.rename(&folder, &self.run_folder(&id)) {
                 // Another process was faster.
