@@ -72,6 +72,7 @@ mod testing;
 mod tidy;
 mod tools;
 mod training;
+mod trials;
 mod until;
 mod version;
 mod why;
