@@ -228,3 +228,24 @@ fn a_lack_of_threads_is_a_message() {
     }
     assert_eq!(reached[0], 5, "{reached:?}");
 }
+
+/// DataFusion walks an expression by recursion.
+#[test]
+fn sql_of_500_operators_runs_and_of_5000_is_refused_with_its_place() {
+    let mill = Mill::new();
+    mill.write("d.jsonl", "{\"id\": \"1\", \"title\": \"t\", \"text\": \"x\"}\n");
+    let pipeline = |predicate: &str| {
+        let nodes = "  d: {op: read, with: {path: d.jsonl, as: document}}\n  s: {op: filter, from: d, with: {where: ";
+        mill.write("pipeline.yaml", &format!("name: deep\nnodes:\n{nodes}\"{predicate}\"}}}}\n"));
+    };
+    let chain: Vec<String> = (0..500).map(|number| format!("id <> 'q{number}'")).collect();
+    pipeline(&chain.join(" and "));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    pipeline(&vec!["id <> 'q'"; 5000].join(" and "));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("more than 1000 levels deep") && told.contains("pipeline.yaml:4:"), "{told}");
+    pipeline(&format!("{}id = 'q'{}", "(".repeat(500), ")".repeat(500)));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("parentheses are nested more than 50 deep"), "{told}");
+}
