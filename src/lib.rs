@@ -34,6 +34,9 @@ fn missing_cpu_feature() -> Option<&'static str> {
     None
 }
 
+/// Stack of the main thread in bytes. Only what is used takes memory.
+const STACK: usize = 96 << 20;
+
 /// Runs the command line and returns its exit code.
 pub fn cli() -> ExitCode {
     if let Some(missing) = missing_cpu_feature() {
@@ -44,9 +47,12 @@ pub fn cli() -> ExitCode {
         Err(error) => return display::usage(&error),
     };
     display::start_logging(args.verbose);
+    limits::report_lack_of_threads();
     limits::survive_file_size_limit();
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);
-    let code = match commands::dispatch(args, &terminal) {
+    // SQL that is nested up to the limit is planned in this thread.
+    let done = stacker::grow(STACK, || commands::dispatch(args, &terminal));
+    let code = match done {
         Ok(code) => code,
         Err(failure) => terminal.failure(&failure),
     };

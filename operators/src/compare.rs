@@ -34,7 +34,7 @@ pub(crate) struct Compare;
 impl Operator for Compare {
     type Params = CompareParams;
     const NAME: &'static str = "compare";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Compares systems on the same questions: wins, differences with paired intervals and tests, regressions side by side.";
     const EXAMPLES: &'static [Example] = &[
         Example {

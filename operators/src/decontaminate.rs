@@ -34,7 +34,8 @@ const CONTAMINATED: &str = "contaminated";
 
 /// Finds rows that share text with rows of test sets: an n-gram of words (13, as for GPT-3: Brown et al. 2020, appendix
 /// C), with `minhash` most of their n-grams, or with `vectors` what they say. Words are lower-case, without punctuation, as in datatrove's
-/// decontamination, which also removes accents and replaces numbers; one ideograph, kana or Hangul syllable is a word. The
+/// decontamination, which also removes accents and replaces numbers; one ideograph, kana or Hangul syllable is a word,
+/// and the Unicode forms of a word are equal. The
 /// row is dropped; GPT-3 dropped only the text around the n-gram. `matches` lists at most 10 test rows for each row.
 pub(crate) struct Decontaminate;
 
@@ -78,7 +79,7 @@ impl Default for DecontaminateParams {
 impl Operator for Decontaminate {
     type Params = DecontaminateParams;
     const NAME: &'static str = "decontaminate";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str = "Drops or marks rows that share text with test sets.";
     const EXAMPLES: &'static [Example] = &[
         Example {

@@ -9,7 +9,7 @@ mod by_vectors_tests;
 mod similar_tests;
 
 use datafusion::error::DataFusionError;
-use datafusion::functions::expr_fn::{lower, regexp_replace, trim};
+use datafusion::functions::expr_fn::{regexp_replace, trim};
 use datafusion::functions_aggregate::expr_fn::{max, min};
 use datafusion::logical_expr::{Expr, ident, lit};
 use datafusion::prelude::{DataFrame, SessionContext};
@@ -24,7 +24,7 @@ use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
 use crate::near::{Cosine, Near, Texts};
-use crate::relation::{KEPT, ROW, ROWS, check_key, columns_checked, keep, key, numbered, register_functions};
+use crate::relation::{KEPT, ROW, ROWS, check_key, columns_checked, folded, keep, key, numbered, register_functions};
 use by_vectors::{INDEX, SimilarVectors, check_ids};
 use groups::{DUPLICATES, Stays};
 use similar::Similar;
@@ -44,8 +44,8 @@ pub(crate) struct DedupParams {
     /// Which row of a key or group to keep.
     #[serde(default)]
     pub(crate) keep: Stays,
-    /// Compare keys as text, ignoring case, punctuation and repeated spaces: each run of characters other than
-    /// letters and digits counts as one space.
+    /// Compare keys as text, ignoring case, punctuation, repeated spaces and Unicode forms (NFKC): each run of
+    /// characters other than letters and digits counts as one space.
     #[serde(default)]
     pub(crate) normalized: bool,
     /// Find near duplicates. The dropped rows are listed in the output `duplicates`.
@@ -56,7 +56,7 @@ pub(crate) struct DedupParams {
 impl Operator for Dedup {
     type Params = DedupParams;
     const NAME: &'static str = "dedup";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Keeps one row per key, or per group of near duplicates.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -178,10 +178,10 @@ impl DedupParams {
     }
 }
 
-/// The text of an expression, lower case, with punctuation and repeated spaces replaced by one space.
+/// The text of an expression, in one Unicode form, lower case, with punctuation and repeated spaces replaced by one space.
 fn normalized(expression: Expr) -> Expr {
     let text = datafusion::logical_expr::cast(expression, arrow::datatypes::DataType::Utf8);
-    trim(vec![regexp_replace(lower(text), lit(r"[^\p{L}\p{M}\p{N}]+"), lit(" "), Some(lit("g")))])
+    trim(vec![regexp_replace(folded().call(vec![text]), lit(r"[^\p{L}\p{M}\p{N}]+"), lit(" "), Some(lit("g")))])
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn normalized_text_ignores_case_punctuation_and_space() {
         let mut rows = trajectories(5);
-        let questions = ["Who is  Zoë?", "who is zoë", "WHO—IS «ZOË» !", "whois zoë", "Who is Zoe?"];
+        let questions = ["Who is  Zoë?", "who is zoe\u{308}", "ＷHO—IS «ZOË» !", "whois zoë", "Who is Zoe?"];
         for (row, question) in rows.iter_mut().zip(questions) {
             question.clone_into(&mut row.question);
         }

@@ -76,7 +76,8 @@ pub struct EvaluateParams {
     pub examples: u32,
     /// Answer metrics to report. FlashRAG's are always among them: success, baselines and the rows of `scores` follow
     /// from them. Those of the other families are rows of `metrics` and tables of their own; every family has its own
-    /// rules, so that figures with similar names differ.
+    /// rules, so that figures with similar names differ. All follow published code, for which two Unicode forms of one
+    /// answer differ: `nfkc` in `sql` gives prediction and golden answers one form first.
     #[serde(skip_serializing_if = "is_flashrag")]
     pub metrics: Vec<Family>,
     /// Columns with verdicts on the answers: `judged` of the operator `judge`, or verdicts that came with the data (see
@@ -126,7 +127,7 @@ impl EvaluateParams {
 impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
     const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },

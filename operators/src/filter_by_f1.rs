@@ -39,7 +39,7 @@ fn success() -> f64 {
 impl Operator for FilterByF1 {
     type Params = FilterByF1Params;
     const NAME: &'static str = "filter-by-f1";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str =
         "Keeps the rollouts whose answer is right and, optionally, grounded in what was retrieved.";
     const EXAMPLES: &'static [Example] = &[

@@ -84,7 +84,7 @@ pub(crate) struct Minhash {
     /// Seed of the permutations (1).
     pub(crate) seed: u32,
     /// Compare lower-case words without punctuation: a word is a run of letters, marks and digits, or one ideograph, kana
-    /// or Hangul syllable. datatrove's MinHash does the same, and also removes accents and replaces numbers; Data-Juicer's
+    /// or Hangul syllable. Unicode forms of a word are equal (NFKC, soft hyphens removed). datatrove's MinHash does the same, and also removes accents and replaces numbers; Data-Juicer's
     /// lower-cases. `false`: words are separated by white space and compared as they are.
     pub(crate) normalized: bool,
     /// Compare the sets of n-grams of candidates. `false`: all candidates count as similar.
@@ -166,7 +166,7 @@ impl Sketcher {
 
     /// Returns the n-grams of a text; none for a text without words.
     pub(crate) fn set(&self, text: &str) -> Box<[u64]> {
-        let words = if self.params.normalized { Words::normalized(text) } else { Words::plain(text) };
+        let words = if self.params.normalized { Words::folded(text) } else { Words::plain(text) };
         minhash::set(words.grams(self.params.ngram))
     }
 

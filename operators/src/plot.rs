@@ -31,7 +31,7 @@ pub(crate) struct Plot;
 impl Operator for Plot {
     type Params = PlotParams;
     const NAME: &'static str = "plot";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const ABOUT: &'static str = "Draws rows as a page and an SVG file: bars with intervals, lines, points, heat maps.";
     const EXAMPLES: &'static [Example] = &[
         Example {

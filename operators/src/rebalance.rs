@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::columns::id_column;
 use crate::relation::{Grouping, Keys, ROWS, allot, below, check_key, columns_checked};
+use crate::report::plot::shorten;
 
 /// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
 /// have too few. Rows keep their order and columns. A repeat follows its row and has `~1`, `~2`, … appended to its
@@ -324,13 +325,17 @@ fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
     outputs.summary(&table(groups, before, after));
 }
 
+/// Characters of a group's label in the table. (A formatted width is limited to 65,535.)
+const SHOWN: usize = 60;
+
 fn table(groups: &[Group], before: u64, after: u64) -> String {
-    let width = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0).max(5);
+    let width = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0).clamp(5, SHOWN);
     let mut text = format!("{:<width$}  {:>8} {:>7}  {:>8} {:>7}\n", "group", "before", "share", "after", "share");
     let mut sorted: Vec<&Group> = groups.iter().collect();
     sorted.sort_by(|a, b| b.before.cmp(&a.before).then_with(|| a.label.cmp(&b.label)));
     let lines = sorted.iter().map(|group| (group.label.as_str(), group.before, group.after));
     for (label, old, new) in lines.chain([("all", before, after)]) {
+        let label = shorten(label, SHOWN);
         let (old_share, new_share) = (percent(old, before), percent(new, after));
         writeln!(text, "{label:<width$}  {old:>8} {old_share:>7}  {new:>8} {new_share:>7}").ok();
     }
@@ -388,6 +393,18 @@ mod tests {
 
     fn owned((name, count): (&str, usize)) -> (String, usize) {
         (name.to_owned(), count)
+    }
+
+    #[test]
+    fn a_group_of_a_long_text_is_cut_in_the_table_alone() {
+        let mut rows = trajectories(4);
+        for row in &mut rows[..2] {
+            row.question_type = Some("x".repeat(70_000));
+        }
+        let (balanced, outcome) = run(&rows, json!({"by": ["question_type"]}));
+        assert!(balanced.iter().any(|row| row.question_type.as_ref().is_some_and(|text| text.len() == 70_000)));
+        assert!(outcome.summary.lines().all(|line| line.chars().count() < 120), "{}", outcome.summary);
+        assert!(outcome.summary.contains(&format!("{}…  ", "x".repeat(59))), "{}", outcome.summary);
     }
 
     #[test]

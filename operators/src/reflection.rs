@@ -46,7 +46,7 @@ const METRICS: &str = "Every figure with its interval, and the digest of the lex
 impl Operator for Reflection {
     type Params = ReflectionParams;
     const NAME: &'static str = "reflection";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str =
         "Measures how often models reconsider what they said, and whether that goes with better answers.";
     const EXAMPLES: &'static [Example] = &[

@@ -62,7 +62,7 @@ pub(crate) struct RewardParams {
 impl Operator for Reward {
     type Params = RewardParams;
     const NAME: &'static str = "reward";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Computes the reward of each rollout, by a public system's rule or as a weighted sum.";
     const EXAMPLES: &'static [Example] = &[
         Example {

@@ -168,6 +168,21 @@ mod tests {
     }
 
     #[test]
+    fn texts_and_lists_of_texts_get_one_unicode_form() {
+        let query = "SELECT nfkc('cafe\u{301}') AS a, nfkc(title) AS b, array_to_string(nfkc(string_to_array('ＡＢ|oﬃce', '|')), '+') AS c \
+                     FROM d ORDER BY id LIMIT 2";
+        let batch = run(json!({"query": query}), &trajectories(1)).expect("runs").batch("rows");
+        let column = |name: &str| batch.column_by_name(name).expect(name).as_string::<i32>().clone();
+        assert_eq!(
+            (column("a").value(0), column("b").value(0), column("c").value(0)),
+            ("café", "Título 0", "AB+office")
+        );
+        assert!(column("b").is_null(1), "a title that is null");
+        let error = run(json!({"query": "SELECT nfkc(1) FROM d"}), &trajectories(1)).expect_err("a number");
+        assert!(error.message.contains("a text or a list of texts"), "{}", error.message);
+    }
+
+    #[test]
     fn errors_name_inputs_columns_and_params() {
         let message = |query: &str| {
             let error = run(json!({"query": query}), &trajectories(2)).expect_err(query);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use searchmill_engine::operator::BudgetLimits;
+use searchmill_engine::operator::{BudgetLimits, stack_size};
 use searchmill_engine::{Event, Failure, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
 use super::pipeline;
@@ -28,7 +28,7 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
     let prepared = session.prepare(&pipeline, options)?;
     let store_root = prepared.store_root().to_owned();
     let reporter = terminal.reporter(&pipeline.plan, args.all);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
     let stop = Stop::default();
     let shown: Arc<dyn Reporter> = reporter.clone();
     let (outcome, undelivered) = runtime.block_on(async {

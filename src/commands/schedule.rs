@@ -59,7 +59,7 @@ fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Sc
 fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
-    files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| has_schedule(&text)));
+    files.retain(|file| file.is_file() && std::fs::read_to_string(file).is_ok_and(|text| has_schedule(&text)));
     files.sort();
     if files.is_empty() {
         return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));

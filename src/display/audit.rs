@@ -3,6 +3,7 @@
 use searchmill_engine::lineage::{Finding, Report, Severity};
 use serde_json::{Value, json};
 
+use super::safe::safe;
 use super::style::{ERROR, GOOD, STRONG, WARN};
 use super::table::{bytes, text_table};
 
@@ -120,7 +121,7 @@ impl Page<'_> {
         for (header, rows) in self.tables() {
             text.push_str(&markdown_table(header, &rows));
         }
-        text
+        safe(&text).into_owned()
     }
 
     /// Returns the tables of a page: headers and rows.
@@ -152,10 +153,12 @@ impl Page<'_> {
             body.push_str(&html_table(header, &rows));
         }
         let title = escape(&self.target);
-        format!(
+        let page = format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Audit of {title}</title>\n\
              <style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-        )
+        );
+        // Texts of data turn no direction on a page either.
+        safe(&page).into_owned()
     }
 }
 
@@ -209,10 +212,11 @@ mod tests {
     #[test]
     fn what_was_recorded_cannot_break_out_of_the_report() {
         let mut report = Report::default();
-        let message = "recorded \"<script>\" | computed \"x\"";
+        let message = "recorded \"<script>\" | computed \"x\" \u{202e}gpj";
         report.find(Severity::Difference, "replay", "swift", Some("row 1\n2".to_owned()), message);
         let page = Page { target: "node <b>".to_owned(), seed: Some(7), report: &report };
         assert!(!page.html().contains("<script>") && page.html().contains("&lt;script&gt;"));
+        assert!([page.html(), page.markdown()].iter().all(|page| page.contains("\\u202egpj")));
         assert!(
             page.markdown().contains("| difference | replay | swift, row 1 2 | recorded \"<script>\" \\| computed")
         );

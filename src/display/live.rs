@@ -140,8 +140,12 @@ impl State {
     }
 }
 
+/// Width of the column of nodes at most. (A formatted width is limited to 65,535.)
+const LONGEST_NAME: usize = 80;
+
 /// Formats a line about a node.
 fn line(style: anstyle::Style, word: &str, node: &str, width: usize, rest: &str) -> String {
+    let width = width.min(LONGEST_NAME);
     format!("{style}{word:<8}{style:#} {node:<width$} {rest}")
 }
 

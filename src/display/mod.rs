@@ -22,7 +22,7 @@ mod terminal;
 pub(crate) mod trial;
 mod wrap;
 
-pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
+pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use drawing::Drawing;

@@ -188,6 +188,17 @@ pub fn wrong_machine(missing: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
+/// Reports that the system gives the process no more threads, and ends it.
+pub fn no_threads() -> ! {
+    error(
+        "the system allows no more threads",
+        Some(
+            "raise the limit (`ulimit -u`, `pids.max` of the container), or use fewer with `--jobs` and `resources: {threads: …}`; a run resumes",
+        ),
+    );
+    leave_now(5)
+}
+
 /// Starts the program's log on stderr: warnings, details with `-v`, everything with `-vv`. RUST_LOG overrides it.
 pub fn start_logging(verbose: u8) {
     // What a library says of a damaged document is in its reject.
@@ -208,8 +219,8 @@ pub fn worker_pipe() -> Box<dyn Write + Send> {
     Box::new(std::io::stdout())
 }
 
-/// Exits immediately: for a second Ctrl-C.
-#[expect(clippy::exit, reason = "a second Ctrl-C must end the program whatever its threads do")]
+/// Exits immediately: for a second Ctrl-C, and for a lack of threads.
+#[expect(clippy::exit, reason = "it must end the program whatever its threads do")]
 pub fn leave_now(code: i32) -> ! {
     std::process::exit(code)
 }

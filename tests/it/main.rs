@@ -73,6 +73,7 @@ mod testing;
 mod tidy;
 mod tools;
 mod training;
+mod trials;
 mod until;
 mod version;
 mod why;

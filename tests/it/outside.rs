@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::endpoint::{Bench, patient};
@@ -191,4 +192,60 @@ fn a_secret_where_none_is_read_is_refused() {
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
     assert!(told.contains("error[secret-not-read]: `params.token` of `exec` does not accept secrets"), "{told}");
     assert!(told.contains("pipeline.yaml:3:") && told.contains("environment: [NAME]"), "{told}");
+}
+
+/// The number of processes and threads is limited for everybody but the superuser.
+#[test]
+fn a_lack_of_threads_is_a_message() {
+    use std::os::unix::fs::PermissionsExt;
+    let mill = Mill::new();
+    mill.write(
+        "pipeline.yaml",
+        "name: few\nnodes:\n  world: {op: generate-world, with: {documents: 150, questions: 20}}\n",
+    );
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(mill.path(""), open).expect("a folder for everybody");
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    let words: &[&str] = if is_root { &["setpriv", "--reuid=65534", "--clear-groups"] } else { &["env"] };
+    if ["prlimit", words[0]].iter().any(|word| Command::new(word).arg("--version").output().is_err()) {
+        searchmill_fixtures::skip("prlimit and setpriv");
+        return;
+    }
+    let mut reached = Vec::new();
+    // The user has other processes, or none: some of these numbers end a run in the middle, the first one at once.
+    for threads in [1, 2, 3, 4, 6, 8, 12, 16] {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nproc={threads}")).args(words).current_dir(mill.path(""));
+        command.args([env!("CARGO_BIN_EXE_searchmill"), "run", "pipeline.yaml"]);
+        // OpenBLAS starts its threads before the program begins, and ends the process if it cannot.
+        command.env("OPENBLAS_NUM_THREADS", "1");
+        let told = Told::new(command.env("NO_COLOR", "1").env_remove("SEARCHMILL_STORE").output().expect("prlimit"));
+        assert!(!told.stderr.contains("panicked"), "{threads}: {}", told.stderr);
+        assert!(matches!(told.code, 0 | 5), "{threads}: {} {}", told.code, told.stderr);
+        let is_told = ["no more threads", "cannot start"].iter().any(|words| told.stderr.contains(words));
+        assert!(told.code == 0 || is_told, "{threads}: {} {}", told.stdout, told.stderr);
+        reached.push(told.code);
+    }
+    assert_eq!(reached[0], 5, "{reached:?}");
+}
+
+/// DataFusion walks an expression by recursion.
+#[test]
+fn sql_of_500_operators_runs_and_of_5000_is_refused_with_its_place() {
+    let mill = Mill::new();
+    mill.write("d.jsonl", "{\"id\": \"1\", \"title\": \"t\", \"text\": \"x\"}\n");
+    let pipeline = |predicate: &str| {
+        let nodes = "  d: {op: read, with: {path: d.jsonl, as: document}}\n  s: {op: filter, from: d, with: {where: ";
+        mill.write("pipeline.yaml", &format!("name: deep\nnodes:\n{nodes}\"{predicate}\"}}}}\n"));
+    };
+    let chain: Vec<String> = (0..500).map(|number| format!("id <> 'q{number}'")).collect();
+    pipeline(&chain.join(" and "));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    pipeline(&vec!["id <> 'q'"; 5000].join(" and "));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("more than 1000 levels deep") && told.contains("pipeline.yaml:4:"), "{told}");
+    pipeline(&format!("{}id = 'q'{}", "(".repeat(500), ")".repeat(500)));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("parentheses are nested more than 50 deep"), "{told}");
 }

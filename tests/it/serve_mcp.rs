@@ -29,6 +29,28 @@ fn text(answer: &Value) -> (String, bool) {
 }
 
 #[test]
+fn a_batch_has_the_limits_of_one_request() {
+    let mill = project(SMALL);
+    let server = Server::start(&mill, &["bm25", "--max-queries", "3", "--max-documents", "5"], None);
+    let searches = |count: u32, top_k: u32| -> Value {
+        (0..count).map(|id| call(id, "search", json!({"query": "capital", "top_k": top_k}))).collect()
+    };
+    let (status, _, answers) = server.post("/mcp", &searches(2, 2));
+    assert_eq!((status, answers.as_array().map(Vec::len)), (200, Some(2)));
+    let retrieves: Value = (0..2).map(|id| call(id, "retrieve", json!({"query": "capital"}))).collect();
+    let pings: Value = (0..4).map(|id| request(id, "ping", json!({}))).collect();
+    for (batch, told) in [
+        (searches(3, 2), "ask for 6 documents (limit 5)"),
+        (retrieves, "ask for 6 documents (limit 5)"),
+        (pings, "4 messages in one request (limit 3)"),
+    ] {
+        let (status, _, answer) = server.post("/mcp", &batch);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 413 && message.contains(told), "{status} {answer}");
+    }
+}
+
+#[test]
 fn tools_are_listed_and_called_over_http() {
     let mill = project(SMALL);
     let server = Server::start(&mill, &["bm25"], None);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use arrow::array::RecordBatch;
 
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{Context, MapKernel, MapOutput, OperatorError, RowsInput};
+use crate::operator::{Context, MapKernel, MapOutput, OperatorError, RowsInput, stack_size};
 use crate::store::{Block, Blocks, StoreSink};
 
 /// Rows per task (at most).
@@ -42,6 +42,7 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
     let threads = job.context.threads();
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
+        .stack_size(stack_size())
         .build()
         .map_err(|error| OperatorError::machine(format!("cannot start {threads} threads: {error}")))?;
     let abandoned = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use super::row_calls::RowCalls;
 use crate::fingerprint::{CallPlace, RowKey};
 use crate::operator::{
     AsyncMapKernel, Budget, BudgetLimits, CallJournal, Context, ContextParts, EndpointSession, Inputs, Kernel,
-    OperatorError, RowOutput,
+    OperatorError, RowOutput, stack_size,
 };
 use crate::plan::Node;
 use crate::store::{CallCache, Memo};
@@ -51,7 +51,11 @@ fn rehearsed<T: Default + Send>(
 ) -> Result<T, OperatorError> {
     let failed = |error: std::io::Error| OperatorError::machine(format!("cannot start a thread: {error}"));
     let rehearse = || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_stack_size(stack_size())
+            .enable_all()
+            .build()
+            .map_err(failed)?;
         let context = quiet_context(node.spec.seed, directory, runtime.handle());
         let context = observed.context(context, since);
         match node.operator.open(inputs, &context)? {
@@ -60,8 +64,11 @@ fn rehearsed<T: Default + Send>(
         }
     };
     // A separate thread, because runtimes cannot be nested.
-    let done = std::thread::scope(|scope| scope.spawn(rehearse).join());
-    done.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(stack_size());
+        thread.spawn_scoped(scope, rehearse).map(std::thread::ScopedJoinHandle::join)
+    });
+    done.map_err(failed)?.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
 }
 
 /// Draws samples up to the node's goal as if no missing one passed. Returns the number of known and of missing ones: a

@@ -1,10 +1,11 @@
 //! BLAKE3-256 digests.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::operator::open_regular;
 
 /// The algorithm's name in external formats.
 pub const DIGEST_NAME: &str = "blake3";
@@ -90,5 +91,5 @@ pub fn hash_reader(reader: impl Read) -> std::io::Result<Digest> {
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn hash_file(path: &Path) -> std::io::Result<Digest> {
-    hash_reader(File::open(path)?)
+    hash_reader(open_regular(path)?)
 }

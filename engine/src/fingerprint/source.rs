@@ -16,7 +16,7 @@ use super::digest::{Digest, hash_reader};
 use super::node_key::SourceIdentity;
 use super::seen::{SeenFile, SeenSource};
 use crate::operator::listing::{FileStat, file_name, files_of};
-use crate::operator::{Source, SourceProblem};
+use crate::operator::{Source, SourceProblem, open_regular};
 
 /// Files changed within this time are hashed again after the node ran, and their digest is not cached: they may change
 /// again under the same time stamp. A page of a mapped file gets a new time stamp only when it is written back, after
@@ -192,7 +192,7 @@ impl SourceDigests {
                 return Ok((seen, digest, false));
             }
             let seen = settled(file)?;
-            let opened = std::fs::File::open(file)?;
+            let opened = open_regular(file)?;
             let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
             if FileStat::of(file)? != seen {
                 continue;

@@ -64,6 +64,7 @@ mod goal;
 mod kernel;
 pub(crate) mod listing;
 mod money;
+mod nesting;
 mod endpoint_session;
 mod observe;
 mod params;
@@ -102,6 +103,7 @@ pub use kernel::{
 pub use listing::{FileStat, pattern_folder};
 pub(crate) use money::{Budget, SpendLedger};
 pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
+pub use nesting::{SHORTER, check_nesting, stack_size};
 pub use observe::Observed;
 pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
@@ -115,7 +117,7 @@ pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput}
 pub use service_address::is_web_address;
 pub(crate) use service_address::{refers_to_service, services_in, with_addresses};
 pub use shorthand::{allow_names, named_or_tagged};
-pub use sources::{Source, SourceFiles, SourceProblem};
+pub use sources::{Source, SourceFiles, SourceProblem, open_regular};
 pub use spread::spread;
 pub use tables::{TableRules, Tables, query_session};
 pub(crate) use tables::{planned, query_config};

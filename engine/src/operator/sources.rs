@@ -1,6 +1,7 @@
 //! The external sources of an operator, and their files as the node's key saw them.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +80,20 @@ impl Source {
     /// Whether the source is on another machine. It is then identified by its address alone.
     pub fn is_remote(&self) -> bool {
         self.path().is_some_and(|path| path.contains("://") && !path.starts_with("file://"))
+    }
+}
+
+/// Opens a file to read it. A pipe, socket or device is an error: reading it may block for ever, and cannot be repeated.
+///
+/// # Errors
+/// Fails if the path is no regular file (a link to one is followed), or cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Before it is opened: opening a pipe waits for its writer.
+    let found = std::fs::metadata(path)?;
+    match (found.is_file(), found.is_dir()) {
+        (true, _) => File::open(path),
+        (_, true) => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, socket or device, not a regular file")),
     }
 }
 

@@ -16,7 +16,9 @@ use indexmap::IndexMap;
 
 use super::explain::{explain, parse_fault};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::{OperatorError, ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, Tables, planned};
+use crate::operator::{
+    OperatorError, ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, SHORTER, Tables, check_nesting, planned,
+};
 use crate::spec::{CheckSpec, NodeSpec, Rule, suggest};
 
 /// The name of the checked table in SQL.
@@ -152,6 +154,10 @@ pub(super) fn check_issues(node: &NodeSpec, outputs: &IndexMap<String, PortType>
 
 fn syntax_issue(spec: &CheckSpec) -> Option<Diagnostic> {
     let Rule::Sql(text) = &spec.check.rule else { return None };
+    if let Err((message, word)) = check_nesting(text) {
+        let error = Diagnostic::error("bad-check", format!("`sql`: {message}")).at(spec.span, "").used_at(spec.via);
+        return Some(Diagnostic { word: word.map(Box::new), ..error.help(SHORTER) });
+    }
     let parsed = DFParserBuilder::new(text.as_str()).build().and_then(|mut parser| {
         if Rule::is_query(text) {
             parser.parse_statements().map(|all| all.len())

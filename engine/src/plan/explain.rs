@@ -100,8 +100,14 @@ pub fn parse_fault(text: &str, error: &DataFusionError) -> (String, Option<Word>
     (reason, word)
 }
 
+/// Limit of the parser.
+const PARENTHESES: usize = 50;
+
 fn reason(error: &str) -> String {
     let text = error.trim_start_matches("SQL error: ");
+    if text.contains("RecursionLimitExceeded") {
+        return format!("parentheses are nested more than {PARENTHESES} deep (limit)");
+    }
     let text = text.strip_prefix("ParserError(\"").and_then(|rest| rest.strip_suffix("\")")).unwrap_or(text);
     text.replace("\\\"", "\"")
 }

@@ -112,6 +112,11 @@ impl From<ArchiveError> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
+        if error.raw_os_error() == Some(libc::EAGAIN) {
+            return Self::Store(StoreError::Location(format!(
+                "the system allows no more threads or processes: {error}"
+            )));
+        }
         Self::Other(error.to_string())
     }
 }

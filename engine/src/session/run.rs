@@ -10,7 +10,7 @@ use super::pipeline::Pipeline;
 use super::preflight::with_devices;
 use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
-use crate::operator::Source;
+use crate::operator::{Source, stack_size};
 use crate::plan::{Input, Node, Plan};
 use crate::report::{Reporter, RunSummary};
 use crate::store::Store;
@@ -90,7 +90,7 @@ impl Session {
 
 /// Creates a runtime for one call.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?)
 }
 
 fn job(plan: &Plan, node: &Node) -> Job {

@@ -13,6 +13,7 @@ use super::rounds::bad;
 use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Word};
+use crate::operator::check_nesting;
 
 /// The table of the rounds so far, in queries, and the input with those before.
 const ROUNDS: &str = "rounds";
@@ -148,6 +149,9 @@ fn queries(with: &mut Spanned) -> Vec<&mut Spanned> {
 
 /// Returns the tables that a query names; none if it is not one query, which its operator reports.
 fn tables(text: &str) -> Vec<TableReference> {
+    if check_nesting(text).is_err() {
+        return Vec::new();
+    }
     let statements = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
     let Some(statement) = statements.ok().filter(|all| all.len() == 1).and_then(|mut all| all.pop_front()) else {
         return Vec::new();

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
+use crate::operator::open_regular;
 
 /// Code of the error about a file that does not exist.
 pub(crate) const FILE_NOT_FOUND: &str = "file-not-found";
@@ -27,7 +28,9 @@ pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) ->
         Diagnostic::error(code, format!("cannot read `{shown}`: {why}")).at_some(asked, "named here")
     };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(fault)?;
+    // The user's own file may be a pipe (`searchmill run <(…)`); what a pipeline names may not: it could wait for ever.
+    let file = if asked.is_some() { open_regular(path) } else { File::open(path) };
+    let file = file.map_err(fault)?;
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fault)?;
     if bytes.len() > MAX_BYTES {
         return Err(too_large(&shown.to_string()).at_some(asked, "named here"));

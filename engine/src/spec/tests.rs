@@ -100,6 +100,30 @@ fn a_param_that_was_not_declared_says_where_to_declare_it() {
     assert_eq!(told("teacher.modell=x"), "unknown param `teacher.modell` | did you mean `teacher.model`?");
 }
 
+/// A pipe would be waited for, a device never ends.
+#[test]
+fn an_include_is_a_regular_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let main = folder.path().join("main.yaml");
+    let pipe = folder.path().join("pipe.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::net::UnixListener::bind(folder.path().join("socket.yaml")).unwrap();
+    std::fs::create_dir(folder.path().join("folder.yaml")).unwrap();
+    for (path, why) in [
+        ("pipe.yaml", "not a regular file"),
+        ("socket.yaml", "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        ("folder.yaml", "it is a folder"),
+    ] {
+        std::fs::write(&main, format!("include: {path}\nnodes: {{a: {{op: read}}}}\n")).unwrap();
+        let mut sources = SourceMap::new();
+        let found = read(&main, &Overrides::default(), &mut sources).problems;
+        let fault =
+            found.iter().find(|fault| fault.code == "unreadable-file").unwrap_or_else(|| panic!("{path}: {found:?}"));
+        assert!(fault.message.contains(why) && fault.labels.len() == 1, "{fault:?}");
+    }
+}
+
 #[test]
 fn included_nodes_take_params_and_a_prefix() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,7 @@ use super::layout::Store;
 use super::nofollow;
 use super::runs::RunRecord;
 use super::seal::{seal, sealed_json};
+use crate::fingerprint::hash_bytes;
 use crate::schedule::State;
 use crate::spec::Time;
 
@@ -230,14 +231,24 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
     sealed_json(&fs::read(path).ok()?)
 }
 
-/// Returns a schedule's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`.
+/// Longest name of a folder in bytes that file systems allow.
+const LONGEST_FOLDER: usize = 255;
+/// Bytes of a longer name that its folder shows.
+const SHOWN: usize = 100;
+
+/// Returns a pipeline's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`. A longer
+/// name is cut, and ends with its digest.
 pub(super) fn folder_name(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let piece = |(place, byte): (usize, u8)| match byte {
         byte if plain(byte) || (byte == b'.' && place > 0) => char::from(byte).to_string(),
         byte => format!("%{byte:02x}"),
     };
-    name.bytes().enumerate().map(piece).collect()
+    let folder: String = name.bytes().enumerate().map(piece).collect();
+    if folder.len() <= LONGEST_FOLDER {
+        return folder;
+    }
+    format!("{}-{}", &folder[..SHOWN], hash_bytes(name.as_bytes()).hex())
 }
 
 #[cfg(test)]
@@ -249,6 +260,10 @@ mod tests {
         assert_eq!(folder_name("nightly-v1.2"), "nightly-v1.2");
         assert_eq!(folder_name("../a b/é"), "%2e.%2fa%20b%2f%c3%a9");
         assert_eq!(folder_name("."), "%2e");
+        let long = ["é".repeat(300), "é".repeat(301), "x".repeat(256), format!("{}y", "x".repeat(255))];
+        let folders: std::collections::BTreeSet<String> = long.iter().map(|name| folder_name(name)).collect();
+        assert!(folders.len() == 4 && folders.iter().all(|folder| folder.len() < 200), "{folders:?}");
+        assert_eq!(folder_name(&"x".repeat(255)), "x".repeat(255));
     }
 
     #[test]

@@ -5,8 +5,9 @@
 
 use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::answer_metrics::answer_scores;
-use searchmill_text::normalize::{contains_words, normalize_answer};
+use searchmill_text::normalize::{contains_words, normalize_answer, normalize_sought};
 use searchmill_text::retrieval_metrics::GoldDocuments;
+use searchmill_text::unicode::nfkc;
 
 /// Normalised answers that are too general: finding them in a text proves nothing.
 const UNINFORMATIVE: [&str; 14] = [
@@ -28,7 +29,7 @@ const UNINFORMATIVE: [&str; 14] = [
 
 /// Whether the trajectory is grounded.
 ///
-/// Considers only tool results that are not errors. True if any of these holds:
+/// Considers only tool results that are not errors. Texts and titles match in any Unicode form. True if any of these holds:
 /// - an observation shows a gold document (same id or same title);
 /// - a tool result contains a gold fact (both normalised, whole words);
 /// - a tool result contains a golden answer as whole words, unless the answer is one like `yes`, `no` or
@@ -68,8 +69,8 @@ pub fn is_uninformative(normalized: &str) -> bool {
 
 /// Normalised facts and informative golden answers.
 fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
-    let answers = trajectory.golden_answers.iter().map(|answer| normalize_answer(answer));
-    let facts = trajectory.evidence.iter().filter_map(|gold| gold.fact.as_deref()).map(normalize_answer);
+    let answers = trajectory.golden_answers.iter().map(|answer| normalize_sought(answer));
+    let facts = trajectory.evidence.iter().filter_map(|gold| gold.fact.as_deref()).map(normalize_sought);
     answers.chain(facts).filter(|text| !is_uninformative(text)).collect()
 }
 
@@ -81,7 +82,7 @@ fn shows_gold_document(trajectory: &Trajectory, results: &[&Message]) -> bool {
 
 fn shows_text(trajectory: &Trajectory, results: &[&Message], sought: &[String]) -> bool {
     let tagged = trajectory.is_one_text();
-    results.iter().any(|message| shows_any(&message.content, sought, tagged))
+    results.iter().any(|message| shows_any(&nfkc(&message.content), sought, tagged))
 }
 
 /// Whether a result contains one of these normalised texts as whole words. Normalising deletes punctuation; a tag of a
@@ -131,6 +132,21 @@ mod tests {
         assert!(!grounded(&searched("Ada", "Ada", "nothing here")));
         let mut made = searched("yes", "yes", "It rained; the dam broke in May.");
         made.evidence = vec![Evidence { fact: Some("The dam broke in May".into()), ..Evidence::default() }];
+        assert!(grounded(&made));
+    }
+
+    #[test]
+    fn an_answer_grounds_in_any_unicode_form() {
+        assert!(grounded(&searched("café", "x", "The cafe\u{301} is open.")));
+        assert!(grounded(&searched("1604", "x", "In １６０４ it was the oﬃce.")));
+        let mut made = searched("yes", "yes", "…");
+        made.evidence = vec![Evidence { title: Some("Zürich".into()), ..Evidence::default() }];
+        made.messages.last_mut().unwrap().observations = vec![Observation {
+            chunk_id: "1#0".to_owned(),
+            document_id: "1".to_owned(),
+            title: Some("Zu\u{308}rich".to_owned()),
+            score: 1.0,
+        }];
         assert!(grounded(&made));
     }
 

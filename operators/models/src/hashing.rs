@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue, spread};
 use searchmill_text::analysis::{Analyzers, Language};
 use searchmill_text::fnv::{OFFSET, fnv1a};
+use searchmill_text::unicode::word_form;
 use serde::{Deserialize, Serialize};
 
 use super::encoder::{Encoder, Role};
@@ -66,6 +67,9 @@ impl HashingEncoder {
     }
 
     fn encode_one(&self, text: &str, role: Role, vector: &mut [f32]) {
+        // Tokens have offsets in the word form.
+        let form = word_form(text);
+        let text = form.as_ref();
         let mut words: BTreeMap<String, (u32, f32)> = BTreeMap::new();
         let first = text.len() - text.trim_start().len();
         self.analyzers.each_token(text, |token| {
@@ -149,6 +153,7 @@ mod tests {
         let far = cosine(&encoder, "The company acquired a startup", "rivers of northern Norway");
         assert!(near > 0.5 && far.abs() < 0.25, "{near} {far}");
         assert!((cosine(&encoder, "Kraków", "Kraków") - 1.0).abs() < 1e-6);
+        assert!((cosine(&encoder, "Kraków ＡＢＣ", "Krako\u{301}w ABC") - 1.0).abs() < 1e-6);
     }
 
     #[test]

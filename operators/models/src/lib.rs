@@ -37,6 +37,7 @@ pub mod inference;
 pub mod initial;
 pub mod place;
 mod pooling;
+pub mod template;
 pub mod throughput;
 mod token_encoder;
 pub mod training;
@@ -56,6 +57,11 @@ pub use token_encoder::TokenEncoderParams;
 
 use device::Compute;
 use place::{ModelPlace, Needs};
+
+/// Returns the identity of the rules by which texts become words, for keys of what is computed from words.
+pub fn word_rules() -> Source {
+    Source::Identity(format!("rules for words, version {}", searchmill_text::analysis::VERSION))
+}
 
 /// A BERT model consists of three files; others in its folder are ignored.
 const BERT: Needs = Needs { files: bert_engine::FILES, whole_folder: false, beside: &[] };
@@ -114,7 +120,10 @@ impl EncoderParams {
 
     /// Returns the files outside the pipeline that the encoder reads; relative paths start at `directory`.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
-        self.place(directory).map_or_else(Vec::new, |place| place.sources(BERT))
+        match self.place(directory) {
+            Some(place) => place.sources(BERT),
+            None => vec![word_rules()],
+        }
     }
 
     /// Resolves the revision of a repository to a commit.

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Computed, Context, OperatorError, ParamIssue, Repeatability, RowsInput, Source};
-use searchmill_models::EncoderParams;
+use searchmill_models::{EncoderParams, word_rules};
+use searchmill_text::analysis;
 use serde::{Deserialize, Serialize};
 
 use super::bm25::{self, Bm25Index, Bm25Params};
 use super::chunk_store::{ChunkWriter, no_index};
 use super::dense::{self, DenseIndex, DenseParams};
 use super::late::{self, LateIndex, LateParams};
-use super::{LATE, Retriever};
+use super::{LATE, Retriever, is_zero};
 
 const FILE: &str = "index.json";
 /// Version of the folder's layout; increased with each change.
@@ -53,7 +54,7 @@ impl IndexKind {
     /// Returns the external files that it reads.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
-            Self::Bm25(_) => Vec::new(),
+            Self::Bm25(_) => vec![word_rules()],
             Self::Dense(params) => params.encoder.sources(directory),
             Self::Late(params) => params.encoder.sources(directory),
         }
@@ -80,6 +81,16 @@ impl IndexKind {
         }
     }
 
+    /// Version of the rules by which texts become words; 0 for kinds with a tokenizer of their own.
+    fn analysis(&self) -> usize {
+        let by_words = match self {
+            Self::Bm25(_) => true,
+            Self::Dense(params) => matches!(params.encoder, EncoderParams::Hashing(_)),
+            Self::Late(_) => false,
+        };
+        if by_words { analysis::VERSION } else { 0 }
+    }
+
     /// Whether it can rank rows that other indexes found.
     pub(crate) fn ranks_candidates(&self) -> bool {
         matches!(self, Self::Late(_))
@@ -103,6 +114,9 @@ pub(crate) struct Descriptor {
     pub rows: u64,
     /// Content digest of the chunks, empty if unknown. Indexes with the same digest share their chunks.
     pub chunks: String,
+    /// Version of the rules by which its texts became words; 0 if it has none, or is older than this number.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub analysis: usize,
 }
 
 impl Descriptor {
@@ -113,6 +127,15 @@ impl Descriptor {
             .map_err(|error| OperatorError::data(format!("{} cannot be read: {error}", path.display())))?;
         if found.format != FORMAT {
             let message = format!("the index has format {}, this searchmill version reads {FORMAT}", found.format);
+            return Err(OperatorError::data(message).with_help("rerun the `index` node"));
+        }
+        // Terms of a query that other rules made find other passages, or none.
+        if found.analysis != found.kind.analysis() {
+            let message = format!(
+                "the index was built by version {} of the rules for words, this searchmill version searches by version {}",
+                found.analysis.max(1),
+                found.kind.analysis()
+            );
             return Err(OperatorError::data(message).with_help("rerun the `index` node"));
         }
         Ok(found)
@@ -137,7 +160,13 @@ pub fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: &Contex
         IndexKind::Late(params) => late::build(params, rows, folder, &mut chunks, context)?,
     }
     chunks.finish()?;
-    let descriptor = Descriptor { format: FORMAT, kind: kind.clone(), rows: rows.rows, chunks: rows.digest.clone() };
+    let descriptor = Descriptor {
+        format: FORMAT,
+        kind: kind.clone(),
+        rows: rows.rows,
+        chunks: rows.digest.clone(),
+        analysis: kind.analysis(),
+    };
     let text = serde_json::to_vec_pretty(&descriptor).map_err(|error| OperatorError::engine(error.to_string()))?;
     Ok(std::fs::write(folder.join(FILE), text)?)
 }

@@ -66,7 +66,7 @@ impl Report {
             outputs.summary(&format!("{what} not compared: fewer words than `min_words`\n"));
         }
         let folder = outputs.tree("report")?;
-        Ok(std::fs::write(folder.join("report.html"), self.page(&table))?)
+        report::write(&folder.join("report.html"), &self.page(&table))
     }
 
     fn table(&self, index: &TestsIndex) -> Table {

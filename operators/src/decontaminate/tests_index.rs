@@ -85,7 +85,7 @@ impl TestsIndex {
         let sketch = |text: &String| {
             let grams = self.sketcher.as_ref().map(|sketcher| sketcher.set(text)).unwrap_or_default();
             let signature = self.sketcher.as_ref().and_then(|sketcher| sketcher.signature(&grams));
-            (Words::normalized(text), grams, signature)
+            (Words::folded(text), grams, signature)
         };
         let sketched: Vec<_> = texts.par_iter().map(sketch).collect();
         for (place, (words, grams, signature)) in sketched.into_iter().enumerate() {
@@ -131,7 +131,7 @@ impl TestsIndex {
 
     fn by_ngram(&self, text: &str) -> Vec<Found> {
         let mut shared: BTreeMap<u32, &str> = BTreeMap::new();
-        let words = Words::normalized(text);
+        let words = Words::folded(text);
         let grams = self.lengths.iter().flat_map(|&length| words.windows(length));
         for (gram, tests) in grams.filter_map(|gram| Some((gram, self.grams.get(&minhash::hash(gram))?))) {
             for &test in tests {

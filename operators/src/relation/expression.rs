@@ -13,13 +13,16 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Statement as SqlStatement, TableFactor, Visit, Visitor};
 use searchmill_engine::diagnostic::Word;
-use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_engine::operator::{OperatorError, ParamIssue, SHORTER, check_nesting};
 use searchmill_engine::plan::{explain, missing_input, parse_fault};
 
 /// Returns an issue if `text` is not a valid SQL expression.
 pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the SQL expression is empty"));
+    }
+    if let Some(issue) = too_deep(path, text) {
+        return Some(issue);
     }
     let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_into_expr());
     match parsed {
@@ -43,6 +46,9 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the query is empty"));
     }
+    if let Some(issue) = too_deep(path, text) {
+        return Some(issue);
+    }
     let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
     let statements = match parsed {
         Ok(statements) => statements,
@@ -58,6 +64,11 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
         Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)) => refused(path, one),
         _ => Some(ParamIssue::new(path, "expected a query (`SELECT …` or `WITH … SELECT …`)")),
     }
+}
+
+fn too_deep(path: &str, text: &str) -> Option<ParamIssue> {
+    let (message, word) = check_nesting(text).err()?;
+    Some(ParamIssue::new(path, message).about(word).with_help(SHORTER))
 }
 
 fn refused(path: &str, text: &impl Visit) -> Option<ParamIssue> {
@@ -112,6 +123,7 @@ fn unrepeatable_names() -> &'static BTreeSet<String> {
 
 /// Returns the tables that a query names, without table functions; `None` if it is no query.
 pub(crate) fn tables_of(text: &str) -> Option<Vec<TableReference>> {
+    check_nesting(text).ok()?;
     let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
     let (mut tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
     let text = text.to_lowercase();

@@ -1,22 +1,113 @@
 //! SQL functions of texts, for every query and predicate.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{AsArray, Float64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, StringArray};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf,
+};
 use datafusion::prelude::SessionContext;
-use searchmill_text::minhash;
 use searchmill_text::words::Words;
+use searchmill_text::{minhash, unicode};
 
-/// Adds `ngram_jaccard(a, b, n)` to a session.
+/// Adds `ngram_jaccard(a, b, n)` and `nfkc(text)` to a session.
 pub(crate) fn register(session: &SessionContext) {
+    session.register_udf(nfkc());
     session.register_udf(ngram_jaccard());
 }
 
+/// A text in one Unicode form and in lower case, for comparisons. Null if the text is null.
+pub(crate) fn folded() -> ScalarUDF {
+    ScalarUDF::from(OfText::new("folded", unicode::folded))
+}
+
+/// A text, or each text of a list, in NFKC and without invisible code points. Null if it is null.
+fn nfkc() -> ScalarUDF {
+    ScalarUDF::from(OfText::new("nfkc", |text| unicode::nfkc(text).into_owned()))
+}
+
+/// A function from text to text, of texts and of lists of texts.
+#[derive(Debug)]
+struct OfText {
+    name: &'static str,
+    signature: Signature,
+    convert: fn(&str) -> String,
+}
+
+/// The name tells the function.
+impl PartialEq for OfText {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for OfText {}
+
+impl Hash for OfText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl OfText {
+    fn new(name: &'static str, convert: fn(&str) -> String) -> Self {
+        Self { name, signature: Signature::any(1, Volatility::Immutable), convert }
+    }
+
+    fn converted(&self, values: &ArrayRef) -> Result<ArrayRef> {
+        match values.data_type() {
+            DataType::List(item) => {
+                let list = values.as_list::<i32>();
+                let texts = self.converted(list.values())?;
+                let item = Arc::new(item.as_ref().clone().with_data_type(texts.data_type().clone()));
+                Ok(Arc::new(ListArray::try_new(item, list.offsets().clone(), texts, list.nulls().cloned())?))
+            }
+            _ => {
+                let texts = cast(values, &DataType::Utf8)?;
+                let converted = texts.as_string::<i32>().iter().map(|text| text.map(self.convert));
+                Ok(Arc::new(converted.collect::<StringArray>()))
+            }
+        }
+    }
+}
+
+impl ScalarUDFImpl for OfText {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        let text = |kind: &DataType| {
+            kind.is_null() || matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+        };
+        match types {
+            [kind] if text(kind) => Ok(DataType::Utf8),
+            [DataType::List(item)] if text(item.data_type()) => {
+                Ok(DataType::List(Arc::new(item.as_ref().clone().with_data_type(DataType::Utf8))))
+            }
+            _ => Err(DataFusionError::Plan(format!("{} takes a text or a list of texts", self.name))),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let values = ColumnarValue::values_to_arrays(&args.args)?;
+        let [values] = values.as_slice() else {
+            return Err(DataFusionError::Execution(format!("{} takes one text", self.name)));
+        };
+        Ok(ColumnarValue::Array(self.converted(values)?))
+    }
+}
+
 /// Jaccard similarity of the sets of word n-grams of two texts, with the words of `near` in `dedup` (lower case, without
-/// punctuation). A text with fewer than n words has one n-gram. Null if a text is null.
+/// punctuation), but for Unicode forms, which differ: `nfkc` makes them equal. A text with fewer than n words has one n-gram. Null if a text is null.
 fn ngram_jaccard() -> ScalarUDF {
     let types = vec![DataType::Utf8, DataType::Utf8, DataType::Int64];
     let run = |args: &[ColumnarValue]| {

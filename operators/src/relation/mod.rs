@@ -18,7 +18,7 @@ pub(crate) use direction::{directed, direction_advice};
 pub(crate) use expression::{
     check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan, tables_of,
 };
-pub(crate) use functions::register as register_functions;
+pub(crate) use functions::{folded, register as register_functions};
 pub(crate) use groups::{Grouping, Keys, unknown_key, unknown_keys};
 pub(crate) use kind::with_columns_of;
 pub(crate) use labels::{GROUPS, Label, UNKNOWN, labels, require_few_groups};

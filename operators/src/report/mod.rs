@@ -4,18 +4,37 @@ pub(crate) mod conversation;
 pub(crate) mod plot;
 pub(crate) mod table;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use plot::escape;
 use searchmill_engine::operator::OperatorError;
 
-/// Writes a file of a report.
+/// Writes a file of a report. Text of data cannot change the direction of the text beside it.
 ///
 /// # Errors
 /// Fails, with its path, if it cannot be written.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), OperatorError> {
-    std::fs::write(path, text)
+    std::fs::write(path, &*directions_shown(text))
         .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Writes embeddings, overrides and isolates of directions (Unicode Standard Annex 9) as `\u202e`, as on the terminal and
+/// in JSON: `gpj.exe` behind an override would read as `exe.jpg`.
+fn directions_shown(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if steers(c) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// A key figure: title, value and description.
@@ -57,4 +76,20 @@ pub(crate) fn list(lines: &[String]) -> String {
         out.push_str("</li>");
     }
     if out.is_empty() { out } else { out + "</ul>" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_turns_the_direction_of_a_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("report.html");
+        write(&path, &page("a\u{202e}gpj.exe", &list(&["\u{2067}x\u{2069} שלום\u{200f} ü".to_owned()])))
+            .expect("written");
+        let shown = std::fs::read_to_string(path).expect("a page");
+        assert!(shown.contains("a\\u202egpj.exe") && shown.contains("\\u2067x\\u2069 שלום\u{200f} ü"), "{shown}");
+        assert!(!shown.contains(['\u{202e}', '\u{2067}', '\u{2069}']));
+    }
 }

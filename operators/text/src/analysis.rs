@@ -1,6 +1,7 @@
 //! Turns text into search terms. Index and query use the same analyzer, so their terms match.
 
 mod cjk;
+mod forms;
 mod word_cache;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,12 +14,16 @@ use tantivy::tokenizer::{
 
 use cjk::CjkTokenizer;
 pub(crate) use cjk::is_cjk;
+use forms::Forms;
 use word_cache::CachedWords;
+
+/// Version of the rules by which texts become terms. Indexes record it: an index built by other rules is not searched.
+pub const VERSION: usize = 2;
 
 /// Longer words are dropped: text runs of this length are not words.
 const LONGEST_WORD_BYTES: usize = 255;
 
-/// How text becomes terms: lower-cased, without the language's stop words, stemmed by Snowball.
+/// How text becomes terms: in one Unicode form (NFKC, soft hyphens removed), lower-cased, without the language's stop words, stemmed by Snowball.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
@@ -77,9 +82,9 @@ pub fn analyzer(language: Language) -> TextAnalyzer {
     match language {
         Language::Cjk => {
             let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
-            TextAnalyzer::builder(CjkTokenizer).filter(long).filter(LowerCaser).build()
+            TextAnalyzer::builder(Forms::new(CjkTokenizer)).filter(long).filter(LowerCaser).build()
         }
-        _ => TextAnalyzer::builder(CachedWords::new(word_analyzer(language))).build(),
+        _ => TextAnalyzer::builder(Forms::new(CachedWords::new(word_analyzer(language)))).build(),
     }
 }
 
@@ -113,7 +118,8 @@ impl Analyzers {
         terms
     }
 
-    /// Calls `take` with every token of a text, in text order.
+    /// Calls `take` with every token of a text, in text order. Offsets are those in the text's
+    /// [`word_form`](crate::unicode::word_form).
     pub fn each_token(&self, text: &str, mut take: impl FnMut(&Token)) {
         let mut analyzer = self.idle().pop().unwrap_or_else(|| self.fresh.clone());
         let mut stream = analyzer.token_stream(text);
@@ -168,6 +174,28 @@ mod tests {
         assert_eq!(of(Language::Cjk, "東京都 Tower"), ["東京", "京都", "tower"]);
         assert_eq!(of(Language::Cjk, "水"), ["水"]);
         assert_eq!(of(Language::Cjk, "서울시는2024年"), ["서울", "울시", "시는", "2024", "年"]);
+    }
+
+    #[test]
+    fn every_form_of_a_word_has_its_terms() {
+        for language in [Language::English, Language::Plain, Language::Cjk, Language::Turkish] {
+            for (one, other) in [
+                ("cafe\u{301}", "CAFÉ"),
+                ("ＡＢＣ１２３", "abc123"),
+                ("ﾊﾝｶｸｶﾀｶﾅ", "ハンカクカタカナ"),
+                ("oﬃce", "office"),
+                ("encyclo\u{ad}pedia", "encyclopedia"),
+                ("foo\u{200b}bar", "foobar"),
+                ("İSTANBUL", "istanbul"),
+                ("İSTANBUL", "i\u{307}stanbul"),
+            ] {
+                assert_eq!(of(language, one), of(language, other), "{language:?} {one}");
+                assert!(!of(language, one).is_empty(), "{one}");
+            }
+        }
+        assert_eq!(of(Language::Greek, "ΟΔΟΣ"), of(Language::Greek, "οδος"));
+        assert_eq!(of(Language::Plain, "ΟΔΟΣ"), of(Language::Plain, "οδος"));
+        assert_eq!(of(Language::Plain, "iPhone™ costs 1½"), ["iphone", "tm", "costs", "1", "1", "2"]);
     }
 
     #[test]

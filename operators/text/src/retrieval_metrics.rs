@@ -4,7 +4,10 @@
 //! the standard one: a rank contributes the number of facts *first found there* divided by the rank, not the precision
 //! so far. A perfect list of two facts in two chunks therefore has MAP@10 0.75.
 
+use std::borrow::Cow;
+
 use super::fnv::{OFFSET, fnv1a};
+use super::unicode::nfkc;
 
 /// Fact metrics of one ranked list, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,9 +131,9 @@ impl GoldDocuments {
     pub fn new<'a>(documents: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Self {
         let mut gold = Self::default();
         for (id, title) in documents {
-            let title = title.map(str::trim).filter(|title| !title.is_empty());
-            if (id.is_some() || title.is_some()) && !gold.knows(id, title) {
-                gold.documents.push((id.map(str::to_owned), title.map(str::to_owned)));
+            let title = title.map(|title| nfkc(title.trim())).filter(|title| !title.is_empty());
+            if (id.is_some() || title.is_some()) && !gold.knows(id, title.as_deref()) {
+                gold.documents.push((id.map(str::to_owned), title.map(Cow::into_owned)));
             }
         }
         gold
@@ -148,13 +151,15 @@ impl GoldDocuments {
         self.documents.is_empty()
     }
 
-    /// Returns the indices of the documents that a hit matches: same id, or same title without surrounding white space.
+    /// Returns the indices of the documents that a hit matches: same id, or same title without surrounding white space,
+    /// in any Unicode form.
     /// If both ids are derived from texts ([`passage_id`]), only the texts count.
     pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
-        let title = title.map(str::trim);
+        let title = title.map(|title| nfkc(title.trim()));
         let same = |(id, name): &(Option<String>, Option<String>)| {
             let passage = id.as_deref().and_then(|id| same_passage(id, document_id));
-            let named = || id.as_deref() == Some(document_id) || (name.is_some() && name.as_deref() == title);
+            let named =
+                || id.as_deref() == Some(document_id) || (name.is_some() && name.as_deref() == title.as_deref());
             passage.unwrap_or_else(named)
         };
         (0..self.documents.len()).filter(|&place| same(&self.documents[place])).collect()

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::analysis::is_cjk;
+use crate::unicode::folded;
 
 /// The words of a text, joined by single spaces.
 pub struct Words {
@@ -17,13 +18,21 @@ impl Words {
     /// Splits a text into lower-case words: runs of letters, marks and digits. An ideograph, kana or Hangul syllable
     /// is a word, because most texts in these scripts have no spaces.
     pub fn normalized(text: &str) -> Self {
-        let mut words = Self { joined: String::with_capacity(text.len() + 1), bounds: Vec::new() };
-        let lower = text.to_lowercase();
+        Self::of_lower(&text.to_lowercase())
+    }
+
+    /// Splits a text as [`Self::normalized`] does; the Unicode forms of a word are one word.
+    pub fn folded(text: &str) -> Self {
+        Self::of_lower(&folded(text))
+    }
+
+    fn of_lower(lower: &str) -> Self {
+        let mut words = Self { joined: String::with_capacity(lower.len() + 1), bounds: Vec::new() };
         if lower.is_ascii() {
             lower.split(|c: char| !c.is_ascii_alphanumeric()).for_each(|word| words.push(word));
             return words;
         }
-        for found in WORD.iter().flat_map(|word| word.find_iter(&lower)) {
+        for found in WORD.iter().flat_map(|word| word.find_iter(lower)) {
             let (run, mut start) = (found.as_str(), 0);
             for (at, c) in run.char_indices().filter(|(_, c)| is_cjk(*c)) {
                 words.push(&run[start..at]);
@@ -89,6 +98,8 @@ mod tests {
             ["the quick", "quick brown", "brown fox", "fox s", "s den"]
         );
         assert_eq!(grams("Zoe\u{301} ΟΔΟΣ İ x²", 9), ["zoe\u{301} οδος i\u{307} x²"]);
+        let folded = Words::folded("Zoe\u{301} ΟΔΟΣ İ x² oﬃce");
+        assert_eq!(folded.grams(9).collect::<Vec<_>>(), ["zoé οδοσ i x2 office"]);
         let plain = Words::plain(" The  quick—brown\u{a0}FOX's ");
         assert_eq!(plain.grams(2).collect::<Vec<_>>(), ["The quick—brown", "quick—brown FOX's"]);
     }

@@ -42,9 +42,9 @@ pub(super) async fn post(view: View, headers: HeaderMap, body: Bytes) -> Respons
     if let Some(unknown) = revision.filter(|revision| !is_known(revision)) {
         return (StatusCode::BAD_REQUEST, Json(unsupported(&Value::Null, unknown))).into_response();
     }
-    let said = match parse(&body) {
+    let said = match parse(&view, &body) {
         Ok(said) => said,
-        Err(answer) => return Json(answer).into_response(),
+        Err((status, answer)) => return (status, Json(answer)).into_response(),
     };
     if let Some(differing) = mismatch(&headers, &said) {
         let detail = format!("the header {differing} differs from the body");
@@ -89,15 +89,34 @@ pub(super) async fn no_session() -> Response {
 
 /// Answers the text of a message, or of a batch. `None` if nothing is to be answered.
 pub(super) async fn read(view: &View, text: &[u8]) -> Option<Value> {
-    match parse(text) {
+    match parse(view, text) {
         Ok(said) => answers(view, said).await,
-        Err(answer) => Some(answer),
+        Err((_, answer)) => Some(answer),
     }
 }
 
-/// Parses a text; if it is not JSON, returns the answer to it.
-fn parse(text: &[u8]) -> Result<Value, Value> {
-    serde_json::from_slice(text).map_err(|problem| error(&Value::Null, PARSE_ERROR, format!("invalid JSON: {problem}")))
+/// Parses a text. If it is not JSON, or a batch that asks for too much, returns the answer to it.
+fn parse(view: &View, text: &[u8]) -> Result<Value, (StatusCode, Value)> {
+    let said: Value = serde_json::from_slice(text)
+        .map_err(|problem| (StatusCode::OK, error(&Value::Null, PARSE_ERROR, format!("invalid JSON: {problem}"))))?;
+    // All answers to a batch are in memory at the same time, so a batch counts as one request.
+    if let Value::Array(messages) = &said {
+        let documents = messages.iter().map(|message| documents(view, message)).sum();
+        view.check_batch(messages.len(), documents)
+            .map_err(|problem| (problem.status(), error(&Value::Null, INVALID_REQUEST, problem.detail())))?;
+    }
+    Ok(said)
+}
+
+/// Number of documents for which a message asks.
+fn documents(view: &View, message: &Value) -> usize {
+    let params = &message["params"];
+    let top_k = match (message["method"].as_str(), params["name"].as_str()) {
+        (Some("tools/call"), Some("retrieve")) => view.top_k("top_k", None, RETRIEVE),
+        (Some("tools/call"), Some("search")) => view.top_k("top_k", params["arguments"]["top_k"].as_i64(), SEARCH),
+        _ => Ok(0),
+    };
+    top_k.unwrap_or(0)
 }
 
 /// Answers a message, or the messages of a batch.

@@ -164,6 +164,23 @@ impl View {
         fitting.ok_or_else(|| Problem::bad(format!("`{field}` must be between 1 and {most}, found {given}")))
     }
 
+    /// Checks the messages of one request, which search for this many documents together.
+    ///
+    /// # Errors
+    /// Fails if a limit of requests is exceeded.
+    pub(super) fn check_batch(&self, messages: usize, documents: usize) -> Result<(), Problem> {
+        let limits = &self.env.limits;
+        let too_large = |detail| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
+        if messages > limits.max_queries {
+            return too_large(format!("found {messages} messages in one request (limit {})", limits.max_queries));
+        }
+        if documents > limits.max_documents {
+            let most = limits.max_documents;
+            return too_large(format!("the searches of one request ask for {documents} documents (limit {most})"));
+        }
+        Ok(())
+    }
+
     /// Searches for the queries, and writes them to the journal. A blank query finds nothing in a BM25 index.
     pub(super) async fn search(&self, queries: Vec<String>, top_k: usize) -> Result<Vec<Vec<Numbered>>, Problem> {
         let limits = &self.env.limits;

@@ -17,7 +17,7 @@ use crate::execute::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::SeenSources;
 use crate::operator::{
     Context, ContextParts, EndpointSession, Inputs, OperatorEntry, OperatorError, PortType, ProgressSink, Redactor,
-    Registry, SecretLookup, SourceFiles, http_client,
+    Registry, SecretLookup, SourceFiles, http_client, stack_size,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -134,7 +134,7 @@ fn run(
     let operator = (entry.bind)(task.params.clone()).map_err(bind)?;
     let store = Store::open(&task.store)?;
     let _in_use = store.enter()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?)
         .with_limit(task.limit)
         .with_programs(operator.declaration.runs_programs)

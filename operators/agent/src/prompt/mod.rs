@@ -3,7 +3,6 @@
 
 mod answer;
 mod ask;
-mod bounded;
 mod names;
 mod output;
 mod schema;

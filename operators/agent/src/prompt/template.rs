@@ -2,27 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use minijinja::machinery::WhitespaceConfig;
 use minijinja::{Environment, UndefinedBehavior};
 use schemars::JsonSchema;
 use searchmill_engine::diagnostic::Word;
 use searchmill_engine::operator::ParamIssue;
 use searchmill_engine::suggest;
+use searchmill_models::template::{Bounded, FUEL, LONGEST, prepare};
 use searchmill_schemas::{Message, Role};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::bounded::{self, Bounded, LONGEST};
 use super::names;
 
 /// Variable with the description of the answer's fields.
 const OUTPUT_SCHEMA: &str = "output_schema";
 /// Characters of a line of a template that an error shows.
 const LONGEST_LINE: usize = 160;
-
-/// Instructions that one template may execute. Bounds endless loops; a loop over 100,000 elements fits.
-const FUEL: u64 = 10_000_000;
 
 /// A prompt: the user's message, or several messages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -184,6 +182,7 @@ impl Prompts {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(FUEL));
+        let whitespace = WhitespaceConfig { keep_trailing_newline: true, ..WhitespaceConfig::default() };
         let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
@@ -191,7 +190,7 @@ impl Prompts {
             let wrong = |error: minijinja::Error| {
                 ParamIssue::new(place.clone(), format!("the prompt is no template: {}", told(&error)))
             };
-            let bounded = Bounded::new(&place, text).map_err(wrong)?;
+            let bounded = Bounded::new(&place, text, whitespace).map_err(wrong)?;
             environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
             let template = environment.get_template(&place).map_err(wrong)?;
             let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
@@ -205,7 +204,7 @@ impl Prompts {
         }
         // A template that another one included would not be bounded.
         environment.clear_templates();
-        bounded::prepare(&mut environment);
+        prepare(&mut environment);
         let describes = readers.remove(OUTPUT_SCHEMA).is_some();
         readers.retain(|name, _| !given.contains(name));
         Ok(Self { environment, messages, readers, describes, unknown })

@@ -1,10 +1,11 @@
 //! Writes an artifact to a local path: a file by one rename, a folder by swapping it with the existing one.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use searchmill_engine::operator::{MANIFEST_ENDING, OperatorError};
 use tempfile::TempDir;
@@ -26,6 +27,9 @@ pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> R
         let manifest = std::iter::once_with(|| replace(&beside, || Ok(text.as_bytes())));
         replaced.chain(manifest).try_fold(true, |unchanged, same| Ok(same? && unchanged))
     };
+    if done.is_ok() {
+        sweep(parent(&destination));
+    }
     done.map_err(|error| {
         OperatorError::machine(format!("cannot write {}: {error}", destination.display()))
             .with_help("check permissions and free space of the folder")
@@ -60,7 +64,7 @@ impl Delivery<'_> {
         if self.is_there(&target)? {
             return Ok(true);
         }
-        let mut room = room_beside(&target)?;
+        let Room { mut room, _lock } = room_beside(&target)?;
         let (new, text) = (room.path().join("new"), room.path().join("manifest.json"));
         for file in &self.manifest.files {
             copy(File::open(self.tree.join(&file.path))?, &new.join(&file.path))?;
@@ -130,10 +134,63 @@ impl Delivery<'_> {
 }
 
 /// Creates a temporary folder on the file system of `target`. It is removed with its content when dropped.
-fn room_beside(target: &Path) -> io::Result<TempDir> {
+fn room_beside(target: &Path) -> io::Result<Room> {
     let folder = parent(target);
     fs::create_dir_all(folder)?;
-    tempfile::Builder::new().prefix(".writing-").tempdir_in(folder)
+    loop {
+        let room = tempfile::Builder::new().prefix(WRITING).tempdir_in(folder)?;
+        let lock = File::open(room.path())?;
+        if is_ours(&lock) {
+            return Ok(Room { room, _lock: lock });
+        }
+    }
+}
+
+/// Locks an unfinished file or folder, which shows that its owner lives: see [`sweep`]. Returns false if a sweep was
+/// faster and removes it. Without locks in the file system, its age decides.
+fn is_ours(file: &File) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// A temporary folder, locked while it is used.
+struct Room {
+    room: TempDir,
+    _lock: File,
+}
+
+/// Beginning of the names of unfinished files and folders; six letters and digits follow.
+const WRITING: &str = ".writing-";
+/// Age from which an unfinished file is removed in a file system without locks.
+const ABANDONED: Duration = Duration::from_hours(24);
+
+/// Removes what killed runs have left unfinished in a folder. Their content is in the store, and the destination was just
+/// written. What cannot be removed is harmless.
+fn sweep(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_unfinished)) {
+        let path = entry.path();
+        let Ok(found) = entry.metadata() else { continue };
+        if !found.is_file() && !found.is_dir() {
+            continue;
+        }
+        let age = found.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+        let Ok(file) = File::open(&path) else { continue };
+        let is_abandoned = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(_)) => age >= ABANDONED,
+        };
+        if is_abandoned {
+            // The lock is held until the file is gone: its owner, if it just began, takes another name.
+            drop(if found.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) });
+        }
+    }
+}
+
+/// Whether a name is that of an unfinished file or folder.
+fn is_unfinished(name: &str) -> bool {
+    let random = name.strip_prefix(WRITING);
+    random.is_some_and(|random| random.len() == 6 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// Replaces `target` by `new` and moves the old folder into `room`. Returns false if the old folder cannot be moved (a
@@ -206,7 +263,12 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
     fs::create_dir_all(folder)?;
     // Allows access for others as far as the umask permits, as for any new file.
     let permissions = Permissions::from_mode(0o666);
-    let mut temporary = tempfile::Builder::new().prefix(".writing-").permissions(permissions).tempfile_in(folder)?;
+    let mut temporary = loop {
+        let new = tempfile::Builder::new().prefix(WRITING).permissions(permissions.clone()).tempfile_in(folder)?;
+        if is_ours(new.as_file()) {
+            break new;
+        }
+    };
     io::copy(&mut open()?, &mut temporary)?;
     temporary.as_file().sync_all()?;
     temporary.persist(target).map_err(|error| error.error)?;
@@ -231,5 +293,27 @@ fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
         }
         a.consume(both);
         b.consume(both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_runs_leave_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at(".writing-aB3dE6/new")).expect("a folder");
+        for name in [".writing-abc123", ".writing-notes.md", ".writing-held00", "out.jsonl"] {
+            fs::write(at(name), "x").expect("a file");
+        }
+        let held = File::open(at(".writing-held00")).expect("a file");
+        held.try_lock().expect("a lock");
+        sweep(folder.path());
+        let mut left: Vec<_> =
+            fs::read_dir(folder.path()).expect("entries").flatten().map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".writing-held00", ".writing-notes.md", "out.jsonl"]);
     }
 }

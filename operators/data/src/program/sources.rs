@@ -14,7 +14,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use searchmill_engine::operator::Source;
+use searchmill_engine::operator::{Source, open_regular};
 
 use super::words::{modules, path, plain, texts};
 
@@ -175,7 +175,7 @@ fn is_executable(place: &Path) -> bool {
 /// Returns the first line of a script without `#!`.
 fn first_line(place: &Path) -> Option<String> {
     let mut start = [0; 256];
-    let read = std::fs::File::open(place).and_then(|mut file| file.read(&mut start)).ok()?;
+    let read = open_regular(place).and_then(|mut file| file.read(&mut start)).ok()?;
     let line = start[..read].strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Some(String::from_utf8_lossy(line).trim().to_owned())

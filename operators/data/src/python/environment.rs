@@ -31,7 +31,9 @@ impl Interpreter {
         if let Some(words) = given {
             return Self::Words(words.to_vec());
         }
-        match std::fs::read_to_string(file).ok().and_then(|text| block(&text)) {
+        // A pipe would be waited for.
+        let text = if file.is_file() { std::fs::read_to_string(file).ok() } else { None };
+        match text.and_then(|text| block(&text)) {
             Some(block) => Self::Script(Script { file: file.to_owned(), block }),
             None => Self::Words(vec!["python3".to_owned()]),
         }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use minijinja::machinery::WhitespaceConfig;
 use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 use searchmill_engine::operator::OperatorError;
 use searchmill_text::json::Json;
 
 use super::control::{ControlTokens, Prompt, unused_mark};
+use crate::template::{Bounded, FUEL, LONGEST, check_json, prepare};
 
 /// Template of models without one: ChatML with Hermes tool calls.
 const CHATML: &str = include_str!("chatml.jinja");
@@ -17,6 +19,8 @@ const CHATML: &str = include_str!("chatml.jinja");
 /// A model's chat template.
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    /// Templates by name.
+    templates: BTreeMap<String, Bounded>,
     special_tokens: BTreeMap<String, String>,
     /// Control tokens, which are plain text in content.
     control: ControlTokens,
@@ -105,18 +109,21 @@ impl ChatTemplate {
     /// Compiles templates by name: `default`, and `tool_use` for requests with tools, if present.
     fn new(templates: Vec<(String, String)>, special_tokens: BTreeMap<String, String>) -> Result<Self, String> {
         let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        // A template of somebody else may neither run without end nor make texts without end.
+        environment.set_fuel(Some(FUEL));
+        prepare(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
+        let whitespace = WhitespaceConfig { trim_blocks: true, lstrip_blocks: true, ..WhitespaceConfig::default() };
+        let mut compiled = BTreeMap::new();
         // Of two templates with one name, the last one counts.
         for (name, text) in std::iter::once(("default".to_owned(), CHATML.to_owned())).chain(templates) {
-            environment.add_template_owned(name, without_marks(&text)?).map_err(|error| told(&error))?;
+            let template = Bounded::new(&name, &without_marks(&text)?, whitespace).map_err(|error| told(&error))?;
+            compiled.insert(name, template);
         }
-        Ok(Self { environment, special_tokens, control: ControlTokens::default() })
+        Ok(Self { environment, templates: compiled, special_tokens, control: ControlTokens::default() })
     }
 
     /// Sets the tokenizer's control tokens.
@@ -178,7 +185,8 @@ impl ChatTemplate {
         (mark, next_turn): (char, bool),
     ) -> Result<String, String> {
         let name = if tools.is_empty() { "default" } else { "tool_use" };
-        let template = self.environment.get_template(name).or_else(|_| self.environment.get_template("default"));
+        let template = self.templates.get(name).or_else(|| self.templates.get("default"));
+        let template = template.ok_or("the model has no chat template")?;
         let mut variables: BTreeMap<String, Value> =
             options.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value))).collect();
         for (name, token) in &self.special_tokens {
@@ -191,9 +199,12 @@ impl ChatTemplate {
             variables.insert("tools".to_owned(), Value::from(tools.iter().map(value).collect::<Vec<_>>()));
         }
         variables.insert("add_generation_prompt".to_owned(), Value::from(next_turn));
-        template
-            .and_then(|template| template.render(variables))
-            .map_err(|error| format!("the chat template: {}", told(&error)))
+        let text = template.render(&self.environment, Value::from_serialize(variables));
+        let text = text.map_err(|error| format!("the chat template: {}", told(&error)))?;
+        if text.len() > LONGEST {
+            return Err(format!("the chat template: the prompt has {} bytes (limit {LONGEST})", text.len()));
+        }
+        Ok(text)
     }
 }
 
@@ -321,6 +332,7 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     // Python's other options are ignored.
     drop(options);
+    check_json(value, indent)?;
     let json = json(value);
     let text = indent.map_or_else(|| json.write(), |indent| indented(&json, indent, 0));
     Ok(Value::from_safe_string(text))
@@ -407,6 +419,40 @@ mod tests {
         }
         println!("{equal} vectors");
         assert!(equal >= 2);
+    }
+
+    #[test]
+    fn templates_make_no_text_without_end() {
+        let doubled = |step: &str| {
+            let start = "{% set ns = namespace(x=['ab' * n, 'ab' * n], y='ab' * n) %}";
+            format!("{{% set n = 500000 %}}{start}{{% for i in range(60) %}}{step}{{% endfor %}}")
+        };
+        let literal = "literal text ".repeat(1000);
+        for text in [
+            doubled("{% set ns.y = ns.y ~ ns.y %}"),
+            doubled("{% set ns.y = ns.y + ns.y %}"),
+            doubled("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | tojson }}",
+            doubled("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | upper }}",
+            "{{ [[1], [2]] | tojson(indent=100000000) }}".to_owned(),
+            "{{ 'a\nb' | indent(1000000000) }}".to_owned(),
+            "{{ '%1000000000d' | format(1) }}".to_owned(),
+            "{{ 'ab' * 1000000000 }}".to_owned(),
+            format!("{{% set x %}}{{% for i in range(100000) %}}{literal}{{% endfor %}}{{% endset %}}"),
+            format!(
+                "{{% macro m() %}}{literal}{{% endmacro %}}{{% set x %}}{{% for i in range(100000) %}}{{{{ m() }}}}{{% endfor %}}{{% endset %}}"
+            ),
+            "{% set n = 30000000 %}{% for i in range(1000) %}{% set y = 'ab' * n %}{% endfor %}".to_owned(),
+        ] {
+            let failed = template(&text).prompt(&[message("user", "a")], &[], &BTreeMap::new());
+            let error = failed.map(|prompt| prompt.text.len()).expect_err(&text[..60.min(text.len())]);
+            assert!(error.starts_with("the chat template: "), "{error}");
+        }
+        let endless = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
+        assert!(template(endless).prompt(&[message("user", "a")], &[], &BTreeMap::new()).is_err());
+        // What the engine makes of other templates stays.
+        let kept = "{% if true %}a{% else %}b{% endif %}{% for i in [1, 2] %}\n<{{ i }}>\n{% endfor %}{% macro m(x) %}[{{ x }}]{% endmacro %}{{ m(1) }}{{ m('<&>') }}{% set y %}lit{% endset %}{{ y ~ 'z' }}";
+        let rendered = template(kept).prompt(&[message("user", "a")], &[], &BTreeMap::new()).unwrap().text;
+        assert_eq!(rendered, "a<1>\n<2>\n[1][<&>]litz");
     }
 
     #[test]

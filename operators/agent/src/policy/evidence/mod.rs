@@ -15,7 +15,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_engine::operator::{Context, FailureKind, RowFailure};
 use searchmill_schemas::{Message, Question, Role};
-use searchmill_text::normalize::{contains_words, normalize_answer};
+use searchmill_text::normalize::{contains_words, normalize_sought};
 
 use self::plan::{Hidden, Piece};
 use self::wording::Wording;
@@ -207,9 +207,9 @@ impl Teacher<'_> {
 /// back to the first golden answer (yes and no, computed figures).
 fn readable<'g>(golden: &'g [String], messages: &[Message]) -> Option<&'g String> {
     let results = messages.iter().filter(|message| message.role == Role::Tool.name() && message.error.is_none());
-    let shown: Vec<String> = results.map(|message| normalize_answer(&message.content)).collect();
+    let shown: Vec<String> = results.map(|message| normalize_sought(&message.content)).collect();
     let is_shown = |answer: &&String| {
-        let answer = normalize_answer(answer);
+        let answer = normalize_sought(answer);
         shown.iter().any(|text| contains_words(text, &answer))
     };
     golden.iter().find(is_shown).or(golden.first())

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_schemas::{Evidence, Question};
-use searchmill_text::normalize::{contains_words, normalize_answer};
+use searchmill_text::normalize::{contains_words, normalize_sought};
 
 use super::wording;
 
@@ -140,7 +140,7 @@ pub(super) struct Hidden(Vec<String>);
 
 impl Hidden {
     pub(super) fn new(question: &Question) -> Self {
-        let mut hidden = Self(question.golden_answers.iter().map(|answer| normalize_answer(answer)).collect());
+        let mut hidden = Self(question.golden_answers.iter().map(|answer| normalize_sought(answer)).collect());
         hidden.show(&question.question);
         hidden
     }
@@ -148,7 +148,7 @@ impl Hidden {
     /// Removes the answers contained in a text that the student reads.
     pub(super) fn show(&mut self, text: &str) {
         if !self.0.is_empty() {
-            let text = normalize_answer(text);
+            let text = normalize_sought(text);
             self.0.retain(|answer| !answer.is_empty() && !contains_words(&text, answer));
         }
     }
@@ -156,13 +156,13 @@ impl Hidden {
     /// Removes the words of hidden answers from a query.
     fn strip(&self, query: &str) -> String {
         let told = |text: &str| {
-            let text = normalize_answer(text);
+            let text = normalize_sought(text);
             self.0.iter().find(|answer| contains_words(&text, answer))
         };
         let mut query = query.trim().to_owned();
         while let Some(answer) = told(&query) {
             let words: Vec<&str> = answer.split(' ').collect();
-            let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_answer(word).as_str()));
+            let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_sought(word).as_str()));
             let kept = kept.collect::<Vec<_>>().join(" ");
             // If only normalised text separates the words, the whole query is dropped.
             query = if kept.len() < query.len() { kept } else { String::new() };

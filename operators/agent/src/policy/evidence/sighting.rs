@@ -2,6 +2,7 @@
 
 use searchmill_schemas::{Evidence, Message, Observation, Role};
 use searchmill_text::retrieval_metrics::same_passage;
+use searchmill_text::unicode::folded;
 
 use super::super::EvidenceMatch;
 
@@ -25,7 +26,7 @@ pub(super) fn shows(message: &Message, evidence: &Evidence, matches: EvidenceMat
     }
 }
 
-/// Whether the text contains the sentence, ignoring case and white space (MultiHop-RAG's rule, but case-insensitive).
+/// Whether the text contains the sentence, ignoring case, white space and Unicode form (MultiHop-RAG's rule minds case and form).
 fn shows_fact(message: &Message, fact: &str) -> bool {
     let fact = compact(fact);
     !fact.is_empty() && compact(&message.content).contains(&fact)
@@ -46,7 +47,7 @@ fn shows_document(message: &Message, evidence: &Evidence) -> bool {
 }
 
 fn compact(text: &str) -> String {
-    text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
+    folded(text).chars().filter(|c| !c.is_whitespace()).collect()
 }
 
 #[cfg(test)]
