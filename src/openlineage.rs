@@ -174,6 +174,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         | Event::HeldBack { .. }
         | Event::LoopEnded { .. }
         | Event::NodeEnded { .. }
+        | Event::CallRetried { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
         | Event::BudgetUsedUp { .. }

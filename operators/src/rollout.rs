@@ -27,6 +27,7 @@ use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
+mod calls_in_text;
 mod label;
 mod observations;
 pub(crate) mod recorded;
@@ -34,6 +35,8 @@ mod tools;
 mod until;
 
 pub use recorded::Record;
+
+use calls_in_text::CallsInText;
 
 pub use crate::chunk::{Count, TokenizerPath};
 use crate::columns::{carried_fields, with_all};
@@ -271,7 +274,10 @@ impl Operator for Rollout {
         let calls = counts_errors(params).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
         let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
-        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples: params.samples, columns, calls, passing })))
+        let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
+        let in_text = parses.then(CallsInText::default);
+        let samples = params.samples;
+        Ok(Kernel::AsyncMap(Arc::new(RolloutKernel { agent, samples, columns, calls, in_text, passing })))
     }
 }
 
@@ -486,6 +492,8 @@ struct RolloutKernel {
     columns: Vec<String>,
     /// Calls of tools beside the search tool, if there are any. Rollouts then have the column `tool_errors`.
     calls: Option<tools::Calls>,
+    /// Calls that the server left in the text, if it parses calls.
+    in_text: Option<CallsInText>,
     /// The predicate of `until`.
     passing: Option<Passing>,
 }
@@ -525,7 +533,8 @@ impl AsyncMapKernel for RolloutKernel {
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
         let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
-        warnings.chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
+        let in_text = self.in_text.as_ref().and_then(CallsInText::warning);
+        warnings.chain(in_text).chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
     }
 
     fn run<'a>(
@@ -543,6 +552,7 @@ impl AsyncMapKernel for RolloutKernel {
             }
             let Rolled { trajectory, tokens, cuts, usage, tool_errors } =
                 self.agent.answer(question, sample, context).await?;
+            self.in_text.iter().for_each(|in_text| in_text.count(&trajectory, context));
             let mut batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
             if self.calls.is_some() {
                 batch = tools::with_errors(&batch, tool_errors).map_err(|error| unusable(error.message))?;

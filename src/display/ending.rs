@@ -1,6 +1,7 @@
 //! The end of a run: summaries of the nodes, written files, and totals.
 
-use searchmill_engine::RunSummary;
+use searchmill_engine::operator::FailedCalls;
+use searchmill_engine::{RejectReason, RunSummary};
 
 use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
@@ -10,6 +11,38 @@ use super::table::duration;
 const LINES: usize = 24;
 /// Maximum number of nodes whose summaries are shown; further nodes are only named.
 const NODES: usize = 12;
+
+/// Maximum length of a reject reason, in characters.
+const REASON: usize = 160;
+
+/// Formats reasons with the number of rows of each: `31 × refused: …; 6 × timeout: …`. The number of a single reason for
+/// all `rows` is left out.
+pub(super) fn reasons(reasons: &[RejectReason], rows: u64) -> String {
+    let one = |reason: &RejectReason| {
+        let text = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let cut = text.char_indices().nth(REASON).map_or(text.len(), |(end, _)| end);
+        let count = if reason.rows == rows { String::new() } else { format!("{} × ", reason.rows) };
+        format!("{count}{}{}", &text[..cut], if cut < text.len() { "…" } else { "" })
+    };
+    reasons.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// Formats attempts that failed: `40 calls failed · 21 retried: 11 × 500, 10 × 429`.
+pub(super) fn attempts(failed: &FailedCalls) -> Vec<String> {
+    let mut parts = Vec::new();
+    if failed.failed_calls > 0 {
+        let calls = if failed.failed_calls == 1 { "call" } else { "calls" };
+        parts.push(format!("{} {calls} failed", failed.failed_calls));
+    }
+    let mut labels: Vec<(&String, u64)> = failed.retried.iter().map(|(label, count)| (label, *count)).collect();
+    labels.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let retried: u64 = labels.iter().map(|(_, count)| count).sum();
+    if retried > 0 {
+        let labels: Vec<String> = labels.iter().map(|(label, count)| format!("{count} × {label}")).collect();
+        parts.push(format!("{retried} retried: {}", labels.join(", ")));
+    }
+    parts
+}
 
 /// Formats the summaries of the nodes that ran, each cut to its first lines; for a matrix, only that of one node.
 pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
@@ -99,24 +132,17 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.skipped > 0 {
         parts.push(format!("{} skipped", summary.skipped));
     }
-    let failed = |count: u64, word: &str| {
-        let rows = if count == 1 { "row" } else { "rows" };
-        format!("{WARN}{count} {rows} {word}{WARN:#} (see `searchmill show NODE --rejects`)")
-    };
-    if summary.dead_letters > 0 {
-        parts.push(failed(summary.dead_letters, "failed"));
-    }
-    if summary.rejects > 0 {
-        parts.push(failed(summary.rejects, "rejected"));
-    }
+    parts.extend(lost_rows(summary));
     if summary.emptied > 0 {
         let nodes = if summary.emptied == 1 { "node" } else { "nodes" };
         parts.push(format!("{WARN}{} {nodes} rejected all rows{WARN:#}", summary.emptied));
     }
     if summary.calls > 0 {
         let tokens = summary.prompt_tokens + summary.completion_tokens;
-        parts.push(format!("{} calls, {tokens} tokens", summary.calls));
+        let answered = summary.calls.saturating_sub(summary.failed_calls.failed_calls);
+        parts.push(format!("{answered} calls, {tokens} tokens"));
     }
+    parts.extend(attempts(&summary.failed_calls));
     if summary.cost > 0.0 {
         parts.push(super::money::cost(summary.cost, &summary.currency));
     }
@@ -128,11 +154,29 @@ pub(super) fn balance(summary: &RunSummary) -> String {
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
         _ if summary.budget.is_some() && summary.skipped == 0 => format!("{WARN}done within the budget{WARN:#}"),
         _ if summary.budget.is_some() => format!("{WARN}stopped by the budget{WARN:#}"),
+        _ if summary.dead_letters + summary.rejects > 0 => format!("{WARN}done with rejected rows{WARN:#}"),
+        _ if summary.exit_code() != 0 => format!("{WARN}done{WARN:#}"),
         _ => format!("{GOOD}done{GOOD:#}"),
     };
     let kept = "\nfinished results and rows are cached: the same command resumes from there";
     let rest = if summary.interrupted { kept } else { "" };
     format!("{word} in {}: {}{rest}", duration(summary.seconds), parts.join(" · "))
+}
+
+/// Formats the rows of this run that failed or were rejected, and the most frequent reasons.
+fn lost_rows(summary: &RunSummary) -> Vec<String> {
+    let counts = [(summary.dead_letters, "failed"), (summary.rejects, "rejected")];
+    let mut parts = Vec::new();
+    for (count, word) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        let rows = if count == 1 { "row" } else { "rows" };
+        parts.push(format!("{WARN}{count} {rows} {word}{WARN:#}"));
+    }
+    let reasons = reasons(&summary.reject_reasons, summary.dead_letters + summary.rejects);
+    if let Some(last) = parts.last_mut() {
+        let reasons = if reasons.is_empty() { reasons } else { format!("{reasons}; ") };
+        last.push_str(&format!(" ({reasons}see `searchmill show NODE --rejects`)"));
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -174,5 +218,34 @@ mod tests {
         assert_eq!(shown.len(), NODES + 1);
         let last = plain(&shown[NODES]);
         assert!(last.starts_with("… 18 more nodes have summaries (n12, n13,") && last.contains("n23, …"), "{last}");
+    }
+
+    #[test]
+    fn rejected_rows_are_no_plain_success_and_say_why() {
+        let reason =
+            |rows, kind: &str, message: &str| RejectReason { rows, kind: kind.to_owned(), message: message.to_owned() };
+        let failed_calls = FailedCalls {
+            failed_calls: 40,
+            retried: [("429".to_owned(), 10), ("500".to_owned(), 11)].into_iter().collect(),
+        };
+        let summary = RunSummary {
+            finished: 2,
+            dead_letters: 8,
+            rejects: 1,
+            reject_reasons: vec![reason(6, "refused", "no"), reason(3, "timeout", "late")],
+            calls: 140,
+            prompt_tokens: 5,
+            failed_calls,
+            ..RunSummary::default()
+        };
+        let told = plain(&balance(&summary));
+        assert_eq!(
+            told,
+            "done with rejected rows in 0 ms: 0 cached · 2 ran · 8 rows failed · 1 row rejected (6 × refused: no; 3 × \
+             timeout: late; see `searchmill show NODE --rejects`) · 100 calls, 5 tokens · 40 calls failed · 21 retried: \
+             11 × 500, 10 × 429"
+        );
+        assert!(!balance(&summary).starts_with(&GOOD.to_string()));
+        assert!(balance(&RunSummary::default()).starts_with(&GOOD.to_string()));
     }
 }

@@ -21,9 +21,6 @@ use super::table::{bytes, duration};
 /// Maximum number of cached nodes listed; further ones are only counted.
 const LISTED: usize = 40;
 
-/// Maximum length of a reject reason, in characters.
-const REASON: usize = 160;
-
 /// Interval of progress lines per node without a terminal.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -263,7 +260,7 @@ impl Live {
                 Some(text) => line(WARN, "warning", node, text),
                 None => line(DIM, "", node, &format!("{DIM}{text}{DIM:#}")),
             },
-            Event::NodeFinished { node, summary, .. } => {
+            Event::NodeFinished { node, summary, rejects, .. } => {
                 self.clear(state, node);
                 if !summary.is_empty() {
                     state.summaries.push((node.clone(), summary.clone()));
@@ -271,7 +268,8 @@ impl Live {
                 // A delivered output was reported before; any other output is about to be held back.
                 let delivered = state.delivered.iter().any(|(done, _)| done == node);
                 let word = if state.writers.contains(node) && !delivered { "computed" } else { "done" };
-                line(GOOD, word, node, &finished(event, &state.currency))
+                let style = if *rejects > 0 { WARN } else { GOOD };
+                line(style, word, node, &finished(event, &state.currency))
             }
             Event::Delivered { node, destination } => {
                 state.delivered.push((node.clone(), destination.clone()));
@@ -298,7 +296,7 @@ impl Live {
             Event::NodeEnded { node, needs: Some(_), reason, .. } if state.rounds.is_first_ended(node) => {
                 line(WARN, "ended", node, reason)
             }
-            Event::NodeReleased { .. } | Event::NodeEnded { .. } => None,
+            Event::NodeReleased { .. } | Event::NodeEnded { .. } | Event::CallRetried { .. } => None,
             Event::EndpointSilent { endpoint, seconds, waiting } => {
                 let silent = duration(*seconds);
                 Some(format!("{WARN}{endpoint} has been silent for {silent}, calls waiting: {waiting}{WARN:#}"))
@@ -336,9 +334,10 @@ fn finished(event: &Event, currency: &str) -> String {
         bytes,
         rows,
         rejects,
-        rejected_for,
+        reject_reasons,
         cached_rows,
         calls,
+        failed_calls,
         prompt_tokens,
         completion_tokens,
         cost,
@@ -353,17 +352,20 @@ fn finished(event: &Event, currency: &str) -> String {
         text.push_str(&format!(" · {cached_rows} rows known"));
     }
     if *calls > 0 {
-        text.push_str(&format!(" · {calls} calls · {prompt_tokens} + {completion_tokens} tokens"));
+        let answered = calls.saturating_sub(failed_calls.failed_calls);
+        text.push_str(&format!(" · {answered} calls · {prompt_tokens} + {completion_tokens} tokens"));
+    }
+    for part in ending::attempts(failed_calls) {
+        text.push_str(&format!(" · {part}"));
     }
     if *cost > 0.0 {
         text.push_str(&format!(" · {}", money::cost(*cost, currency)));
     }
     if *rejects > 0 {
         text.push_str(&format!(" · {WARN}{rejects} rejects{WARN:#}"));
-        let why = rejected_for.as_deref().unwrap_or_default();
-        let cut = why.char_indices().nth(REASON).map_or(why.len(), |(end, _)| end);
+        let why = ending::reasons(reject_reasons, *rejects);
         if !why.is_empty() {
-            text.push_str(&format!(" ({}{})", &why[..cut], if cut < why.len() { "…" } else { "" }));
+            text.push_str(&format!(" ({why})"));
         }
     }
     text

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::time::Duration;
 
-use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Repeatability};
+use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Repeatability, RetryPolicy};
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     page.ports(&bound);
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
+    page.settings(&bound);
     page.heading(2, "Examples");
     for example in entry.examples {
         page.paragraph(example.title);
@@ -167,6 +169,30 @@ impl Page {
             self.item(0, &port.name, &(kind + by_params(always)), &port.about);
         }
         self.item(0, "rejects", "reject rows", "rejected rows, with the reason");
+        self.text.push('\n');
+    }
+
+    /// Lists the settings of the node that decide how its calls are repeated, if it makes calls.
+    fn settings(&mut self, bound: &[BoundOperator]) {
+        if !bound.iter().any(|operator| operator.declaration.pays()) {
+            return;
+        }
+        let retry = RetryPolicy::default();
+        let seconds = |wait: Duration| format!("{}s", wait.as_secs());
+        self.heading(2, "Retries");
+        self.paragraph("`retry` stands beside `with`. It is part of no key.");
+        for (name, default, about) in [
+            ("max_attempts", retry.max_attempts.to_string(), "Attempts at a call, the first included."),
+            ("backoff", seconds(retry.backoff), "Wait before the second attempt; it doubles each time."),
+            ("max_backoff", seconds(retry.max_backoff), "Longest wait, also for `Retry-After`."),
+            (
+                "stop_after",
+                retry.stop_after.to_string(),
+                "Calls in a row that fail for good, after which the node makes no more calls (0: never).",
+            ),
+        ] {
+            self.item(0, name, &format!("default {default}"), about);
+        }
         self.text.push('\n');
     }
 

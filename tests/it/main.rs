@@ -17,6 +17,7 @@ mod diagnostics;
 mod endpoint;
 mod example;
 mod extra_columns;
+mod failing;
 mod faults;
 mod forced;
 mod forged;

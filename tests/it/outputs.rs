@@ -118,9 +118,13 @@ fn a_file_is_not_overwritten_when_rows_were_lost_before_it() {
     let good = bench.mill.read("answers.jsonl");
     assert_eq!(good.lines().count(), 19);
 
-    // The endpoint fails: all rows are rejected.
+    // All rows are too long for the model.
     let mut bench = bench;
-    let down: Vec<_> = (0..25).map(|number| (format!("later {number}"), vec![status(400)])).collect();
+    let long = || {
+        let words = serde_json::json!({"message": "This model's maximum context length is 10 tokens"});
+        Step::Status(400, Vec::new(), words.to_string())
+    };
+    let down: Vec<_> = (0..25).map(|number| (format!("later {number}"), vec![long()])).collect();
     bench.serve(&down);
     bench.ask(&down.iter().map(|(question, _)| question.as_str()).collect::<Vec<_>>());
     for again in ["a first run", "cached, as far as it is known"] {

@@ -214,12 +214,12 @@ fn an_answer_is_kept_if_another_call_of_the_message_fails_the_row() {
     let calls = json!([call("a", "fish"), call("b", "rivers")]);
     let both = Step::Say(json!({"role": "assistant", "content": null, "tool_calls": calls}));
     let slow = Step::After(Duration::from_millis(400), Box::new(say("The Tiber.")));
-    let others = [("Expert on fish", vec![status(401)]), ("Expert on rivers", vec![slow])];
+    let others = [("Expert on fish", vec![status(403)]), ("Expert on rivers", vec![slow])];
     let server = server(1, |_| vec![both.clone(), answer("Rome")], &others);
     let mill = mill(&server, 1, TOOL);
     for refused in 1..3 {
         let told = mill.run(&[]).exit(3);
-        assert!(told.stdout.contains("`ask_expert` failed: ") && told.stdout.contains("401"), "{}", told.stdout);
+        assert!(told.stdout.contains("`ask_expert` failed: ") && told.stdout.contains("403"), "{}", told.stdout);
         assert_eq!(server.requests("Expert on fish").len(), refused);
         assert_eq!(server.requests("Expert on rivers").len(), 1, "what was paid is kept");
     }

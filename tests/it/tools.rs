@@ -194,6 +194,19 @@ fn a_service_that_is_down_postpones_its_rows() {
 }
 
 #[test]
+fn a_service_that_only_fails_postpones_its_rows_and_says_what_it_answered() {
+    let project = Project::new(&node("one", PLAIN, WEB, ""), 40, Vec::new());
+    project.tools.seen().manner = Manner::Status(503);
+    let told = project.run(&[]).exit(5);
+    let said =
+        ["8 calls in a row to http://127.0.0.1", "(8 × 503)", "503 Service Unavailable: the reason is secret-free"];
+    assert!(said.iter().all(|said| told.stdout.contains(said)), "{}", told.stdout);
+    project.tools.seen().manner = Manner::Fine;
+    project.run(&[]).exit(0);
+    assert_eq!(project.rollouts("one").len(), 40);
+}
+
+#[test]
 fn kill_9_in_a_rollout_with_a_live_tool_pays_nothing_twice() {
     const QUESTIONS: usize = 24;
     let start = |project: &Project| project.tools.seen().delay = Duration::from_millis(80);

@@ -8,13 +8,13 @@ use indexmap::IndexMap;
 
 use super::clock::unix_time;
 use super::deliver::Made;
-use super::loss::most_frequent;
+use super::loss::reject_reasons;
 use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Blame, Effect, OperatorError, Redactor, Usage};
+use crate::operator::{Blame, Effect, FailedCalls, OperatorError, Redactor, Usage};
 use crate::plan::{End, Loop, Node, NotReached, Plan};
-use crate::report::{Event, Reporter, RunSummary};
+use crate::report::{Event, RejectReason, Reporter, RunSummary};
 use crate::spec::OnFailure;
 use crate::store::{
     ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
@@ -29,6 +29,10 @@ pub(super) struct Books {
     spent_nanos: u64,
     /// Outcomes of checks by node, until the node is recorded.
     checks: BTreeMap<String, Vec<CheckOutcome>>,
+    /// Failed attempts at calls by node, until the node is recorded.
+    failed_calls: BTreeMap<String, FailedCalls>,
+    /// Why rows of the run were rejected, most frequent first.
+    reject_reasons: Vec<RejectReason>,
     /// By deciding node until it is recorded: the nodes of the round that its loop hands on.
     hands_on: BTreeMap<String, Vec<String>>,
     start: Instant,
@@ -75,6 +79,8 @@ impl Books {
             summary,
             spent_nanos: 0,
             checks: BTreeMap::new(),
+            failed_calls: BTreeMap::new(),
+            reject_reasons: Vec::new(),
             hands_on: BTreeMap::new(),
             start: Instant::now(),
             redactor: redactor.clone(),
@@ -111,8 +117,10 @@ impl Books {
         ledger.flush()
     }
 
-    /// Adds the calls, tokens and cost of a node.
-    pub(super) fn count(&mut self, spent: &Usage) {
+    /// Adds the calls, tokens and cost of a node, and its attempts that failed.
+    pub(super) fn count(&mut self, node: &Node, spent: &Usage, failed: FailedCalls) {
+        self.summary.failed_calls += &failed;
+        self.failed_calls.insert(node.id().to_owned(), failed);
         self.summary.calls += spent.calls;
         self.summary.prompt_tokens += spent.prompt_tokens;
         self.summary.completion_tokens += spent.completion_tokens;
@@ -166,8 +174,9 @@ impl Books {
         self.summary.emptied += usize::from(is_emptied(node, &result.outputs));
         let (output, rows, bytes) = default_output(node, &result.outputs);
         let rejects = result.outputs.get("rejects").filter(|output| output.rows > 0);
-        let reason = rejects.and_then(|rejects| most_frequent(&self.store, rejects));
-        let rejected_for = reason.map(|(kind, message)| format!("{kind}: {message}"));
+        let mut rejected_for = rejects.map(|rejects| reject_reasons(&self.store, rejects)).unwrap_or_default();
+        RejectReason::add(&mut self.reject_reasons, &rejected_for);
+        rejected_for.truncate(RejectReason::MOST);
         self.reporter.event(&Event::NodeFinished {
             output,
             bytes,
@@ -175,10 +184,12 @@ impl Books {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
-            rejected_for,
+            rejected_for: rejected_for.first().map(ToString::to_string),
+            reject_reasons: rejected_for,
             key: result.key,
             cached_rows,
             calls: result.calls,
+            failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
             prompt_tokens: result.prompt_tokens,
             completion_tokens: result.completion_tokens,
             cost: result.usage().cost(),
@@ -304,6 +315,7 @@ impl Books {
     /// Reports the end of the run.
     pub(super) fn end(&mut self) {
         self.summary.seconds = self.start.elapsed().as_secs_f64();
+        self.summary.reject_reasons = self.reject_reasons.iter().take(RejectReason::MOST).cloned().collect();
         self.reporter.event(&Event::RunFinished(self.summary.clone()));
         self.record.finished = Some(unix_time());
         self.record.exit = Some(i32::from(self.summary.exit_code()));

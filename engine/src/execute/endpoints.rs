@@ -13,7 +13,7 @@ use super::observed::Observed;
 use super::options::Settings;
 use crate::fingerprint::Digest;
 use crate::operator::{
-    Budget, EndpointSession, EndpointUse, ObservedSession, RateLimiter, Redactor, refers_to_service,
+    Budget, EndpointSession, EndpointUse, ObservedSession, OperatorError, RateLimiter, Redactor, refers_to_service,
 };
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
@@ -71,8 +71,11 @@ impl Endpoints {
     pub(super) fn session(&self, node: &Node) -> EndpointSession {
         let declaration = &node.operator.declaration;
         let limiter = |found: &EndpointUse| self.limiters.get(&name(node, found)).cloned();
-        let observed = declaration.observed.iter().map(limiter);
-        let observed = observed.map(|limiter| ObservedSession { limiter, ..ObservedSession::default() }).collect();
+        let observe = |found: &EndpointUse| {
+            let caller = format!("{} ({})", node.id(), found.model).into();
+            ObservedSession { limiter: limiter(found), caller, ..ObservedSession::default() }
+        };
+        let observed = declaration.observed.iter().map(observe).collect();
         let limiter = declaration.endpoint.as_ref().and_then(limiter);
         let redactor = self.redactor.clone();
         let caller = node.id().into();
@@ -99,9 +102,8 @@ impl Endpoints {
     }
 
     /// Returns why a node's endpoint, or a service that it observes, takes no more calls, if one does not.
-    pub(super) fn closed(&self, node: &Node) -> Option<String> {
-        let session = self.session(node);
-        session.limiters().find_map(|limiter| limiter.closed(&session.caller))
+    pub(super) fn closed(&self, node: &Node) -> Option<OperatorError> {
+        self.session(node).any_closed()
     }
 
     /// Reports silent endpoints until aborted.

@@ -9,6 +9,7 @@ use super::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
 use crate::plan::{Input, Node, Plan};
+use crate::report::{RejectReason, numberless};
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -101,8 +102,9 @@ impl Account<'_> {
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan.nodes[loss.place];
-        let reason = self.output(loss.place, REJECTS).and_then(|rejects| most_frequent(self.store, rejects));
-        let reason = reason.map(|(kind, message)| format!(", most often `{kind}`: {message}"));
+        let reasons = self.output(loss.place, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
+        let first = reasons.as_ref().and_then(|reasons| reasons.first());
+        let reason = first.map(|reason| format!(", most often `{}`: {}", reason.kind, reason.message));
         format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
     }
 
@@ -191,17 +193,31 @@ impl Account<'_> {
     }
 }
 
-/// Returns the most frequent kind among rejects, and one of its messages.
-pub(super) fn most_frequent(store: &Store, rejects: &OutputRecord) -> Option<(String, String)> {
+/// Number of different reasons that are counted (at most): messages may quote their row.
+const MOST_REASONS: usize = 4096;
+
+/// Returns why rows were rejected, most frequent reason first; nothing if the rejects cannot be read.
+pub(super) fn reject_reasons(store: &Store, rejects: &OutputRecord) -> Vec<RejectReason> {
+    let mut reasons = read_reasons(store, rejects).unwrap_or_default();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.rows));
+    reasons.truncate(RejectReason::KEPT);
+    reasons
+}
+
+fn read_reasons(store: &Store, rejects: &OutputRecord) -> Option<Vec<RejectReason>> {
     let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
-    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    let mut found: BTreeMap<(String, String), RejectReason> = BTreeMap::new();
     for batch in rows.batches() {
-        for reject in from_batch::<Reject>(&batch.ok()?).ok()? {
-            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
+        for Reject { kind, message, .. } in from_batch::<Reject>(&batch.ok()?).ok()? {
+            let group = (kind.clone(), numberless(&message));
+            if let Some(known) = found.get_mut(&group) {
+                known.rows += 1;
+            } else if found.len() < MOST_REASONS {
+                found.insert(group, RejectReason { rows: 1, kind, message });
+            }
         }
     }
-    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
-    Some((kind, message))
+    Some(found.into_values().collect())
 }
 
 /// Returns the loop that a node is part of, and its round.

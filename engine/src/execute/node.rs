@@ -9,7 +9,7 @@ use super::job::NodeJob;
 use super::lookup::{Lookup, has_floor, look_up};
 use super::tenure::Tenure;
 use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::{Blame, Effect, OperatorError, PortType, TreeKind, Usage};
+use crate::operator::{Blame, Effect, FailedCalls, OperatorError, PortType, TreeKind, Usage};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult};
 
@@ -29,6 +29,8 @@ pub(super) struct NodeDone {
     pub(super) unasked: u64,
     /// The node's cost, also if it failed.
     pub(super) spent: Usage,
+    /// Its attempts at calls that failed.
+    pub(super) failed_calls: FailedCalls,
     pub(super) seconds: f64,
     /// An input found damaged before the kernel ran: its place among the inputs, and the damage.
     pub(super) damaged: Option<(usize, Damage)>,
@@ -39,7 +41,7 @@ pub(super) struct NodeDone {
 pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let start = Instant::now();
     let (place, key, reasons) = (job.place, job.key, job.reasons.clone());
-    let paid = Arc::clone(&job.session.node);
+    let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
     let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
         let spent = match &outcome {
@@ -56,6 +58,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
             cached_rows,
             unasked: 0,
             spent,
+            failed_calls: attempts.so_far(),
             seconds,
             damaged: None,
             taken_over: false,

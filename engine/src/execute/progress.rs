@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::operator::{Budget, ProgressSink};
+use crate::operator::{Budget, ProgressSink, Retry};
 use crate::report::{Event, Reporter};
 
 const INTERVAL_MS: u64 = 100;
@@ -55,5 +55,16 @@ impl ProgressSink for NodeProgress {
 
     fn log(&self, line: &str) {
         self.reporter.event(&Event::NodeLog { node: self.node.clone(), line: line.to_owned() });
+    }
+
+    fn retried(&self, retry: &Retry<'_>) {
+        self.reporter.event(&Event::CallRetried {
+            node: self.node.clone(),
+            attempt: retry.attempt,
+            of: retry.of,
+            seconds: retry.wait.as_secs_f64(),
+            reason: retry.reason.clone(),
+            message: retry.message.to_owned(),
+        });
     }
 }

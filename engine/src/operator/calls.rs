@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::context::Context;
+use super::context::{Context, Retry};
 use super::endpoint_session::{Begun, EndpointSession, KeptCall};
-use super::failure::{FailureKind, RowFailure};
+use super::failure::{CallFailure, FailureKind, RowFailure};
 use super::money::{Prices, Refusal, Usage};
+use super::rate_limiter::Turn;
 
 /// Interval between checks whether the run is stopping.
 const STEP: Duration = Duration::from_millis(200);
@@ -38,34 +39,6 @@ pub trait Call: Send + Sync {
     fn read(&self, answer: &[u8]) -> Result<Self::Answer, String>;
 }
 
-/// Why one attempt at a call failed.
-#[derive(Clone, Debug)]
-pub struct CallFailure {
-    /// Kind of failure. [`FailureKind::Refused`] and failures that postpone the row are not retried.
-    pub kind: FailureKind,
-    /// Error message.
-    pub message: String,
-    /// The response body, shortened.
-    pub detail: Option<String>,
-    /// Wait requested by the endpoint (`Retry-After`).
-    pub retry_after: Option<Duration>,
-    /// Refused for a reason that all calls share (API key, address): after several such failures the remaining rows are
-    /// postponed.
-    pub same_for_all: bool,
-}
-
-impl CallFailure {
-    /// Creates a failure of a single call.
-    pub fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
-        Self { kind, message, detail, retry_after: None, same_for_all: false }
-    }
-
-    fn of_row(self, attempts: u32) -> RowFailure {
-        let usage = Usage { calls: u64::from(attempts), ..Usage::default() };
-        RowFailure { kind: self.kind, message: self.message, attempts, detail: self.detail, usage }
-    }
-}
-
 /// Permission for one attempt at a call. Dropping it ends the attempt.
 pub struct Attempt {
     number: u32,
@@ -84,13 +57,6 @@ impl Attempt {
     pub fn heard(&self) {
         if let Some(limiter) = &self.session.limiter {
             limiter.heard();
-        }
-    }
-
-    fn answered(&self) {
-        if let Some(limiter) = &self.session.limiter {
-            limiter.heard();
-            limiter.answered(&self.session.caller);
         }
     }
 
@@ -119,18 +85,14 @@ impl Context {
     /// # Errors
     /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {
-        let read = |kept: &KeptCall| {
-            call.read(&kept.response).map_err(|message| RowFailure::new(FailureKind::BadResponse, message))
-        };
-        let Some(journal) = &self.session().journal else { return read(&self.ask(call).await?) };
+        let Some(journal) = &self.session().journal else { return Ok(self.ask(call).await?.1) };
         let accept = |kept: &KeptCall| call.read(&kept.response).is_ok();
         match self.patiently(journal.begin(call.request(), &accept)).await? {
             Begun::Known(kept) => call
                 .read(&kept.response)
                 .map_err(|_| RowFailure::new(FailureKind::Data, "a cached answer cannot be parsed")),
             Begun::Ask(mut open) => {
-                let kept = self.ask(call).await?;
-                let answer = read(&kept)?;
+                let (kept, answer) = self.ask(call).await?;
                 open.keep(&kept);
                 Ok(answer)
             }
@@ -138,30 +100,65 @@ impl Context {
         }
     }
 
-    /// Sends the call until it is answered, is refused or postponed, or attempts run out.
-    async fn ask<C: Call>(&self, call: &C) -> Result<KeptCall, RowFailure> {
-        let retry = self.retry();
+    /// Sends the call until it is answered, is refused or postponed, or attempts run out, and reads the answer.
+    async fn ask<C: Call>(&self, call: &C) -> Result<(KeptCall, C::Answer), RowFailure> {
+        let session = self.session();
+        let turn = match &session.limiter {
+            Some(limiter) => Some(self.patiently(limiter.turn(&session.caller)).await?),
+            None => None,
+        };
+        let kept = self.answered(call, turn.as_ref()).await?;
+        match call.read(&kept.response) {
+            Ok(answer) => {
+                turn.iter().for_each(Turn::answered);
+                Ok((kept, answer))
+            }
+            Err(message) => {
+                let failure = CallFailure::new(FailureKind::BadResponse, message, None);
+                turn.iter().for_each(|turn| turn.failed(&failure, self.retry().stop_after));
+                Err(RowFailure { usage: kept.usage, ..failure.of_row(1) })
+            }
+        }
+    }
+
+    /// Repeats the call as `retry` says until there is an answer.
+    async fn answered<C: Call>(&self, call: &C, turn: Option<&Turn>) -> Result<KeptCall, RowFailure> {
+        let (retry, attempts) = (self.retry(), &self.session().attempts);
         let mut number = 1;
         loop {
             let failure = match self.attempt(call, number).await? {
                 Ok(kept) => return Ok(kept),
                 Err(failure) => failure,
             };
-            let is_final = failure.kind == FailureKind::Refused || failure.kind.is_postponed();
-            if is_final || number >= retry.max_attempts {
-                self.give_up(&failure);
+            if failure.kind.is_postponed() {
                 return Err(failure.of_row(number));
             }
+            attempts.failed();
+            if failure.kind == FailureKind::Refused || number >= retry.max_attempts {
+                turn.iter().for_each(|turn| turn.failed(&failure, retry.stop_after));
+                return Err(failure.of_row(number));
+            }
+            turn.iter().for_each(|turn| turn.goes_on());
             number += 1;
             let wait = retry.wait(number, failure.retry_after);
             if failure.kind == FailureKind::RateLimited || failure.retry_after.is_some() {
                 self.pause_endpoint(wait);
             }
+            self.tell_of_retry(&failure, number, wait);
             // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
                 return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(number - 1) });
             }
         }
+    }
+
+    /// Counts and reports that attempt `number` follows a failure.
+    fn tell_of_retry(&self, failure: &CallFailure, number: u32, wait: Duration) {
+        let (most, node) = (self.retry().max_attempts, &self.session().caller);
+        self.session().attempts.retried(failure);
+        let reason = failure.label();
+        tracing::info!("`{node}`: attempt {number} of {most} in {:.1} s: {}", wait.as_secs_f64(), failure.message);
+        self.progress().retried(&Retry { attempt: number, of: most, wait, reason, message: &failure.message });
     }
 
     /// Makes one attempt when its turn has come; it is counted whatever its outcome.
@@ -178,7 +175,7 @@ impl Context {
         let used = outcome.as_ref().map_or(one, |(_, usage)| *usage);
         attempt.pay(&used.at(call.prices()));
         Ok(outcome.map(|(response, usage)| {
-            attempt.answered();
+            attempt.heard();
             let usage = Usage { calls: u64::from(number), ..usage };
             KeptCall { response, usage: usage.at(call.prices()) }
         }))
@@ -216,21 +213,8 @@ impl Context {
         Ok(attempt)
     }
 
-    /// Records a call that failed for good. After many failed connections, or refusals for the same reason, in a row,
-    /// the remaining rows are postponed.
-    fn give_up(&self, failure: &CallFailure) {
-        let session = self.session();
-        let Some(limiter) = &session.limiter else { return };
-        if failure.kind == FailureKind::Connection {
-            limiter.unreached(&failure.message);
-        }
-        if failure.same_for_all {
-            limiter.turned_away(&session.caller, &failure.message);
-        }
-    }
-
     fn check_open(&self) -> Result<(), RowFailure> {
-        self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
+        self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why.message)))
     }
 
     /// Pauses all calls to this node's endpoint for `wait`.

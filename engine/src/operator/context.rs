@@ -26,6 +26,8 @@ pub struct RetryPolicy {
     pub backoff: Duration,
     /// Longest wait, also for `Retry-After`.
     pub max_backoff: Duration,
+    /// Calls in a row that fail for good, after which the node makes no more calls (0: never).
+    pub stop_after: u32,
     /// Whether the pipeline states it. What may fail for good is not repeated by default.
     #[serde(default)]
     pub stated: bool,
@@ -33,7 +35,8 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { max_attempts: 3, backoff: Duration::from_secs(1), max_backoff: Duration::from_mins(1), stated: false }
+        let (backoff, max_backoff) = (Duration::from_secs(1), Duration::from_mins(1));
+        Self { max_attempts: 3, backoff, max_backoff, stop_after: 8, stated: false }
     }
 }
 
@@ -47,6 +50,21 @@ impl RetryPolicy {
     }
 }
 
+/// A call that is repeated.
+#[derive(Clone, Debug)]
+pub struct Retry<'a> {
+    /// Number of the next attempt, from 2.
+    pub attempt: u32,
+    /// Number of attempts (at most).
+    pub of: u32,
+    /// Time until then.
+    pub wait: Duration,
+    /// HTTP status, or kind of failure, of the last attempt.
+    pub reason: String,
+    /// Its error message.
+    pub message: &'a str,
+}
+
 /// Receives progress; implemented by the driver. Cheap to call often. By default, nobody listens.
 pub trait ProgressSink: Send + Sync {
     /// Reports `done` of `total` units (`total` 0: unknown).
@@ -54,6 +72,9 @@ pub trait ProgressSink: Send + Sync {
 
     /// Adds a line to the log of this node.
     fn log(&self, _line: &str) {}
+
+    /// Reports that a call is repeated.
+    fn retried(&self, _retry: &Retry<'_>) {}
 }
 
 /// Stores the state of a long computation, so that it can resume after a crash; implemented by the store.

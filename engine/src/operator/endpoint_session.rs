@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::attempts::Attempts;
+use super::error::OperatorError;
 use super::failure::RowFailure;
 use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
@@ -57,6 +59,8 @@ pub(crate) trait Tenure: Send + Sync {
 pub(crate) struct ObservedSession {
     /// The rate limiter of the service.
     pub(crate) limiter: Option<Arc<RateLimiter>>,
+    /// Names the node and the service: its calls end apart from those to others at the same address.
+    pub(crate) caller: Arc<str>,
     /// Observations by content, shared by all rows, nodes and models.
     pub(crate) journal: Option<Arc<dyn CallJournal>>,
     /// Failures that the current row was told.
@@ -75,6 +79,8 @@ pub(crate) struct EndpointSession {
     pub(crate) budget: Arc<Budget>,
     /// The node's spending.
     pub(crate) node: Arc<Budget>,
+    /// The node's attempts at calls that failed.
+    pub(crate) attempts: Arc<Attempts>,
     /// The node's id; limits per caller use it.
     pub(crate) caller: Arc<str>,
     /// The rate limiter of the node's endpoint.
@@ -96,7 +102,13 @@ impl EndpointSession {
     }
 
     /// Returns why the node makes no more calls, if it does not.
-    pub(crate) fn closed(&self) -> Option<String> {
+    pub(crate) fn closed(&self) -> Option<OperatorError> {
         self.limiter.as_ref()?.closed(&self.caller)
+    }
+
+    /// Returns why the node makes no more calls to its endpoint or to a service that it observes.
+    pub(crate) fn any_closed(&self) -> Option<OperatorError> {
+        let of_service = |observed: &ObservedSession| observed.limiter.as_ref()?.closed(&observed.caller);
+        self.closed().or_else(|| self.observed.iter().find_map(of_service))
     }
 }

@@ -1,4 +1,6 @@
-//! Failed rows and their reasons.
+//! Failed calls and rows, and their reasons.
+
+use std::time::Duration;
 
 use searchmill_schemas::{Reject, named};
 
@@ -35,6 +37,68 @@ impl FailureKind {
     /// Whether the row is left for a later run, neither done nor failed.
     pub fn is_postponed(self) -> bool {
         matches!(self, Self::Cancelled | Self::Budget)
+    }
+}
+
+/// How a failed call counts towards the end of all calls to its endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// Several in a row end the calls.
+    #[default]
+    InARow,
+    /// All other calls would fail in the same way (no such model, a refused key): if none was answered yet, this one ends
+    /// the calls.
+    AtFirst,
+    /// It is due to this row alone (the length or the content of its text).
+    Never,
+}
+
+/// Why one attempt at a call failed.
+#[derive(Clone, Debug)]
+pub struct CallFailure {
+    /// Kind of failure. [`FailureKind::Refused`] and failures that postpone the row are not retried.
+    pub kind: FailureKind,
+    /// Error message, with the endpoint's own words.
+    pub message: String,
+    /// How to fix it.
+    pub help: Option<String>,
+    /// The response body, shortened.
+    pub detail: Option<String>,
+    /// HTTP status of the response, if there was one.
+    pub status: Option<u16>,
+    /// Wait requested by the endpoint (`Retry-After`).
+    pub retry_after: Option<Duration>,
+    /// Refused for a reason that no other arguments mend (API key, address): it is no observation for a model.
+    pub same_for_all: bool,
+    /// How it counts towards the end of all calls.
+    pub counts: Counts,
+}
+
+impl CallFailure {
+    /// Creates a failure that counts with those before and after it.
+    pub fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
+        let counts = Counts::default();
+        Self { kind, message, help: None, detail, status: None, retry_after: None, same_for_all: false, counts }
+    }
+
+    /// Returns the status, or the kind of a failure without one.
+    pub(super) fn label(&self) -> String {
+        self.status.map_or_else(|| self.kind.name().to_owned(), |status| status.to_string())
+    }
+
+    /// Whether it says something about the endpoint, and not about the row or the run.
+    pub(super) fn counts_towards_a_stop(&self) -> bool {
+        let of_row = matches!(self.kind, FailureKind::Data | FailureKind::Exception);
+        self.counts != Counts::Never && !of_row && !self.kind.is_postponed()
+    }
+
+    pub(super) fn of_row(self, attempts: u32) -> RowFailure {
+        let usage = Usage { calls: u64::from(attempts), ..Usage::default() };
+        let message = match self.help {
+            Some(help) => format!("{} ({help})", self.message),
+            None => self.message,
+        };
+        RowFailure { kind: self.kind, message, attempts, detail: self.detail, usage }
     }
 }
 

@@ -34,9 +34,12 @@
 //!
 //! - A run has one rate limiter per address: requests and tokens per minute, concurrent calls, pauses after status 429,
 //!   a watch for silence. It has one budget.
-//! - After 8 failed calls in a row, an endpoint gets no more calls. Calls count that could not connect, or that the
-//!   endpoint rejected for a reason common to all calls (401, 403, 404). The remaining rows are postponed, not
-//!   rejected, and the node fails.
+//! - The first call of a node to an endpoint goes alone; the others wait for its outcome, at most 5 s. If it is refused for
+//!   a reason that all calls share (no such model, no such address, a refused key), no other call is made.
+//! - After 8 calls of a node in a row that failed for good, whatever the reason, the endpoint gets no more calls from it.
+//!   Failures of one row alone (a text that is too long) do not count, and any answer begins the row anew. The remaining
+//!   rows are postponed, not rejected, and the node fails.
+//! - Attempts that failed are counted apart from the calls, and each repeated one is reported.
 //! - If the budget is used up, a call is refused, its row is postponed, and the run ends with exit code 4.
 //!
 //! # Effects
@@ -51,6 +54,7 @@
 //!
 //! [`Redactor`] removes the secrets of a plan from rejects, summaries, events, the ledger and the answers of endpoints.
 
+mod attempts;
 mod calls;
 mod context;
 mod contract;
@@ -78,13 +82,16 @@ mod service_address;
 mod shorthand;
 mod sources;
 mod spread;
+mod standing;
 mod tables;
 pub mod testing;
 mod user_info;
 
-pub use calls::{Attempt, Call, CallFailure};
+pub use attempts::FailedCalls;
+pub use calls::{Attempt, Call};
 pub use context::{
-    CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy, SecretLookup, http_client,
+    CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, Retry, RetryPolicy, SecretLookup,
+    http_client,
 };
 pub use contract::{ENDED, Example, HANDS_ON, Operator};
 pub use declaration::Declaration;
@@ -92,7 +99,7 @@ pub use deliver::{Deliver, MANIFEST_ENDING};
 pub use endpoint_session::KeptCall;
 pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials, root_cause};
-pub use failure::{FailureKind, RowFailure};
+pub use failure::{CallFailure, Counts, FailureKind, RowFailure};
 pub(crate) use functions::storable;
 pub use goal::{COUNTED, DRAWN, Goal};
 pub(crate) use goal::{Draw, Next};

@@ -53,8 +53,8 @@ impl Context {
                 Begun::Failed(message) => return Err(RowFailure::new(FailureKind::Cancelled, message)),
             }
         }
-        let (limiter, journal) = (session.limiter, session.journal);
-        let session = EndpointSession { limiter, journal, observed: Vec::new(), ..self.session().clone() };
+        let (limiter, caller, journal) = (session.limiter, session.caller, session.journal);
+        let session = EndpointSession { limiter, caller, journal, observed: Vec::new(), ..self.session().clone() };
         let outcome = observed(self.clone().with_session(session).call(call).await, told)?;
         if matches!(outcome, Observed::Failed { .. }) {
             self.services_run().await?;

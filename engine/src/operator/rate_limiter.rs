@@ -1,5 +1,5 @@
 //! The rate limiter of one endpoint, shared by all nodes of a run that call it: calls per minute, concurrent calls,
-//! requested pauses, and silence.
+//! requested pauses, silence, and failures in a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::error::OperatorError;
+use super::failure::CallFailure;
 use super::money::Prices;
 use super::service_address::refers_to_service;
+use super::standing::Standing;
 
 /// Limits of an endpoint. Shared by all nodes of a run that call it; not part of any key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -115,29 +118,47 @@ struct State {
     told: Option<Duration>,
     /// Whether the endpoint has sent something since that report.
     spoke: bool,
-    /// Calls given up because the endpoint could not be reached.
-    unreached: Streak,
-    /// Calls by caller that were refused for a reason shared by all its calls (API key, model name).
-    turned_away: BTreeMap<String, Streak>,
+    /// How the calls of each caller go.
+    callers: BTreeMap<Arc<str>, Standing>,
+    /// Why no caller makes more calls.
+    shut: Option<OperatorError>,
 }
 
-/// After this many calls in a row that could not connect, or were refused for a shared reason, no more calls are made.
-const CLOSED_AFTER: u32 = 8;
-
-/// Failures in a row.
-#[derive(Debug, Default)]
-struct Streak {
-    length: u32,
-    /// Why no more calls are made.
-    closed: Option<String>,
+/// One call of a caller, with all its attempts. Dropped without an outcome, it counts for nothing.
+pub(super) struct Turn {
+    limiter: Arc<RateLimiter>,
+    caller: Arc<str>,
+    number: u64,
 }
 
-impl Streak {
-    fn grow(&mut self, reason: impl FnOnce() -> String) {
-        self.length += 1;
-        if self.length >= CLOSED_AFTER {
-            self.closed.get_or_insert_with(reason);
+impl Turn {
+    /// Records that an attempt failed and is repeated: the calls that wait for the first one may begin.
+    pub(super) fn goes_on(&self) {
+        self.note(Standing::open);
+    }
+
+    /// Records that the call was answered.
+    pub(super) fn answered(&self) {
+        self.note(|standing| standing.answered(self.number));
+    }
+
+    /// Records that the call failed for good; `most` in a row (0: none) end the caller's calls.
+    pub(super) fn failed(&self, failure: &CallFailure, most: u32) {
+        self.note(|standing| standing.failed(&self.limiter.name, self.number, failure, most));
+    }
+
+    fn note(&self, what: impl FnOnce(&mut Standing)) {
+        if let Some(standing) = self.limiter.state().callers.get_mut(&self.caller) {
+            what(standing);
         }
+        // After the outcome is recorded: whoever waited must see that no more calls are made.
+        self.limiter.opened.notify_waiters();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.note(|standing| standing.leave(self.number));
     }
 }
 
@@ -159,6 +180,8 @@ pub(crate) struct RateLimiter {
     stall_after: Duration,
     slots: Option<Arc<Semaphore>>,
     state: Mutex<State>,
+    /// Wakes the calls that wait for a caller's first one.
+    opened: Notify,
 }
 
 impl RateLimiter {
@@ -171,11 +194,26 @@ impl RateLimiter {
             ..State::default()
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
-        Arc::new(Self { name: name.to_owned(), stall_after, slots, state: Mutex::new(state) })
+        let (name, opened) = (name.to_owned(), Notify::new());
+        Arc::new(Self { name, stall_after, slots, state: Mutex::new(state), opened })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a call. The first call of a caller goes alone: an endpoint that refuses all calls is asked once.
+    pub(super) async fn turn(self: &Arc<Self>, caller: &Arc<str>) -> Turn {
+        loop {
+            // Created before the look, so that an outcome in between is not missed.
+            let mut opened = std::pin::pin!(self.opened.notified());
+            opened.as_mut().enable();
+            let entered = self.state().callers.entry(Arc::clone(caller)).or_default().enter(Instant::now());
+            match entered {
+                Ok(number) => return Turn { limiter: Arc::clone(self), caller: Arc::clone(caller), number },
+                Err(wait) => drop(tokio::time::timeout(wait, opened).await),
+            }
+        }
     }
 
     /// Waits for a slot among the concurrent calls.
@@ -214,17 +252,9 @@ impl RateLimiter {
     pub(super) fn heard(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
-        state.unreached.length = 0;
         // The call goes on: its stream may stall.
         state.waiting_since = Some(Instant::now());
         state.heard = true;
-    }
-
-    /// Records a call that was given up because the endpoint could not be reached.
-    pub(super) fn unreached(&self, why: &str) {
-        let name = &self.name;
-        let reason = || format!("{name} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}");
-        self.state().unreached.grow(reason);
     }
 
     /// Whether the endpoint is a service of one node.
@@ -234,27 +264,13 @@ impl RateLimiter {
 
     /// Takes no more calls.
     pub(crate) fn shut(&self, why: &str) {
-        self.state().unreached.closed.get_or_insert_with(|| why.to_owned());
-    }
-
-    /// Records a call that was refused for a reason shared by all calls of `caller`.
-    pub(super) fn turned_away(&self, caller: &str, why: &str) {
-        let reason = || format!("{} refused {CLOSED_AFTER} calls in a row: {why}", self.name);
-        self.state().turned_away.entry(caller.to_owned()).or_default().grow(reason);
-    }
-
-    /// Records that a call of `caller` was answered.
-    pub(super) fn answered(&self, caller: &str) {
-        if let Some(streak) = self.state().turned_away.get_mut(caller) {
-            streak.length = 0;
-        }
+        self.state().shut.get_or_insert_with(|| OperatorError::machine(why));
     }
 
     /// Returns why `caller` makes no more calls, if it does not.
-    pub(crate) fn closed(&self, caller: &str) -> Option<String> {
+    pub(crate) fn closed(&self, caller: &str) -> Option<OperatorError> {
         let state = self.state();
-        let turned_away = || state.turned_away.get(caller)?.closed.clone();
-        state.unreached.closed.clone().or_else(turned_away)
+        state.shut.clone().or_else(|| state.callers.get(caller)?.closed())
     }
 
     /// Records the tokens of a call.
@@ -300,6 +316,7 @@ impl RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::failure::{Counts, FailureKind};
 
     fn limiter(limits: &Limits) -> Arc<RateLimiter> {
         RateLimiter::new("http://h/v1", limits, Duration::from_secs(30))
@@ -379,30 +396,39 @@ mod tests {
         assert_eq!(limiter.watch(at(301)), None, "nothing was owed between the calls");
     }
 
-    #[test]
-    fn an_endpoint_that_nobody_reaches_is_asked_no_more() {
+    #[tokio::test]
+    async fn who_is_turned_away_closes_it_for_nobody_else() {
         let limiter = limiter(&Limits::default());
-        for _ in 1..CLOSED_AFTER {
-            limiter.unreached("refused");
+        let [wrong, right] = ["wrong key", "right key"].map(Arc::<str>::from);
+        let refused = CallFailure::new(FailureKind::Refused, "401 Unauthorized".to_owned(), None);
+        for _ in 0..8 {
+            assert!(limiter.closed(&wrong).is_none());
+            limiter.turn(&wrong).await.failed(&refused, 8);
         }
-        limiter.heard();
-        for _ in 1..CLOSED_AFTER {
-            limiter.unreached("refused");
-            assert_eq!(limiter.closed("a"), None, "it responded in between");
-        }
-        limiter.unreached("refused");
-        assert!(limiter.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
+        assert!(limiter.closed(&wrong).is_some_and(|why| why.message.ends_with("401 Unauthorized")));
+        assert!(limiter.closed(&right).is_none());
+        limiter.shut("it has ended");
+        assert!(limiter.closed(&right).is_some_and(|why| why.message == "it has ended"));
     }
 
-    #[test]
-    fn who_is_turned_away_closes_it_for_nobody_else() {
+    #[tokio::test]
+    async fn calls_wait_for_the_first_one_and_see_its_outcome() {
         let limiter = limiter(&Limits::default());
-        for _ in 0..CLOSED_AFTER {
-            assert_eq!(limiter.closed("wrong key"), None);
-            limiter.turned_away("wrong key", "401 Unauthorized");
-        }
-        assert!(limiter.closed("wrong key").is_some_and(|why| why.ends_with("401 Unauthorized")));
-        assert_eq!(limiter.closed("right key"), None);
+        let caller = Arc::<str>::from("node");
+        let first = limiter.turn(&caller).await;
+        let waiting = tokio::spawn({
+            let (limiter, caller) = (Arc::clone(&limiter), Arc::clone(&caller));
+            async move {
+                let _turn = limiter.turn(&caller).await;
+                limiter.closed(&caller).is_some()
+            }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        let missing =
+            CallFailure { counts: Counts::AtFirst, ..CallFailure::new(FailureKind::Refused, String::new(), None) };
+        first.failed(&missing, 8);
+        assert!(waiting.await.expect("it began"), "what began after the refusal sees it");
     }
 
     #[test]

@@ -223,9 +223,15 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
             "retry": {
                 "type": "object", "description": "Retries of external calls.",
                 "properties": {
-                    "max_attempts": {"type": ["integer", "string"], "description": "Attempts, the first included."},
+                    "max_attempts": {
+                        "type": ["integer", "string"], "description": "Attempts, the first included (3).",
+                    },
                     "backoff": {"$ref": "#/$defs/duration"},
                     "max_backoff": {"$ref": "#/$defs/duration"},
+                    "stop_after": {
+                        "type": ["integer", "string"],
+                        "description": "Failed calls in a row that end the node (8; 0: none do).",
+                    },
                 },
             },
             "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What to do with a failed row."},

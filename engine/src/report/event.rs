@@ -6,7 +6,61 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::fingerprint::{NodeKey, Reason};
+use crate::operator::FailedCalls;
 use crate::store::CheckOutcome;
+
+/// Why rows were rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RejectReason {
+    /// Number of rows.
+    pub rows: u64,
+    /// Kind of failure.
+    pub kind: String,
+    /// Message of the first of them. Messages that differ only in their numbers are one reason.
+    pub message: String,
+}
+
+impl RejectReason {
+    /// Number of reasons that are reported (at most).
+    pub const MOST: usize = 3;
+
+    /// Number of reasons that are kept to be added up (at most).
+    pub(crate) const KEPT: usize = 64;
+
+    /// Adds reasons to others, most frequent first.
+    pub(crate) fn add(reasons: &mut Vec<Self>, more: &[Self]) {
+        for one in more {
+            let group = numberless(&one.message);
+            let same = |known: &&mut Self| known.kind == one.kind && numberless(&known.message) == group;
+            match reasons.iter_mut().find(same) {
+                Some(known) => known.rows += one.rows,
+                None => reasons.push(one.clone()),
+            }
+        }
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.rows));
+        reasons.truncate(Self::KEPT);
+    }
+}
+
+/// Formats `kind: message`.
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.message)
+    }
+}
+
+/// Returns a text with `0` in place of each number.
+pub(crate) fn numberless(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for ch in text.chars() {
+        match ch.is_ascii_digit() {
+            true if plain.ends_with('0') => {}
+            true => plain.push('0'),
+            false => plain.push(ch),
+        }
+    }
+    plain
+}
 
 /// Summary of a finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,12 +87,18 @@ pub struct RunSummary {
     pub checks_warned: usize,
     /// Rows rejected by other nodes of this run.
     pub rejects: u64,
+    /// The most frequent reasons for which rows of this run were rejected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reject_reasons: Vec<RejectReason>,
     /// Nodes, cached ones included, that rejected all their rows without paying for them.
     pub emptied: usize,
     /// Whether the run was told to stop.
     pub interrupted: bool,
-    /// External calls of this run.
+    /// External calls of this run, failed attempts included.
     pub calls: u64,
+    /// Attempts at them that failed.
+    #[serde(flatten)]
+    pub failed_calls: FailedCalls,
     /// Prompt tokens paid in this run.
     pub prompt_tokens: u64,
     /// Completion tokens paid in this run.
@@ -182,12 +242,18 @@ pub enum Event {
         /// Most frequent reason for rejection: `kind: message`.
         #[serde(skip_serializing_if = "Option::is_none")]
         rejected_for: Option<String>,
+        /// The most frequent reasons for rejection.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reject_reasons: Vec<RejectReason>,
         /// The key of its result.
         key: NodeKey,
         /// Rows with a cached result.
         cached_rows: u64,
-        /// External calls.
+        /// External calls, failed attempts included.
         calls: u64,
+        /// Attempts at them that failed.
+        #[serde(flatten)]
+        failed_calls: FailedCalls,
         /// Prompt tokens paid.
         prompt_tokens: u64,
         /// Completion tokens paid.
@@ -273,6 +339,21 @@ pub enum Event {
         /// Their size.
         bytes: u64,
     },
+    /// A call failed and is repeated.
+    CallRetried {
+        /// The node.
+        node: String,
+        /// Number of the next attempt, from 2.
+        attempt: u32,
+        /// Number of attempts (at most).
+        of: u32,
+        /// Seconds until then.
+        seconds: f64,
+        /// HTTP status, or kind of failure, of the last attempt.
+        reason: String,
+        /// Its error message.
+        message: String,
+    },
     /// An endpoint has not responded for a while, although calls wait for it.
     EndpointSilent {
         /// Its address.
@@ -302,7 +383,12 @@ impl Event {
         match self {
             Self::NodeLog { line, .. } => vec![line],
             Self::LoopEnded { reason, .. } | Self::NodeEnded { reason, .. } => vec![reason],
-            Self::NodeFinished { summary, .. } => vec![summary],
+            Self::NodeFinished { summary, rejected_for, reject_reasons, .. } => {
+                let reasons = reject_reasons.iter_mut().map(|reason| &mut reason.message);
+                std::iter::once(summary).chain(rejected_for).chain(reasons).collect()
+            }
+            Self::RunFinished(summary) => summary.reject_reasons.iter_mut().map(|reason| &mut reason.message).collect(),
+            Self::CallRetried { message, .. } => vec![message],
             Self::Delivered { destination, .. } => vec![destination],
             Self::NodeChecked { checks, .. } => checks.iter_mut().map(|check| &mut check.found).collect(),
             Self::NodeFailed { message, help, .. } => std::iter::once(message).chain(help).collect(),

@@ -3,5 +3,6 @@
 mod event;
 mod lines;
 
-pub use event::{Event, Reporter, RunSummary};
+pub(crate) use event::numberless;
+pub use event::{Event, RejectReason, Reporter, RunSummary};
 pub use lines::Lines;

@@ -232,17 +232,21 @@ fn falls_back(value: &Spanned, problems: &mut Problems) -> bool {
 }
 
 fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {
-    const KEYS: &[&str] = &["max_attempts", "backoff", "max_backoff"];
+    const KEYS: &[&str] = &["max_attempts", "backoff", "max_backoff", "stop_after"];
     let mut fields = field::fields(value, "`retry`", KEYS, problems);
     let attempts = take(&mut fields, "max_attempts").and_then(|v| field::whole(&v, "`max_attempts`", 1, problems));
+    let stop = take(&mut fields, "stop_after").and_then(|v| field::whole(&v, "`stop_after`", 0, problems));
+    let count =
+        |number: Option<u64>, default: u32| number.map_or(default, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let mut duration = |name: &str, problems: &mut Problems| {
         take(&mut fields, name).and_then(|value| field::duration(&value, &format!("`{name}`"), problems))
     };
     let default = RetryPolicy::default();
     RetryPolicy {
-        max_attempts: attempts.map_or(default.max_attempts, |number| u32::try_from(number).unwrap_or(u32::MAX)),
+        max_attempts: count(attempts, default.max_attempts),
         backoff: duration("backoff", problems).unwrap_or(default.backoff),
         max_backoff: duration("max_backoff", problems).unwrap_or(default.max_backoff),
+        stop_after: count(stop, default.stop_after),
         stated: true,
     }
 }

@@ -34,3 +34,4 @@ pub mod reward;
 pub mod rollout;
 pub mod tokens;
 pub mod tool;
+mod words;

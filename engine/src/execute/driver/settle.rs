@@ -21,7 +21,7 @@ impl Driver {
         if let Some((input, damage)) = done.damaged {
             return self.remake(place, input, damage);
         }
-        self.books.count(&done.spent);
+        self.books.count(self.run.node(place), &done.spent, done.failed_calls);
         if done.taken_over {
             tracing::warn!("another machine took over `{}` meanwhile", self.run.node(place).id());
             return self.launch(place);
@@ -66,14 +66,17 @@ impl Driver {
                 let help = "run it again once nothing writes there; if the program itself does, name that file or folder in `writes`";
                 OperatorError::machine(message).with_help(help)
             }
-            Blame::Cancelled => OperatorError::machine(self.closed(place).unwrap_or_default())
-                .with_help("received answers are stored; the next run asks for the remaining rows"),
+            Blame::Cancelled => self.closed(place).map_or(error, |closed| {
+                let kept = "received answers are stored; the next run asks for the remaining rows";
+                let help = closed.help.iter().fold(String::new(), |_, help| format!("{help}; "));
+                closed.with_help(help + kept)
+            }),
             _ => error,
         }
     }
 
     /// Returns why the node's endpoint takes no more calls, unless the run is stopping.
-    fn closed(&self, place: usize) -> Option<String> {
+    fn closed(&self, place: usize) -> Option<OperatorError> {
         self.run.endpoints.closed(self.run.node(place)).filter(|_| !self.run.stop.is_draining())
     }
 

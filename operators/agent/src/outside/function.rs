@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_data::python::{Called as Answered, Code, Failure, JsonRows, Pool, PythonFunction, Why};
 use searchmill_engine::operator::{
-    Attempt, Blame, CallFailure, Context, FailureKind, OperatorError, Prices, RowFailure,
+    Attempt, Blame, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
 };
 use serde_json::{Map, Value, json};
 
@@ -84,7 +84,7 @@ impl FunctionService {
         let wrong = |failure: Failure| {
             // An exception is repeated only if the pipeline asks for it.
             let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
-            CallFailure::new(kind, failure.message, failure.detail)
+            CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) }
         };
         let text = match called {
             Some(Answered::Row(row)) => Value::Object(row).to_string(),

@@ -11,9 +11,10 @@ use super::params::{HttpMethod, HttpParams};
 use super::results;
 use super::service::{Exchange, Service};
 use super::template;
-use super::wire::{Wire, accepted};
+use super::wire::Wire;
 use crate::protocol::OfferedCall;
 use crate::tool::{Called, ToolResult};
+use crate::words::brief;
 
 /// A service over HTTP.
 pub(super) struct HttpTool {
@@ -66,7 +67,8 @@ impl Exchange for Sending<'_> {
             if let Some(body) = params.body.as_ref().and_then(|body| template::body(body, &self.arguments)) {
                 request = request.header(CONTENT_TYPE, "application/json").body(Bytes::from(body.to_string()));
             }
-            let answered = accepted(self.tool.wire.send(request, attempt, |_, _| false).await?)?;
+            let wire = &self.tool.wire;
+            let answered = wire.accepted(wire.send(request, attempt, |_, _| false).await?)?;
             Ok(String::from_utf8_lossy(&answered.body).into_owned())
         }
         .boxed()
@@ -76,7 +78,8 @@ impl Exchange for Sending<'_> {
     fn read(&self, text: &str) -> Result<ToolResult, String> {
         let HttpParams { results: places, max_chars, .. } = &self.tool.params;
         let Some(places) = places else { return Ok(Ok(results::whole(text, *max_chars))) };
-        let answer = serde_json::from_str(text).map_err(|error| format!("its answer is not JSON ({error})"))?;
+        let unread = |error| format!("its answer is not JSON ({error}): {}", brief(text));
+        let answer = serde_json::from_str(text).map_err(unread)?;
         Ok(results::placed(&answer, places, *max_chars))
     }
 }

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret, root_cause};
+use searchmill_engine::operator::{
+    Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Redactor, Secret, root_cause,
+};
 
 use crate::retry_after::retry_after;
+use crate::words::Words;
 
 /// Maximum number of bytes read of an answer.
 pub(super) const MOST_BYTES: usize = 16 << 20;
@@ -18,6 +21,7 @@ const DETAIL_CHARS: usize = 200;
 pub(super) struct Wire {
     headers: HeaderMap,
     timeout: Duration,
+    redactor: Redactor,
 }
 
 /// An answer with its body.
@@ -65,7 +69,8 @@ impl Wire {
         if let Some(secret) = api_key {
             put(AUTHORIZATION.as_str(), &format!("Bearer {}", context.secret(secret)?.trim()), true)?;
         }
-        Ok(Self { headers: all, timeout: Duration::from_secs_f64(timeout_seconds) })
+        let redactor = context.redactor().clone();
+        Ok(Self { headers: all, timeout: Duration::from_secs_f64(timeout_seconds), redactor })
     }
 
     /// Sends a request and reads its answer; `enough` may end the reading early. An error status is an answer, too.
@@ -108,34 +113,40 @@ impl Wire {
         let what = if error.is_connect() { "it cannot be reached" } else { "the connection to it broke" };
         CallFailure::new(kind, format!("{what}: {}", root_cause(error)), None)
     }
+
+    /// Returns the answer, or what its error status means. A key that is missing or refused, an account without credit and a
+    /// redirect are mistakes of the pipeline: they fail the row, and the model is not told.
+    pub(super) fn accepted(&self, answered: Answered) -> Result<Answered, CallFailure> {
+        let status = answered.status;
+        if status.is_success() {
+            return Ok(answered);
+        }
+        let kind = match status {
+            StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => FailureKind::Timeout,
+            _ if status.is_server_error() => FailureKind::ServerError,
+            _ => FailureKind::Refused,
+        };
+        let mine = [StatusCode::UNAUTHORIZED, StatusCode::PAYMENT_REQUIRED, StatusCode::PROXY_AUTHENTICATION_REQUIRED];
+        let hint = if status.is_redirection() { ", and redirects are not followed: write the final URL" } else { "" };
+        let said = Words::of(&answered.headers, &answered.body, &self.redactor).ending();
+        let same_for_all = status.is_redirection() || mine.contains(&status);
+        // Otherwise it is what the model asked for that was refused.
+        let of_call = kind == FailureKind::Refused && !same_for_all;
+        Err(CallFailure {
+            status: Some(status.as_u16()),
+            retry_after: retry_after(&answered.headers),
+            same_for_all,
+            counts: if of_call { Counts::Never } else { Counts::InARow },
+            ..CallFailure::new(kind, format!("it answered {status}{hint}{said}"), None)
+        })
+    }
 }
 
 /// The failure of a service that did not answer in time.
 pub(super) fn late(timeout: Duration) -> CallFailure {
     let message = format!("it gave no answer within {} s (`timeout_seconds`)", timeout.as_secs_f64());
     CallFailure::new(FailureKind::Timeout, message, None)
-}
-
-/// Returns the answer, or what its error status means. A key that is missing or refused, an account without credit and a
-/// redirect are mistakes of the pipeline: they fail the row, and the model is not told.
-pub(super) fn accepted(answered: Answered) -> Result<Answered, CallFailure> {
-    let status = answered.status;
-    if status.is_success() {
-        return Ok(answered);
-    }
-    let kind = match status {
-        StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => FailureKind::Timeout,
-        _ if status.is_server_error() => FailureKind::ServerError,
-        _ => FailureKind::Refused,
-    };
-    let mine = [StatusCode::UNAUTHORIZED, StatusCode::PAYMENT_REQUIRED, StatusCode::PROXY_AUTHENTICATION_REQUIRED];
-    let hint = if status.is_redirection() { ", and redirects are not followed: write the final URL" } else { "" };
-    let said = shortened(&String::from_utf8_lossy(&answered.body));
-    let said = if said.is_empty() { said } else { format!(": {said}") };
-    let failure = CallFailure::new(kind, format!("it answered {status}{hint}{said}"), None);
-    let same_for_all = status.is_redirection() || mine.contains(&status);
-    Err(CallFailure { retry_after: retry_after(&answered.headers), same_for_all, ..failure })
 }
 
 /// The beginning of a text, on one line.

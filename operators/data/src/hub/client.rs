@@ -13,6 +13,9 @@ use searchmill_engine::operator::{Context, OperatorError};
 
 use crate::source::store::setting;
 
+/// Maximum length of the Hub's words in a message, in characters.
+const MOST_WORDS: usize = 300;
+
 /// The Hub's endpoint and its local cache.
 #[derive(Clone, Debug)]
 pub struct Hub {
@@ -68,6 +71,12 @@ impl Hub {
     pub(super) fn has_token(&self) -> bool {
         self.token.is_some()
     }
+}
+
+/// Returns the Hub's own words about a failure, as the end of a message.
+pub(super) fn words(response: &Response) -> String {
+    let said = response.headers().get("x-error-message").and_then(|said| said.to_str().ok()).unwrap_or_default();
+    if said.is_empty() { String::new() } else { format!(": {}", said.chars().take(MOST_WORDS).collect::<String>()) }
 }
 
 /// Returns the HTTP client. It follows redirects to other hosts; the token is sent to the first host only.

@@ -6,7 +6,7 @@ use reqwest::header::{ETAG, HeaderMap};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::client::{Hub, cached_commit, download, is_commit, parent, write_whole};
+use super::client::{Hub, cached_commit, download, is_commit, parent, words, write_whole};
 
 /// A file of a data set at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,8 @@ impl Hub {
         if status.is_success() {
             return Ok(());
         }
-        let error = OperatorError::data(format!("{} answers {status} for `{location}`", self.endpoint));
+        let error =
+            OperatorError::data(format!("{} answers {status} for `{location}`{}", self.endpoint, words(response)));
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !self.has_token() => {
                 error.with_help("the data set is private or gated: set HF_TOKEN")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::client::{Hub, cached_commit, download, is_commit, is_name, write_whole};
+use super::client::{Hub, cached_commit, download, is_commit, is_name, words, write_whole};
 
 /// A Hub model: `hf://ORG/NAME` or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,12 +142,14 @@ impl Hub {
         if response.status() == StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
             return Ok(false);
         }
-        download(response.error_for_status().map_err(failed)?, path, url, context).await?;
+        let said = words(&response);
+        let response = response.error_for_status().map_err(|error| cannot_fetch(url, &format!("{error}{said}")))?;
+        download(response, path, url, context).await?;
         Ok(true)
     }
 }
 
-fn cannot_fetch(url: &str, error: &reqwest::Error) -> OperatorError {
+fn cannot_fetch(url: &str, error: &dyn std::fmt::Display) -> OperatorError {
     OperatorError::machine(format!("cannot fetch {url}: {error}"))
         .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or use the path of a local folder")
 }

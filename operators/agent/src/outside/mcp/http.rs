@@ -5,7 +5,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use searchmill_engine::operator::{Attempt, CallFailure, FailureKind};
 use serde_json::Value;
 
-use super::super::wire::{Answered, Wire, accepted, has_type, shortened};
+use super::super::wire::{Answered, Wire, has_type, shortened};
 use super::message::{Fault, Session, events, response};
 
 /// Media type of a stream of events.
@@ -43,7 +43,7 @@ impl HttpServer {
         if let Some(result) = messages.iter().find_map(|message| response(message, id)) {
             return result.map(|result| (result, given));
         }
-        let answered = accepted(answered).map_err(Fault::Failed)?;
+        let answered = self.wire.accepted(answered).map_err(Fault::Failed)?;
         let said = shortened(&String::from_utf8_lossy(&answered.body));
         let message =
             if said.is_empty() { "it answered nothing".to_owned() } else { format!("no MCP response: {said}") };

@@ -1,7 +1,7 @@
 //! Messages of the Model Context Protocol: JSON-RPC 2.0, the handshake of the revisions up to 2025-11-25, and the form
 //! of 2026-07-28 without one (modelcontextprotocol.io/specification: basic/lifecycle and basic/transports of each).
 
-use searchmill_engine::operator::{CallFailure, FailureKind};
+use searchmill_engine::operator::{CallFailure, Counts, FailureKind};
 use serde_json::{Map, Value, json};
 
 use super::super::wire::shortened;
@@ -98,7 +98,9 @@ pub(super) fn response(message: &Value, id: u64) -> Option<Result<Value, Fault>>
         let code = error.get("code").and_then(Value::as_i64).unwrap_or_default();
         let kind = if REFUSED.contains(&code) { FailureKind::Refused } else { FailureKind::ServerError };
         let said = shortened(error.get("message").and_then(Value::as_str).unwrap_or("an error without a message"));
-        return Some(Err(Fault::Rpc(CallFailure::new(kind, format!("it answered the error {code}: {said}"), None))));
+        // It answers: the error is of this request.
+        let failure = CallFailure::new(kind, format!("it answered the error {code}: {said}"), None);
+        return Some(Err(Fault::Rpc(CallFailure { counts: Counts::Never, ..failure })));
     }
     let wrong = || CallFailure::new(FailureKind::BadResponse, "its response has no result".to_owned(), None);
     Some(message.get("result").cloned().ok_or_else(|| Fault::Failed(wrong())))

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, RowFailure};
+use searchmill_engine::operator::{
+    Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
+};
 use serde_json::{Value, json};
 
 use super::super::params::{McpParams, SHORTER, is_tool_name, schema_fault};
@@ -170,7 +172,8 @@ impl Exchange for Calling<'_> {
             match text_of(&result) {
                 // The tool itself says that the call failed: the next try would, too.
                 Err(message) if result.get("isError") == Some(&Value::Bool(true)) => {
-                    Err(CallFailure::new(FailureKind::Refused, message, None))
+                    let failure = CallFailure::new(FailureKind::Refused, message, None);
+                    Err(CallFailure { counts: Counts::Never, ..failure })
                 }
                 _ => Ok(result.to_string()),
             }

@@ -3,14 +3,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, root_cause};
+use searchmill_engine::operator::{
+    Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, root_cause,
+};
 
 use super::super::{Api, EndpointParams};
+use super::models::Models;
+use super::remedy::{of_connection, remedy};
 use super::response::{self, Heard, MOST_BYTES};
 use super::stream::StreamReader;
 use crate::retry_after::retry_after;
+use crate::words::{Words, is_page};
 
 /// Maximum number of bytes read from an error's body.
 const MOST_ERROR_BYTES: usize = 64 << 10;
@@ -18,13 +23,20 @@ const MOST_ERROR_BYTES: usize = 64 << 10;
 /// Maximum length of a response stored with a failure, in characters.
 const DETAIL_CHARS: usize = 500;
 
+/// Maximum length of a message, in characters: it holds the address and the server's words.
+const MESSAGE_CHARS: usize = 1000;
+
 /// Address and settings of the server's requests.
 pub(super) struct Exchange {
     url: String,
+    /// The base URL as given, and the model's name.
+    asked: (String, String),
     authorization: Option<HeaderValue>,
     timeout: Duration,
     stream: bool,
     pub(super) prices: Prices,
+    /// The server's models, asked when it refuses a call.
+    models: Models,
 }
 
 impl Exchange {
@@ -36,10 +48,12 @@ impl Exchange {
         let api_key = params.api_key.as_ref().map(|secret| context.secret(secret)).transpose()?;
         Ok(Self {
             url: completions_url(&params.base_url, params.api),
+            asked: (api_root(&params.base_url).to_owned(), params.model.clone()),
             authorization: api_key.as_deref().map(bearer).transpose()?,
             timeout: Duration::from_secs_f64(params.timeout_seconds),
             stream: params.stream,
             prices: params.prices.clone().unwrap_or_default(),
+            models: Models::default(),
         })
     }
 
@@ -58,9 +72,10 @@ impl Exchange {
             }
             Err(mut failure) => {
                 // Secrets are removed before shortening: a truncated secret would not be recognised.
-                redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
-                failure.message = shortened(&failure.message).unwrap_or_default();
-                failure.detail = failure.detail.as_deref().and_then(shortened);
+                let CallFailure { message, help, detail, .. } = &mut failure;
+                redactor.clean_all(std::iter::once(message).chain(help).chain(detail));
+                failure.message = shortened(&failure.message, MESSAGE_CHARS).unwrap_or_default();
+                failure.detail = failure.detail.as_deref().and_then(|detail| shortened(detail, DETAIL_CHARS));
                 Err(failure)
             }
         }
@@ -74,12 +89,16 @@ impl Exchange {
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         attempt.heard();
-        match response.status() {
-            status if !status.is_success() => Err(self.refused(status, response).await),
+        let (status, headers) = (response.status(), response.headers().clone());
+        match status {
+            status if !status.is_success() => Err(self.refused(status, response, context).await),
             _ if self.stream => self.read_stream(response, attempt).await,
             _ => {
                 let body = self.body(response).await?;
-                response::read(&body).map_err(|message| bad_response(message, &body))
+                match response::read(&body) {
+                    Ok(heard) => Ok(heard),
+                    Err(message) => Err(self.unread(message, &headers, &body, context).await),
+                }
             }
         }
     }
@@ -107,8 +126,8 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Converts a response with an error status to a failure.
-    async fn refused(&self, status: StatusCode, mut response: Response) -> CallFailure {
+    /// Converts a response with an error status to a failure, with the server's words and what to do.
+    async fn refused(&self, status: StatusCode, mut response: Response, context: &Context) -> CallFailure {
         let wait = retry_after(response.headers());
         let mut body = Vec::new();
         // Ignores a failed read of the error body: it must not hide the status.
@@ -118,19 +137,51 @@ impl Exchange {
                 break;
             }
         }
+        let words = Words::of(response.headers(), &body, context.redactor());
         let moved = if status.is_redirection() { self.moved(&response) } else { String::new() };
+        let mut remedy = remedy(status, &words.text, self.authorization.is_some());
         let kind = match status {
+            // What is known to fail again is not retried.
+            _ if remedy.counts != Counts::InARow => FailureKind::Refused,
             StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
             StatusCode::REQUEST_TIMEOUT => FailureKind::Timeout,
             _ if status.is_server_error() => FailureKind::ServerError,
             _ => FailureKind::Refused,
         };
-        let detail = String::from_utf8_lossy(&body).into_owned();
-        // The key, the address or the model name is wrong: every other call would fail in the same way.
-        let same_for_all = status.is_redirection()
-            || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
-        let failure = CallFailure::new(kind, format!("{} answered {status}{moved}", self.url), Some(detail));
-        CallFailure { retry_after: wait, same_for_all, ..failure }
+        if remedy.asks_for_models {
+            remedy.help = Some(self.listed(&words.text, context).await);
+        }
+        let body = String::from_utf8_lossy(&body);
+        let detail = if words.names.is_empty() { body.into_owned() } else { format!("{}\n{body}", words.names) };
+        let message = format!("{} answered {status}{moved}{}", self.url, words.ending());
+        CallFailure {
+            help: remedy.help,
+            status: Some(status.as_u16()),
+            retry_after: wait,
+            // The key, the address or the model name is wrong: no other arguments would mend it.
+            same_for_all: remedy.counts == Counts::AtFirst || status == StatusCode::FORBIDDEN,
+            counts: remedy.counts,
+            ..CallFailure::new(kind, message, Some(detail))
+        }
+    }
+
+    /// Converts an answer that cannot be read to a failure. A page for people means that the address is not that of the API.
+    async fn unread(&self, message: String, headers: &HeaderMap, body: &[u8], context: &Context) -> CallFailure {
+        let words = Words::of(headers, body, context.redactor());
+        let ending = if message.contains(&words.line) { String::new() } else { words.ending() };
+        let failure = bad_response(format!("{}: {message}{ending}", self.url), body);
+        if !is_page(headers, &String::from_utf8_lossy(body)) {
+            return failure;
+        }
+        let help = Some(self.listed(&words.text, context).await);
+        let kind = FailureKind::Refused;
+        CallFailure { kind, help, same_for_all: true, counts: Counts::AtFirst, ..failure }
+    }
+
+    /// Returns what the server's list of models says about the address and the model's name.
+    async fn listed(&self, words: &str, context: &Context) -> String {
+        let (base, model) = &self.asked;
+        self.models.help(context.http(), base, self.authorization.as_ref(), model, words).await
     }
 
     /// Explains a redirect. Redirects are not followed: their host is not the one in the pipeline.
@@ -146,10 +197,14 @@ impl Exchange {
         if error.is_timeout() {
             let seconds = self.timeout.as_secs_f64();
             let message = format!("{} gave no answer within {seconds} s (`timeout_seconds`)", self.url);
-            return CallFailure::new(FailureKind::Timeout, message, None);
+            let help = Some("raise `timeout_seconds`, or lower `resources: {concurrency: …}`".to_owned());
+            return CallFailure { help, ..CallFailure::new(FailureKind::Timeout, message, None) };
         }
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
-        CallFailure::new(kind, format!("the connection to {} failed: {}", self.url, root_cause(error)), None)
+        let cause = root_cause(error);
+        let help = Some(of_connection(&cause, !error.is_connect()).to_owned());
+        let message = format!("the connection to {} failed: {cause}", self.url);
+        CallFailure { help, ..CallFailure::new(kind, message, None) }
     }
 }
 
@@ -165,18 +220,23 @@ fn bearer(key: &str) -> Result<HeaderValue, OperatorError> {
     Ok(value)
 }
 
-/// The address of the API: below the base URL, or the base URL itself if it is that address already.
-fn completions_url(base_url: &str, api: Api) -> String {
-    const CHAT: &str = "/chat/completions";
-    const PLAIN: &str = "/completions";
+const CHAT: &str = "/chat/completions";
+const PLAIN: &str = "/completions";
+
+/// The base URL; the address of an operation is one below it.
+fn api_root(base_url: &str) -> &str {
     let base = base_url.trim_end_matches('/');
-    let root = base.strip_suffix(CHAT).or_else(|| base.strip_suffix(PLAIN)).unwrap_or(base);
-    format!("{root}{}", if api == Api::Chat { CHAT } else { PLAIN })
+    base.strip_suffix(CHAT).or_else(|| base.strip_suffix(PLAIN)).unwrap_or(base)
 }
 
-fn shortened(text: &str) -> Option<String> {
-    let mut kept: String = text.trim().chars().take(DETAIL_CHARS).collect();
-    if text.trim().chars().nth(DETAIL_CHARS).is_some() {
+/// The address of the API: below the base URL, or the base URL itself if it is that address already.
+fn completions_url(base_url: &str, api: Api) -> String {
+    format!("{}{}", api_root(base_url), if api == Api::Chat { CHAT } else { PLAIN })
+}
+
+fn shortened(text: &str, most: usize) -> Option<String> {
+    let mut kept: String = text.trim().chars().take(most).collect();
+    if text.trim().chars().nth(most).is_some() {
         kept.push('…');
     }
     (!kept.is_empty()).then_some(kept)
@@ -197,9 +257,9 @@ mod tests {
 
     #[test]
     fn details_are_short_text() {
-        assert_eq!(shortened("  "), None);
-        assert_eq!(shortened(" oops "), Some("oops".to_owned()));
-        let long = shortened(&"é".repeat(900)).expect("a detail");
+        assert_eq!(shortened("  ", DETAIL_CHARS), None);
+        assert_eq!(shortened(" oops ", DETAIL_CHARS), Some("oops".to_owned()));
+        let long = shortened(&"é".repeat(900), DETAIL_CHARS).expect("a detail");
         assert_eq!(long.chars().count(), DETAIL_CHARS + 1);
         assert!(long.ends_with('…'));
     }

@@ -1,7 +1,9 @@
 //! Policy `endpoint`: a model behind any OpenAI-compatible chat-completions server.
 
 mod exchange;
+mod models;
 mod observer;
+mod remedy;
 mod request;
 mod response;
 mod stream;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{
-    Attempt, Call, CallFailure, Context, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
+    Attempt, Call, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
 };
 use searchmill_schemas::{Message, Question, SampledWith};
 use serde::{Deserialize, Serialize};
@@ -140,8 +142,10 @@ impl Call for Asking<'_> {
                 let message =
                     if secret { "the answer holds a secret: its tokens are not recorded".to_owned() } else { message };
                 // A server that reports none would do so for all rows.
+                let counts = if secret { Counts::Never } else { Counts::AtFirst };
                 return Err(CallFailure {
                     same_for_all: !secret,
+                    counts,
                     ..CallFailure::new(FailureKind::Refused, message, None)
                 });
             }
