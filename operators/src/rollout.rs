@@ -27,6 +27,7 @@ use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
+mod endings;
 mod label;
 mod observations;
 pub(crate) mod recorded;
@@ -165,7 +166,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -512,7 +513,8 @@ impl AsyncMapKernel for RolloutKernel {
         for (calls, (_, rollout)) in self.calls.iter().zip(&output.batches) {
             calls.count(rollout);
         }
-        recorded::figures(output)
+        let endings = output.batches.iter().flat_map(|(_, rollout)| endings::figures(rollout));
+        endings.chain(recorded::figures(output)).collect()
     }
 
     fn fault(&self) -> Option<OperatorError> {
@@ -525,7 +527,7 @@ impl AsyncMapKernel for RolloutKernel {
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
         let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
-        warnings.chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
+        warnings.chain(endings::hints(sums)).chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
     }
 
     fn run<'a>(

@@ -257,8 +257,9 @@ impl Bench {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
         let entry =
             self.registry.get(name).ok_or_else(|| Unchecked(format!("this program has no operator `{name}`")))?;
-        if u64::from(entry.version) != version {
-            let ours = entry.version;
+        let bound = (entry.bind)(step.preimage.params.clone());
+        let ours = entry.version + bound.map_or(0, |operator| operator.declaration.revision);
+        if u64::from(ours) != version {
             return Err(Unchecked(format!(
                 "it was made by `{name}` version {version}, this program has version {ours}"
             )));

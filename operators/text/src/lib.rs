@@ -16,4 +16,5 @@ pub mod minhash;
 pub mod normalize;
 pub mod retrieval_metrics;
 pub mod thoughts;
+pub mod unambiguous;
 pub mod words;

@@ -7,6 +7,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName
 use reqwest::{RequestBuilder, Response, StatusCode};
 use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Secret, root_cause};
 
+use crate::content_encoding::decoded;
 use crate::retry_after::retry_after;
 
 /// Maximum number of bytes read of an answer.
@@ -93,6 +94,12 @@ impl Wire {
                 break;
             }
         }
+        let body = match decoded(&headers, body, MOST_BYTES) {
+            Ok(body) => body,
+            // The status says more.
+            Err(undecoded) if !status.is_success() => undecoded.beginning,
+            Err(undecoded) => return Err(CallFailure::new(FailureKind::BadResponse, undecoded.message, None)),
+        };
         Ok(Answered { status, headers, body })
     }
 

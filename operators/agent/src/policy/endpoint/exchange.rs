@@ -5,12 +5,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
-use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, root_cause};
+use searchmill_engine::operator::{
+    Attempt, CallFailure, Context, FailureKind, OperatorError, Prices, Redactor, root_cause,
+};
 
 use super::super::{Api, EndpointParams};
-use super::response::{self, Heard, MOST_BYTES};
-use super::stream::StreamReader;
+use super::kept::Raw;
+use crate::content_encoding::{Undecoded, decoded};
 use crate::retry_after::retry_after;
+
+/// Maximum length of a response in bytes, streamed or not.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Time after the end mark of a stream in which the server may end the response.
+const AFTER_THE_END: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes read from an error's body.
 const MOST_ERROR_BYTES: usize = 64 << 10;
@@ -23,7 +31,8 @@ pub(super) struct Exchange {
     url: String,
     authorization: Option<HeaderValue>,
     timeout: Duration,
-    stream: bool,
+    /// Whether answers are streamed.
+    pub(super) stream: bool,
     pub(super) prices: Prices,
 }
 
@@ -43,30 +52,12 @@ impl Exchange {
         })
     }
 
-    /// Sends the request once.
-    pub(super) async fn attempt(
-        &self,
-        body: Bytes,
-        context: &Context,
-        attempt: &Attempt,
-    ) -> Result<Heard, CallFailure> {
-        let redactor = context.redactor();
-        match self.send(body, context, attempt).await {
-            Ok(mut heard) => {
-                heard.clean(redactor);
-                Ok(heard)
-            }
-            Err(mut failure) => {
-                // Secrets are removed before shortening: a truncated secret would not be recognised.
-                redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
-                failure.message = shortened(&failure.message).unwrap_or_default();
-                failure.detail = failure.detail.as_deref().and_then(shortened);
-                Err(failure)
-            }
-        }
+    /// Sends the request once. Returns the response as it came.
+    pub(super) async fn attempt(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
+        self.send(body, context, attempt).await.map_err(|failure| told(failure, context.redactor()))
     }
 
-    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Heard, CallFailure> {
+    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(authorization) = &self.authorization {
@@ -74,37 +65,52 @@ impl Exchange {
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         attempt.heard();
-        match response.status() {
-            status if !status.is_success() => Err(self.refused(status, response).await),
-            _ if self.stream => self.read_stream(response, attempt).await,
-            _ => {
-                let body = self.body(response).await?;
-                response::read(&body).map_err(|message| bad_response(message, &body))
-            }
+        let status = response.status();
+        if !status.is_success() {
+            return Err(self.refused(status, response).await);
+        }
+        let headers = response.headers().clone();
+        let (body, broken) = self.body(response, attempt).await?;
+        let content_type = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
+        let raw = match (decoded(&headers, body, MOST_BYTES), &broken) {
+            (Ok(body), _) => Raw { content_type, body },
+            (Err(_), Some(failure)) => return Err(failure.clone()),
+            (Err(Undecoded { message, beginning }), None) => return Err(bad_response(message, &beginning)),
+        };
+        // A connection that breaks behind the answer costs nothing.
+        match broken.filter(|_| raw.heard().is_err()) {
+            Some(failure) => Err(failure),
+            None => Ok(raw),
         }
     }
 
-    async fn read_stream(&self, mut response: Response, attempt: &Attempt) -> Result<Heard, CallFailure> {
-        let mut reader = StreamReader::default();
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
-            attempt.heard();
-            reader.feed(&bytes).map_err(|message| bad_response(message, reader.last_line()))?;
-        }
-        let last = reader.last_line().to_owned();
-        reader.finish().map_err(|message| bad_response(message, &last))
-    }
-
-    /// Reads the whole body, up to the limit.
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, CallFailure> {
+    /// Reads the body, up to the limit. If the connection breaks, returns what came, and the failure.
+    async fn body(
+        &self,
+        mut response: Response,
+        attempt: &Attempt,
+    ) -> Result<(Vec<u8>, Option<CallFailure>), CallFailure> {
         let mut body = Vec::new();
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
+        loop {
+            let chunk = if is_at_the_end(&body) {
+                // Some servers send the end mark and keep the connection.
+                let ended = tokio::time::timeout(AFTER_THE_END, response.chunk()).await;
+                ended.unwrap_or(Ok(None))
+            } else {
+                response.chunk().await
+            };
+            let bytes = match chunk {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok((body, None)),
+                Err(error) => return Ok((body, Some(self.broken(&error)))),
+            };
+            attempt.heard();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("the response is longer than {} MiB (limit)", MOST_BYTES >> 20);
                 return Err(bad_response(message, &[]));
             }
             body.extend_from_slice(&bytes);
         }
-        Ok(body)
     }
 
     /// Converts a response with an error status to a failure.
@@ -118,6 +124,7 @@ impl Exchange {
                 break;
             }
         }
+        let body = decoded(response.headers(), body, MOST_ERROR_BYTES).unwrap_or_else(|undecoded| undecoded.beginning);
         let moved = if status.is_redirection() { self.moved(&response) } else { String::new() };
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
@@ -153,7 +160,21 @@ impl Exchange {
     }
 }
 
-fn bad_response(message: String, body: &[u8]) -> CallFailure {
+/// Whether a body ends with the end mark of a stream.
+fn is_at_the_end(body: &[u8]) -> bool {
+    body.trim_ascii_end().ends_with(b"data: [DONE]")
+}
+
+/// Returns a failure as it is told: without secrets, and shortened.
+pub(super) fn told(mut failure: CallFailure, redactor: &Redactor) -> CallFailure {
+    // Secrets are removed before shortening: a truncated secret would not be recognised.
+    redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
+    failure.message = shortened(&failure.message).unwrap_or_default();
+    failure.detail = failure.detail.as_deref().and_then(shortened);
+    failure
+}
+
+pub(super) fn bad_response(message: String, body: &[u8]) -> CallFailure {
     CallFailure::new(FailureKind::BadResponse, message, Some(String::from_utf8_lossy(body).into_owned()))
 }
 
