@@ -18,19 +18,19 @@ const CALLS: [&str; 6] = [
 /// How a rollout ended without an answer: the name of a figure, and its hint.
 type Ending = (&'static str, &'static str);
 
-const CUT: Ending = ("ended_cut", "were cut at the limit of tokens: raise `max_tokens`");
-const FILTERED: Ending = ("ended_filtered", "were filtered by the provider (`finish_reason`: `content_filter`)");
+const CUT: Ending = ("ended_cut", "cut at the limit of tokens; raise `max_tokens`");
+const FILTERED: Ending = ("ended_filtered", "filtered by the provider (`finish_reason`: `content_filter`)");
 const CALL_IN_TEXT: Ending = (
     "ended_with_call_in_text",
-    "left a tool call in the text: the server's tool parser is missing or is that of another model (vLLM: \
-     `--enable-auto-tool-choice --tool-call-parser NAME`, SGLang: `--tool-call-parser NAME`), or use a text protocol",
+    "a tool call is left in the text; the server's tool parser is missing or is that of another model (vLLM: \
+     `--enable-auto-tool-choice --tool-call-parser NAME`, SGLang: `--tool-call-parser NAME`)",
 );
 const IN_THOUGHTS: Ending = (
     "ended_in_thoughts",
-    "ended in an empty message with thoughts (`reasoning_content`): check the server's reasoning parser, or switch off \
-     thinking (`extra: {chat_template_kwargs: {enable_thinking: false}}`)",
+    "an empty message with thoughts (`reasoning_content`); check the server's reasoning parser, or switch off thinking \
+     (`extra: {chat_template_kwargs: {enable_thinking: false}}`)",
 );
-const EMPTY: Ending = ("ended_empty", "ended in an empty message");
+const EMPTY: Ending = ("ended_empty", "an empty message");
 
 const ALL: [Ending; 5] = [CUT, FILTERED, CALL_IN_TEXT, IN_THOUGHTS, EMPTY];
 
@@ -76,8 +76,8 @@ fn holds_call(message: &Message) -> bool {
 pub(super) fn hints(sums: &BTreeMap<&'static str, f64>) -> Vec<String> {
     let counted = ALL.into_iter().filter_map(|(name, hint)| Some((*sums.get(name)?, hint)));
     let hint = |(count, hint): (f64, &str)| {
-        let rollouts = if count == 1.0 { "rollout" } else { "rollouts" };
-        format!("warning: {count} {rollouts} without an answer {hint}")
+        let rollouts = if count == 1.0 { "rollout has" } else { "rollouts have" };
+        format!("warning: {count} {rollouts} no answer: {hint}")
     };
     counted.map(hint).collect()
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::lenient_json::parse;
 use super::tokens::WireTokens;
 
 /// An answer, or one piece of a streamed answer.
@@ -105,11 +106,11 @@ impl WireCall {
 
     /// Reads a call. One that cannot be read keeps its text as the arguments, so that the model reads what was wrong.
     fn of(raw: &RawValue) -> Self {
-        let Ok(call) = serde_json::from_str::<CallFields>(raw.get()) else {
+        let Ok(call) = parse::<CallFields>(raw.get().as_bytes()) else {
             return Self { arguments: Some(raw.get().to_owned()), ..Self::default() };
         };
         let function = call.function.as_deref().map(|function| match function.get().as_bytes() {
-            [b'{', ..] => serde_json::from_str(function.get()),
+            [b'{', ..] => parse(function.get().as_bytes()),
             _ => serde_json::from_str(function.get()).map(|name| CallFields { name, ..CallFields::default() }),
         });
         let function: CallFields = match function {
@@ -132,7 +133,9 @@ impl WireCall {
 
 /// Returns the text of arguments: that of a JSON text, or JSON as it is written.
 fn argument_text(raw: &RawValue) -> String {
-    serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
+    let text = raw.get();
+    let encoded = text.starts_with('"').then(|| parse(text.as_bytes()).ok()).flatten();
+    encoded.unwrap_or_else(|| text.to_owned())
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
