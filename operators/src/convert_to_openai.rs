@@ -24,9 +24,12 @@ chat_converter! {
 fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
     if are_pairs(inputs, false)? {
-        return Ok(pair_converter("openai", (&params.carry, false), move |preference| pair(preference, thinking)));
+        let convert = move |preference: &Preference| pair(preference, thinking);
+        return Ok(pair_converter("openai", (&params.carry, false), params.unfinished, convert));
     }
-    Ok(converter("openai", &params.carry, move |conversation| Ok((convert(conversation, thinking), None))))
+    Ok(converter("openai", &params.carry, params.unfinished, move |conversation| {
+        Ok((convert(conversation, thinking), None))
+    }))
 }
 
 fn convert(conversation: &Conversation, thinking: bool) -> Json {
@@ -96,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rows};
+    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
 
     #[test]
     fn calls_have_ids_and_arguments_as_text() {
@@ -117,5 +120,6 @@ mod tests {
     fn laws() {
         batches_change_nothing(&entry::<ConvertToOpenai>());
         rejects_broken_arguments(&entry::<ConvertToOpenai>());
+        rejects_the_unfinished(&entry::<ConvertToOpenai>());
     }
 }

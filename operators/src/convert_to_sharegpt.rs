@@ -20,7 +20,9 @@ chat_converter! {
 #[expect(clippy::unnecessary_wraps, reason = "the other converters may fail")]
 fn kernel(params: &ConvertToSharegptParams, _inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let thinking = params.thinking;
-    Ok(converter("sharegpt", &params.carry, move |conversation| Ok((convert(conversation, thinking)?, None))))
+    Ok(converter("sharegpt", &params.carry, params.unfinished, move |conversation| {
+        Ok((convert(conversation, thinking)?, None))
+    }))
 }
 
 /// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.
@@ -77,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rows};
+    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
 
     #[test]
     fn turns_alternate_and_tools_are_bare_functions() {
@@ -98,5 +100,6 @@ mod tests {
     fn laws() {
         batches_change_nothing(&entry::<ConvertToSharegpt>());
         rejects_broken_arguments(&entry::<ConvertToSharegpt>());
+        rejects_the_unfinished(&entry::<ConvertToSharegpt>());
     }
 }

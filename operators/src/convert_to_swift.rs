@@ -41,6 +41,9 @@ pub(crate) struct ConvertToSwiftParams {
     /// For pairs: write a row with a label for each rollout, for KTO (default: a row for each pair).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unpaired: bool,
+    /// Convert rollouts that were cut or ended without an answer, too (default: reject them).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unfinished: bool,
     /// Columns of the rollouts to write into the rows, for example `[weight]`. The examples have all columns beyond the
     /// kind, but files have the rows alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +53,7 @@ pub(crate) struct ConvertToSwiftParams {
 impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
     const ABOUT: &'static str = "Converts rollouts to training rows in ms-swift's agent layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
@@ -73,12 +76,12 @@ impl Operator for ConvertToSwift {
     }
 
     fn open(params: &ConvertToSwiftParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        let ConvertToSwiftParams { thinking, template, unpaired, ref carry } = *params;
+        let ConvertToSwiftParams { thinking, template, unpaired, unfinished, ref carry } = *params;
         if are_pairs(inputs, unpaired)? {
             let convert = move |preference: &Preference| pair(preference, thinking, template, unpaired);
-            return Ok(pair_converter("swift", (carry, unpaired), convert));
+            return Ok(pair_converter("swift", (carry, unpaired), unfinished, convert));
         }
-        Ok(converter("swift", carry, move |conversation| convert(conversation, thinking, template)))
+        Ok(converter("swift", carry, unfinished, move |conversation| convert(conversation, thinking, template)))
     }
 }
 
@@ -165,6 +168,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::conversion::testing::rejects_the_unfinished;
     use crate::relation::testing::trajectories;
 
     fn run_in(batch_rows: usize, rows: &[Trajectory], params: Value) -> Outcome {
@@ -319,6 +323,11 @@ mod tests {
         assert!(rejects[0].message.starts_with("the arguments of the call to `search` are not a JSON object: EOF"));
         assert_eq!(rejects[0].detail.as_deref(), Some("{\"query\": "));
         assert_eq!(rejects[2].message, "the last turn is not the model's");
+    }
+
+    #[test]
+    fn the_unfinished_are_rejected() {
+        rejects_the_unfinished(&entry::<ConvertToSwift>());
     }
 
     #[test]

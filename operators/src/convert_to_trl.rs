@@ -22,13 +22,13 @@ chat_converter! {
 }
 
 fn kernel(params: &ConvertToTrlParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
-    let ConvertToTrlParams { thinking, unpaired, ref carry } = *params;
+    let ConvertToTrlParams { thinking, unpaired, unfinished, ref carry } = *params;
     if are_pairs(inputs, unpaired)? {
-        return Ok(pair_converter("trl", (carry, unpaired), move |preference| {
+        return Ok(pair_converter("trl", (carry, unpaired), unfinished, move |preference| {
             Ok(pair(preference, thinking, unpaired).into_iter().map(PairRow::from).collect())
         }));
     }
-    Ok(converter("trl", carry, move |conversation| Ok((convert(conversation, thinking), None))))
+    Ok(converter("trl", carry, unfinished, move |conversation| Ok((convert(conversation, thinking), None))))
 }
 
 /// Builds the row `{"messages": […], "tools": […]}`.
@@ -91,7 +91,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rows};
+    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
 
     #[test]
     fn calls_are_objects_and_tools_a_list() {
@@ -107,5 +107,6 @@ mod tests {
     fn laws() {
         batches_change_nothing(&entry::<ConvertToTrl>());
         rejects_broken_arguments(&entry::<ConvertToTrl>());
+        rejects_the_unfinished(&entry::<ConvertToTrl>());
     }
 }

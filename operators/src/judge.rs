@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_agent::episode::Offer;
 use searchmill_agent::policy::{Api, Policy, PolicyParams};
+use searchmill_agent::prompt::hint;
 use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
     AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue,
@@ -53,7 +54,7 @@ pub(crate) struct JudgeParams {
 impl Operator for Judge {
     type Params = JudgeParams;
     const NAME: &'static str = "judge";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Asks a language model whether the answers of rollouts are right.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -142,7 +143,8 @@ impl JudgeKernel {
         match self.params.rule.read(&reply.message.content) {
             Ok(verdict) => Ok((Verdict { judge: reply.model, ..verdict }, usage)),
             Err(message) => {
-                let mut failure = RowFailure::new(FailureKind::BadResponse, message);
+                let hint = hint(&reply.message).map_or_else(String::new, |hint| format!(": {hint}"));
+                let mut failure = RowFailure::new(FailureKind::BadResponse, format!("{message}{hint}"));
                 failure.detail = Some(reply.message.content);
                 failure.usage = usage;
                 Err(failure)

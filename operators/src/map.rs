@@ -85,6 +85,8 @@ impl Operator for Map {
         let unknown_names = prompts.as_ref().map(Prompts::unknown_names).unwrap_or_default();
         let (until, checked) = (params.until.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
+            // Answers are read otherwise than before; the rows of functions are what they were.
+            .revision(1)
             .issues(issue)
             .issues(issues(params))
             .issues(prompts.err())

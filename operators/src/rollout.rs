@@ -28,6 +28,7 @@ use searchmill_schemas::{CutObservations, Question, RecordKind, RecordedTokens, 
 use serde::{Deserialize, Serialize};
 
 mod calls_in_text;
+mod endings;
 mod label;
 mod observations;
 pub(crate) mod recorded;
@@ -520,7 +521,8 @@ impl AsyncMapKernel for RolloutKernel {
         for (calls, (_, rollout)) in self.calls.iter().zip(&output.batches) {
             calls.count(rollout);
         }
-        recorded::figures(output)
+        let endings = output.batches.iter().flat_map(|(_, rollout)| endings::figures(rollout));
+        endings.chain(recorded::figures(output)).collect()
     }
 
     fn fault(&self) -> Option<OperatorError> {
@@ -534,7 +536,12 @@ impl AsyncMapKernel for RolloutKernel {
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
         let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
         let in_text = self.in_text.as_ref().and_then(CallsInText::warning);
-        warnings.chain(in_text).chain(recorded::summary(sums)).collect::<Vec<_>>().join("\n")
+        warnings
+            .chain(in_text)
+            .chain(endings::hints(sums))
+            .chain(recorded::summary(sums))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn run<'a>(

@@ -177,6 +177,13 @@ impl Message {
         Self::text(role, self.content.clone())
     }
 
+    /// Whether the limit of tokens cut the message.
+    pub fn is_cut(&self) -> bool {
+        // OpenAI's word; those that proxies pass on from Anthropic, Gemini and Mistral.
+        const CUT: [&str; 4] = ["length", "max_tokens", "max_output_tokens", "model_length"];
+        self.finish_reason.as_ref().is_some_and(|reason| CUT.iter().any(|cut| cut.eq_ignore_ascii_case(reason)))
+    }
+
     /// Whether the model wrote the message.
     pub fn is_model(&self) -> bool {
         self.role == Role::Assistant.name()

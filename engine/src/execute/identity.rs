@@ -85,7 +85,7 @@ impl Parts {
     fn identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
         NodeIdentity {
             operator: node.entry.name,
-            version: node.entry.version,
+            version: node.version(),
             params: &self.params,
             inputs,
             outputs: &self.outputs,

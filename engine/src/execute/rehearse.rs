@@ -68,7 +68,8 @@ fn rehearsed<T: Default + Send>(
         let thread = std::thread::Builder::new().stack_size(stack_size());
         thread.spawn_scoped(scope, rehearse).map(std::thread::ScopedJoinHandle::join)
     });
-    done.map_err(failed)?.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
+    done.map_err(failed)?
+        .unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
 }
 
 /// Draws samples up to the node's goal as if no missing one passed. Returns the number of known and of missing ones: a

@@ -257,8 +257,11 @@ impl Bench {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
         let entry =
             self.registry.get(name).ok_or_else(|| Unchecked(format!("this program has no operator `{name}`")))?;
-        if u64::from(entry.version) != version {
-            let ours = entry.version;
+        // Only the recorded params are whole: those of the key lack the address of an endpoint.
+        let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
+        let bound = (entry.bind)(params.clone());
+        let ours = entry.version + bound.map_or(0, |operator| operator.declaration.revision);
+        if u64::from(ours) != version {
             return Err(Unchecked(format!(
                 "it was made by `{name}` version {version}, this program has version {ours}"
             )));

@@ -147,7 +147,7 @@ struct RowCall {
 }
 
 impl OpenCall for RowCall {
-    fn keep(&mut self, call: &KeptCall) {
+    fn keep(&self, call: &KeptCall) {
         self.calls.keep_since(&self.key, call, self.since);
     }
 }
@@ -160,7 +160,13 @@ impl Drop for RowCall {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+    use crate::operator::{
+        Attempt, Call, CallFailure, ContextParts, EndpointSession, FailureKind, Prices, RetryPolicy,
+    };
     use crate::store::{Store, StoreError};
 
     #[test]
@@ -171,7 +177,7 @@ mod tests {
         let row = RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let begin = |request: &[u8]| runtime.block_on(row.begin(request, &|_| true));
-        let Begun::Ask(mut open) = begin(b"one") else { panic!("the call is not known") };
+        let Begun::Ask(open) = begin(b"one") else { panic!("the call is not known") };
         open.keep(&KeptCall { response: b"answer".to_vec(), usage: Usage::default() });
         drop(open);
         calls.fail(StoreError::Location("no space left".to_owned()));
@@ -179,5 +185,57 @@ mod tests {
         assert!(calls.check().is_err());
         assert!(matches!(begin(b"two"), Begun::Failed(_)), "a report changes nothing, and the call is not in progress");
         assert!(calls.check().is_err(), "every node of the model fails");
+    }
+
+    /// A call whose answer one parser cannot read, and a later one can.
+    struct Asking {
+        can_read: bool,
+        sent: AtomicU32,
+    }
+
+    impl Call for Asking {
+        type Answer = String;
+
+        fn request(&self) -> &[u8] {
+            b"request"
+        }
+
+        fn prices(&self) -> &Prices {
+            static FREE: LazyLock<Prices> = LazyLock::new(Prices::default);
+            &FREE
+        }
+
+        fn send<'a>(&'a self, _: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
+            self.sent.fetch_add(1, Ordering::SeqCst);
+            let usage = Usage { calls: 1, prompt_tokens: 5, ..Usage::default() };
+            async move { Ok((b"as it came".to_vec(), usage)) }.boxed()
+        }
+
+        fn read(&self, answer: &[u8]) -> Result<String, CallFailure> {
+            let unread = || CallFailure::new(FailureKind::BadResponse, "unreadable".to_owned(), None);
+            self.can_read.then(|| String::from_utf8_lossy(answer).into_owned()).ok_or_else(unread)
+        }
+    }
+
+    #[test]
+    fn an_answer_that_could_not_be_read_is_kept_and_a_better_parser_pays_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let retry = RetryPolicy { max_attempts: 2, backoff: Duration::from_millis(1), ..RetryPolicy::default() };
+        let ask = |can_read| {
+            let store = Store::open(folder.path()).unwrap();
+            let calls = Arc::new(CallCache::new(&store, &hash_bytes(b"model")).asking(false));
+            let parts = ContextParts::bare(folder.path(), runtime.handle(), reqwest::Client::new());
+            let row = Arc::new(RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0));
+            let session = EndpointSession { journal: Some(row.clone()), ..EndpointSession::default() };
+            let context = Context::new(ContextParts { retry, ..parts }).with_session(session);
+            let asking = Asking { can_read, sent: AtomicU32::new(0) };
+            let answer = runtime.block_on(context.call(&asking)).map_err(|failure| (failure.message, failure.attempts));
+            calls.sync().unwrap();
+            (answer, asking.sent.into_inner(), row.replayed().prompt_tokens)
+        };
+        assert_eq!(ask(false), (Err(("unreadable".to_owned(), 2)), 2, 0), "asked again, as after any failure");
+        assert_eq!(ask(true), (Ok("as it came".to_owned()), 0, 5), "read from the store");
+        assert_eq!(ask(false).1, 2, "what cannot be read does not count");
     }
 }

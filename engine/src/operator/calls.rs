@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::{Context, Retry};
-use super::endpoint_session::{Begun, EndpointSession, KeptCall};
+use super::endpoint_session::{Begun, EndpointSession, KeptCall, OpenCall};
 use super::failure::{CallFailure, FailureKind, RowFailure};
 use super::money::{Prices, Refusal, Usage};
 use super::rate_limiter::Turn;
@@ -29,14 +29,15 @@ pub trait Call: Send + Sync {
     /// Returns the endpoint's prices.
     fn prices(&self) -> &Prices;
 
-    /// Sends the call once. Returns the answer in a form that [`Call::read`] parses, and the usage of this attempt.
+    /// Sends the call once. Returns what came, in a form that [`Call::read`] parses, and the usage of this attempt. It is
+    /// stored whether or not it can be parsed: it is paid for, and a later version may read it.
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>>;
 
-    /// Parses an answer, new or remembered. A remembered answer that cannot be parsed is requested again.
+    /// Parses an answer, new or remembered. Fails like an attempt: an answer that cannot be parsed is requested again.
     ///
     /// # Errors
     /// Fails with the reason if the answer cannot be parsed.
-    fn read(&self, answer: &[u8]) -> Result<Self::Answer, String>;
+    fn read(&self, answer: &[u8]) -> Result<Self::Answer, CallFailure>;
 }
 
 /// Permission for one attempt at a call. Dropping it ends the attempt.
@@ -85,49 +86,41 @@ impl Context {
     /// # Errors
     /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {
-        let Some(journal) = &self.session().journal else { return Ok(self.ask(call).await?.1) };
+        let Some(journal) = &self.session().journal else { return self.ask(call, None).await };
         let accept = |kept: &KeptCall| call.read(&kept.response).is_ok();
         match self.patiently(journal.begin(call.request(), &accept)).await? {
             Begun::Known(kept) => call
                 .read(&kept.response)
                 .map_err(|_| RowFailure::new(FailureKind::Data, "a cached answer cannot be parsed")),
-            Begun::Ask(mut open) => {
-                let (kept, answer) = self.ask(call).await?;
-                open.keep(&kept);
-                Ok(answer)
-            }
+            Begun::Ask(open) => self.ask(call, Some(open.as_ref())).await,
             Begun::Failed(message) => Err(RowFailure::new(FailureKind::Cancelled, message)),
         }
     }
 
-    /// Sends the call until it is answered, is refused or postponed, or attempts run out, and reads the answer.
-    async fn ask<C: Call>(&self, call: &C) -> Result<(KeptCall, C::Answer), RowFailure> {
+    /// Sends the call until it is answered, is refused or postponed, or attempts run out. What comes is stored in `open`.
+    async fn ask<C: Call>(&self, call: &C, open: Option<&dyn OpenCall>) -> Result<C::Answer, RowFailure> {
         let session = self.session();
         let turn = match &session.limiter {
             Some(limiter) => Some(self.patiently(limiter.turn(&session.caller)).await?),
             None => None,
         };
-        let kept = self.answered(call, turn.as_ref()).await?;
-        match call.read(&kept.response) {
-            Ok(answer) => {
-                turn.iter().for_each(Turn::answered);
-                Ok((kept, answer))
-            }
-            Err(message) => {
-                let failure = CallFailure::new(FailureKind::BadResponse, message, None);
-                turn.iter().for_each(|turn| turn.failed(&failure, self.retry().stop_after));
-                Err(RowFailure { usage: kept.usage, ..failure.of_row(1) })
-            }
-        }
+        let answer = self.answered(call, open, turn.as_ref()).await?;
+        turn.iter().for_each(Turn::answered);
+        Ok(answer)
     }
 
-    /// Repeats the call as `retry` says until there is an answer.
-    async fn answered<C: Call>(&self, call: &C, turn: Option<&Turn>) -> Result<KeptCall, RowFailure> {
+    /// Repeats the call as `retry` says until there is an answer that can be parsed.
+    async fn answered<C: Call>(
+        &self,
+        call: &C,
+        open: Option<&dyn OpenCall>,
+        turn: Option<&Turn>,
+    ) -> Result<C::Answer, RowFailure> {
         let (retry, attempts) = (self.retry(), &self.session().attempts);
         let mut number = 1;
         loop {
-            let failure = match self.attempt(call, number).await? {
-                Ok(kept) => return Ok(kept),
+            let failure = match self.attempt(call, number, open).await? {
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             if failure.kind.is_postponed() {
@@ -162,7 +155,12 @@ impl Context {
     }
 
     /// Makes one attempt when its turn has come; it is counted whatever its outcome.
-    async fn attempt<C: Call>(&self, call: &C, number: u32) -> Result<Result<KeptCall, CallFailure>, RowFailure> {
+    async fn attempt<C: Call>(
+        &self,
+        call: &C,
+        number: u32,
+        open: Option<&dyn OpenCall>,
+    ) -> Result<Result<C::Answer, CallFailure>, RowFailure> {
         let attempt = match self.admit(number).await {
             Ok(attempt) => attempt,
             Err(mut failure) => {
@@ -174,11 +172,18 @@ impl Context {
         let one = Usage { calls: 1, ..Usage::default() };
         let used = outcome.as_ref().map_or(one, |(_, usage)| *usage);
         attempt.pay(&used.at(call.prices()));
-        Ok(outcome.map(|(response, usage)| {
-            attempt.heard();
-            let usage = Usage { calls: u64::from(number), ..usage };
-            KeptCall { response, usage: usage.at(call.prices()) }
-        }))
+        let (response, usage) = match outcome {
+            Ok(sent) => sent,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        attempt.heard();
+        let usage = Usage { calls: u64::from(number), ..usage };
+        let kept = KeptCall { response, usage: usage.at(call.prices()) };
+        // Stored before it is parsed: it is paid for, whatever this version makes of it.
+        if let Some(open) = open {
+            open.keep(&kept);
+        }
+        Ok(call.read(&kept.response))
     }
 
     /// Waits for permission for one attempt: the endpoint's limits, pauses, the run's budget.

@@ -39,6 +39,8 @@ pub struct Declaration {
     pub repeatability: Repeatability,
     /// Problems of the params beyond their types.
     pub issues: Vec<ParamIssue>,
+    /// Added to the operator's version.
+    pub revision: u32,
     /// The endpoint the operator calls.
     pub endpoint: Option<EndpointUse>,
     /// Services whose answers the operator observes, beside its endpoint.
@@ -93,6 +95,13 @@ impl Declaration {
 
     fn new(ports: Ports, effect: Effect) -> Self {
         Self { ports, effect, repeatability: effect.into(), ..Self::default() }
+    }
+
+    /// Adds to the operator's version, for a change that other params of the operator do not share: rows that were paid for
+    /// in another way than by calls (`map` with `python`) are then not paid for again.
+    #[must_use]
+    pub fn revision(self, revision: u32) -> Self {
+        Self { revision, ..self }
     }
 
     /// Sets where recomputation on a CPU produces the same bytes (pure and seeded: everywhere; external: nowhere). A

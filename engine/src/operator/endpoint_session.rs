@@ -11,7 +11,7 @@ use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
 
-/// An endpoint's answer, as serialised by the operator, and its cost.
+/// An endpoint's answer as it came, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCall {
     /// The answer, in a form that the operator can parse.
@@ -43,9 +43,9 @@ pub(crate) enum Begun {
 }
 
 /// A call in progress. Dropped without an answer, it may be made by others.
-pub(crate) trait OpenCall: Send {
-    /// Stores the answer. An error here fails the node, not the call: the call is paid for.
-    fn keep(&mut self, call: &KeptCall);
+pub(crate) trait OpenCall: Send + Sync {
+    /// Stores an answer, also one that cannot be parsed. An error here fails the node, not the call: the call is paid for.
+    fn keep(&self, call: &KeptCall);
 }
 
 /// The right to make calls for a node; implemented by the driver.

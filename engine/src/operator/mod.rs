@@ -30,7 +30,7 @@
 //! client, threads, retry policy, checkpoints, sources, `call`.
 //!
 //! Every paid call goes through `Context::call`. It looks the call up in the journal, waits for the rate limiter,
-//! counts the call, retries it, and stores the answer. Operators see neither budget nor limiter nor journal.
+//! counts the call, retries it, and stores the answer before it is parsed. Operators see neither budget nor limiter nor journal.
 //!
 //! - A run has one rate limiter per address: requests and tokens per minute, concurrent calls, pauses after status 429,
 //!   a watch for silence. It has one budget.

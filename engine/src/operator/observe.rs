@@ -59,7 +59,7 @@ impl Context {
         if matches!(outcome, Observed::Failed { .. }) {
             self.services_run().await?;
         }
-        if let (Observed::Failed { message, usage }, Some(open)) = (&outcome, &mut open) {
+        if let (Observed::Failed { message, usage }, Some(open)) = (&outcome, &open) {
             let usage = usage.at(call.prices());
             open.keep(&KeptCall { response: message.clone().into_bytes(), usage });
         }

@@ -27,8 +27,8 @@ impl Plan {
             let outputs: Vec<_> = node.outputs.iter().map(|(port, kind)| json!([port, kind.to_string()])).collect();
             let inputs: Vec<_> = node.inputs.iter().map(input).collect();
             let checks: Vec<_> = node.spec.checks.iter().map(|spec| json!(spec.check)).collect();
-            let (entry, params) = (node.entry, &node.operator.params);
-            json!([node.id(), entry.name, entry.version, params, inputs, outputs, checks])
+            let params = &node.operator.params;
+            json!([node.id(), node.entry.name, node.version(), params, inputs, outputs, checks])
         };
         let nodes: Vec<_> = self.nodes.iter().map(node).collect();
         hash_bytes(&encode(&json!([env!("CARGO_PKG_VERSION"), nodes])))

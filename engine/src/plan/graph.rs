@@ -71,6 +71,11 @@ impl Node {
         &self.spec.id
     }
 
+    /// Returns the version of its operator with these params.
+    pub fn version(&self) -> u32 {
+        self.entry.version + self.operator.declaration.revision
+    }
+
     /// Whether it was put between a node with a matrix and an input that takes one table.
     pub fn is_put_between(&self) -> bool {
         self.entry.gathers && self.spec.matrix.is_empty() && self.id().contains('@')

@@ -102,7 +102,7 @@ fn job(plan: &Plan, node: &Node) -> Job {
     Job {
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
-        version: node.entry.version,
+        version: node.version(),
         params: node.identity_params.clone(),
         about: node.entry.about.to_owned(),
         inputs: node.inputs.iter().map(input).collect(),

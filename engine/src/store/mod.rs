@@ -26,7 +26,8 @@
 //!
 //! **Memos** (`memo`, `segment`, `compact`, `call_cache`). Each process appends to its own locked segments. Readers
 //! index all segments and read single records. More than 16 abandoned segments of one size class are merged into one.
-//! The answers of a model have a memo of their own, shared by all nodes. A call in flight is waited for: in this
+//! The answers of a model have a memo of their own, shared by all nodes. They are stored as they came, also those that this
+//! version cannot parse: those count once a later version can. A call in flight is waited for: in this
 //! process, and in others of this machine by a lock on one byte (`asking`). The process that gets the lock first reads
 //! what the others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost
 //! the run nothing; the row still reports their cost.

@@ -287,7 +287,7 @@ impl Episode {
 
     /// Reason why the episode ended.
     fn finish_reason(&self, prediction: &str) -> &'static str {
-        let cut_short = self.said().next().and_then(|message| message.finish_reason.as_deref()) == Some("length");
+        let cut_short = self.said().next().is_some_and(Message::is_cut);
         match self.limit {
             _ if !prediction.is_empty() => "answered",
             // The episode ended here, whatever ended the model's last message.

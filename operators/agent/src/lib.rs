@@ -21,6 +21,7 @@
 //! With an endpoint it is not repeatable.
 
 pub mod chance;
+mod content_encoding;
 pub mod episode;
 pub mod grounding;
 pub mod observation_limit;

@@ -3,6 +3,7 @@
 use searchmill_models::inference::parse_tools;
 use searchmill_schemas::{Message as Recorded, Role, ToolCall, Trajectory};
 use searchmill_text::json::Json;
+use searchmill_text::unambiguous;
 
 use crate::unfit::Unfit;
 
@@ -65,6 +66,23 @@ impl Conversation {
         made.map(|messages| Self { tools: Vec::new(), messages, is_one_text: false }).collect()
     }
 }
+
+/// Fails for a rollout that a model should not learn as a whole: one that was cut, or that ended without an answer.
+pub(crate) fn require_finished(trajectory: &Trajectory) -> Result<(), Unfit> {
+    if trajectory.messages.iter().any(|message| message.is_model() && message.is_cut()) {
+        return Err(Unfit::new("the limit of tokens (`max_tokens`) cut a message of the model"));
+    }
+    match trajectory.finish_reason.as_str() {
+        reason if UNANSWERED.contains(&reason) => {
+            Err(Unfit::new(format!("the rollout has no answer (finish reason `{reason}`)")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finish reasons of rollouts without an answer.
+const UNANSWERED: [&str; 6] =
+    ["length", "no_answer", "max_turns", "max_searches", "max_total_tokens", "invalid_action"];
 
 fn messages(recorded: &[Recorded]) -> Result<Vec<Message>, Unfit> {
     let mut messages = Vec::with_capacity(recorded.len());
@@ -160,7 +178,11 @@ fn call(call: &ToolCall) -> Result<Call, Unfit> {
         detail: Some(call.arguments.clone()),
     };
     match Json::parse(call.written()) {
-        Ok(arguments @ Json::Object(_)) => Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments }),
+        Ok(arguments @ Json::Object(_)) => {
+            // Of two values of a field, only one would be left: the model wrote both.
+            unambiguous::parse(call.written()).map_err(|error| unfit(error.to_string()))?;
+            Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments })
+        }
         Ok(_) => Err(unfit("something else was found".to_owned())),
         Err(error) => Err(unfit(error)),
     }

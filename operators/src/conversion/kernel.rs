@@ -11,7 +11,7 @@ use searchmill_schemas::{Example, RecordKind, Trajectory, from_batch, to_batch};
 use searchmill_text::json::Json;
 
 use super::carry;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, require_finished};
 use super::hermes::Rendered;
 use crate::unfit::Unfit;
 
@@ -42,6 +42,9 @@ macro_rules! chat_converter {
                 #[serde(default, skip_serializing_if = "std::ops::Not::not")]
                 pub(crate) $unpaired: bool,
             )?
+            /// Convert rollouts that were cut or ended without an answer, too (default: reject them).
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            pub(crate) unfinished: bool,
             /// Columns of the rollouts to write into the rows, for example `[weight]`. The examples have all columns beyond
             /// the kind, but files have the rows alone.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +54,7 @@ macro_rules! chat_converter {
         impl Operator for $operator {
             type Params = $params;
             const NAME: &'static str = concat!("convert-to-", $format);
-            const VERSION: u32 = 3;
+            const VERSION: u32 = 4;
             const ABOUT: &'static str = $about;
             const EXAMPLES: &'static [Example] = &[
                 Example {
@@ -106,18 +109,21 @@ type Convert = Box<dyn Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync>;
 /// A training row, and its rendered text if the format defines it.
 type Row = (Json, Option<Rendered>);
 
-/// Returns a kernel that converts rollouts to examples in this format, with the columns `carry` in the rows.
+/// Returns a kernel that converts rollouts to examples in this format, with the columns `carry` in the rows; `unfinished`:
+/// also those that were cut or never answered.
 pub(crate) fn converter(
     format: &'static str,
     carry: &[String],
+    unfinished: bool,
     convert: impl Fn(&Conversation) -> Result<Row, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(Converter { format, carry: carry.to_vec(), convert: Box::new(convert) }))
+    Kernel::Map(Arc::new(Converter { format, carry: carry.to_vec(), unfinished, convert: Box::new(convert) }))
 }
 
 struct Converter {
     format: &'static str,
     carry: Vec<String>,
+    unfinished: bool,
     convert: Convert,
 }
 
@@ -143,6 +149,9 @@ impl Converter {
 
     /// Converts the conversation of a rollout, then its asides.
     fn rows(&self, trajectory: &Trajectory) -> Result<Vec<Row>, Unfit> {
+        if !self.unfinished {
+            require_finished(trajectory)?;
+        }
         let conversation = self.converted(&Conversation::new(trajectory)?)?;
         let asides = Conversation::asides(trajectory);
         let asides = asides.iter().map(|aside| self.converted(aside));

@@ -9,7 +9,7 @@ use searchmill_schemas::{Example, Pair, RecordKind, from_batch, to_batch};
 use searchmill_text::json::Json;
 
 use super::carry::{put, side, values, with_extra};
-use super::conversation::{Conversation, Message};
+use super::conversation::{Conversation, Message, require_finished};
 use super::hermes::Rendered;
 use super::kernel::{EXAMPLES, PORT, examples_out, require_turns, with_spans};
 use crate::columns::with_columns;
@@ -86,24 +86,36 @@ impl From<Json> for PairRow {
 type Convert = Box<dyn Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync>;
 
 /// Returns a kernel that converts pairs to examples in this format, with the columns `carry` in the rows. `unpaired`: an
-/// example has the columns of its own rollout.
+/// example has the columns of its own rollout; `unfinished`: the chosen rollout may be cut or without an answer.
 pub(crate) fn pair_converter(
     format: &'static str,
     (carry, unpaired): (&[String], bool),
+    unfinished: bool,
     convert: impl Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {
-    Kernel::Map(Arc::new(PairConverter { format, carry: carry.to_vec(), unpaired, convert: Box::new(convert) }))
+    Kernel::Map(Arc::new(PairConverter {
+        format,
+        carry: carry.to_vec(),
+        unpaired,
+        unfinished,
+        convert: Box::new(convert),
+    }))
 }
 
 struct PairConverter {
     format: &'static str,
     carry: Vec<String>,
     unpaired: bool,
+    unfinished: bool,
     convert: Convert,
 }
 
 impl PairConverter {
     fn rows(&self, pair: &Pair) -> Result<Vec<PairRow>, Unfit> {
+        // The rejected one is there to show what is worse.
+        if !self.unfinished {
+            require_finished(&pair.chosen)?;
+        }
         let preference = Preference::new(pair)?;
         require_turns(self.format, &preference.chosen)?;
         require_turns(self.format, &preference.rejected)?;

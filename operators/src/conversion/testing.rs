@@ -48,11 +48,32 @@ pub(crate) fn batches_change_nothing(operator: &OperatorEntry) {
     assert!(run(operator, 7, &[], json!({})).rows.is_empty(), "empty in, empty out");
 }
 
-/// Asserts that a call whose arguments are not a JSON object is rejected.
+/// Asserts that a call whose arguments are not a JSON object is rejected, or one of which a parser would drop a part.
 pub(crate) fn rejects_broken_arguments(operator: &OperatorEntry) {
-    let mut rollouts = trajectories(2);
-    rollouts[1].messages[2].tool_calls[0].arguments = "{'query': 1}".to_owned();
+    for broken in ["{'query': 1}", "{\"query\": \"a\"", "[{\"query\": \"a\"}]", "{\"query\": \"a\", \"query\": \"b\"}"]
+    {
+        let mut rollouts = trajectories(2);
+        rollouts[1].messages[2].tool_calls[0].arguments = broken.to_owned();
+        let outcome = run(operator, 8192, &rollouts, json!({}));
+        assert_eq!(outcome.read::<Example>("examples").len(), 1, "{broken}");
+        assert_eq!(outcome.rejects()[0].id, "q1@0");
+    }
+}
+
+/// Asserts that rollouts that were cut or never answered are rejected, unless the params ask for them.
+pub(crate) fn rejects_the_unfinished(operator: &OperatorEntry) {
+    let mut rollouts = trajectories(4);
+    // The server closed the arguments of a call that the model did not finish.
+    rollouts[1].messages[2].finish_reason = Some("length".to_owned());
+    rollouts[2].finish_reason = "max_turns".to_owned();
+    rollouts[3].finish_reason = "no_answer".to_owned();
     let outcome = run(operator, 8192, &rollouts, json!({}));
     assert_eq!(outcome.read::<Example>("examples").len(), 1);
-    assert_eq!(outcome.rejects()[0].id, "q1@0");
+    let told: Vec<_> = outcome.rejects().into_iter().map(|reject| (reject.id, reject.message)).collect();
+    let none = |reason: &str| format!("the rollout has no answer (finish reason `{reason}`)");
+    let cut = "the limit of tokens (`max_tokens`) cut a message of the model".to_owned();
+    let wanted = [("q1@0", cut), ("q2@0", none("max_turns")), ("q3@0", none("no_answer"))];
+    assert_eq!(told, wanted.map(|(id, message)| (id.to_owned(), message)));
+    let all = run(operator, 8192, &rollouts, json!({"unfinished": true}));
+    assert_eq!(all.read::<Example>("examples").len(), 4);
 }

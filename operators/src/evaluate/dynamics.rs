@@ -43,8 +43,8 @@ impl Tokens {
     }
 }
 
-/// Number of rows per count (turns, tool calls).
-pub(crate) type Distribution = BTreeMap<i32, usize>;
+/// Number of rows per value (number of turns, reason of the end).
+pub(crate) type Distribution<K = i32> = BTreeMap<K, usize>;
 
 /// Statistics of the conversations.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +55,9 @@ pub(crate) struct Dynamics {
     pub(crate) exact: usize,
     /// The five answer metrics.
     pub(crate) metrics: Vec<ByOutcome<Spread>>,
+    pub(crate) finish_reasons: ByOutcome<Distribution<String>>,
+    /// Number of rows in which the limit of tokens cut a message of the model.
+    pub(crate) cut: usize,
     pub(crate) turns: ByOutcome<Spread>,
     pub(crate) turn_distribution: ByOutcome<Distribution>,
     pub(crate) tool_calls: ByOutcome<Spread>,
@@ -74,11 +77,11 @@ fn spreads(rows: &[Scored], value: impl Fn(&Scored) -> f64) -> ByOutcome<Spread>
     ByOutcome::of(rows, |part| Spread::of(part.iter().map(|row| value(row))))
 }
 
-fn distribution(rows: &[Scored], count: impl Fn(&Scored) -> i32) -> ByOutcome<Distribution> {
+fn distribution<K: Ord>(rows: &[Scored], value: impl Fn(&Scored) -> K) -> ByOutcome<Distribution<K>> {
     ByOutcome::of(rows, |part| {
         let mut counts = Distribution::new();
         for row in part {
-            *counts.entry(count(row)).or_default() += 1;
+            *counts.entry(value(row)).or_default() += 1;
         }
         counts
     })
@@ -91,6 +94,8 @@ impl Dynamics {
             total: ByOutcome::of(rows, |part| part.len()),
             exact: rows.iter().filter(|row| row.scores.em == 1.0).count(),
             metrics: (0..5).map(|metric| spreads(rows, |row| row.scores.values()[metric])).collect(),
+            finish_reasons: distribution(rows, |row| row.finish_reason.clone()),
+            cut: rows.iter().filter(|row| row.is_cut).count(),
             turns: spreads(rows, |row| f64::from(row.turns)),
             turn_distribution: distribution(rows, |row| row.turns),
             tool_calls: spreads(rows, |row| f64::from(row.tool_calls)),
@@ -129,6 +134,7 @@ mod tests {
         let lost = Scored::of(&trajectory("b", 0, "x", "y"), 0.8);
         let dynamics = Dynamics::of(&[won, lost]);
         assert_eq!(dynamics.total, ByOutcome { all: 2, success: 1, failure: 1 });
+        assert_eq!(dynamics.finish_reasons.success, [("answered".to_owned(), 1)].into());
         assert_eq!(dynamics.turns.all.mean, Some(1.5));
         assert!((dynamics.turns.all.stdev.unwrap() - 0.5_f64.sqrt()).abs() < 1e-12);
         assert_eq!(dynamics.turns.success, Spread { mean: Some(2.0), stdev: Some(0.0) });

@@ -135,6 +135,8 @@ impl Evaluation {
             "failure_count": dynamics.total.failure,
             "success_em": dynamics.exact,
             "metrics": metrics,
+            "finish_reasons": dynamics.finish_reasons,
+            "cut": dynamics.cut,
             "rounds": counted_json(&dynamics.turns, &dynamics.turn_distribution),
             "tool_calls": tool_calls,
             "tokens_last_turn": dynamics.last_tokens,

@@ -1,7 +1,7 @@
 //! A trajectory reduced to what the statistics need, so that a million of them fit in memory.
 
 use searchmill_agent::grounding::{gold_documents, grounded, tool_results};
-use searchmill_schemas::{Score, Trajectory};
+use searchmill_schemas::{Message, Score, Trajectory};
 use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 
 use crate::relation::{Label, UNKNOWN};
@@ -25,6 +25,10 @@ pub(crate) struct Scored {
     pub(crate) grounded: bool,
     /// Share of gold documents seen in the observations; `None` without gold documents.
     pub(crate) seen_recall: Option<f64>,
+    /// Why the trajectory ended.
+    pub(crate) finish_reason: String,
+    /// Whether the limit of tokens cut a message of the model.
+    pub(crate) is_cut: bool,
     pub(crate) turns: i32,
     pub(crate) tool_calls: i32,
     pub(crate) last_tokens: [i64; 2],
@@ -52,6 +56,8 @@ impl Scored {
             success: scores.f1 >= threshold,
             grounded: grounded(trajectory),
             seen_recall: seen_recall(trajectory),
+            finish_reason: trajectory.finish_reason.clone(),
+            is_cut: trajectory.messages.iter().any(Message::is_cut),
             turns: trajectory.turns,
             tool_calls: trajectory.tool_calls,
             last_tokens: [trajectory.last_prompt_tokens, trajectory.last_completion_tokens],

@@ -74,6 +74,7 @@ pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
         lists.map_or([0; 3], |lists| [lists.without_evidence, lists.without_hits, lists.strangers]);
     let notes = [
         ("", evaluation.failed(), failed.as_str()),
+        ("", evaluation.dynamics.cut, "rollouts have a message that the limit of tokens cut (`max_tokens`)."),
         ("", evaluation.tool_errors.unwrap_or_default(), "calls of tools failed; the model read an error."),
         ("", evaluation.without_gold, "rows without golden answers are not scored."),
         ("", evaluation.emptied_gold, EMPTIED),
@@ -240,7 +241,13 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
         }
         table
     };
+    let mut reasons = Table::new("Finish Reasons", &["Reason", "All", "Success", "Failure"]);
+    for (reason, cells) in distribution_rows(&dynamics.finish_reasons) {
+        let reason = if reason.is_empty() { NOTHING } else { reason.as_str() };
+        reasons.row(std::iter::once(reason.to_owned()).chain(cells));
+    }
     vec![
+        reasons,
         flow,
         tokens("Token Usage (Last Turn)", &dynamics.last_tokens),
         tokens("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
@@ -250,12 +257,12 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
 }
 
 /// Each value with `count (share of its group)` for all, success and failure; a dash for a group without rows.
-fn distribution_rows(counts: &ByOutcome<Distribution>) -> Vec<(i32, [String; 3])> {
-    let cell = |counts: &Distribution, value: i32| {
-        let (count, whole): (usize, usize) = (counts.get(&value).copied().unwrap_or(0), counts.values().sum());
+fn distribution_rows<K: Ord>(counts: &ByOutcome<Distribution<K>>) -> Vec<(&K, [String; 3])> {
+    let cell = |counts: &Distribution<K>, value: &K| {
+        let (count, whole): (usize, usize) = (counts.get(value).copied().unwrap_or(0), counts.values().sum());
         if whole == 0 { NOTHING.to_owned() } else { format!("{count} ({})", share(count, whole)) }
     };
-    counts.all.keys().map(|&value| (value, counts.parts().map(|part| cell(part, value)))).collect()
+    counts.all.keys().map(|value| (value, counts.parts().map(|part| cell(part, value)))).collect()
 }
 
 fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<String> {
@@ -277,7 +284,7 @@ mod tests {
         let spread = ByOutcome { all: some, success: some, failure: Spread::of([]) };
         assert_eq!(spread_row("F1", &spread, 2), ["F1", "0.75 ± 0.35", "0.75 ± 0.35", "–"]);
         let counts = ByOutcome { all: [(3, 2)].into(), success: [(3, 2)].into(), failure: Distribution::new() };
-        assert_eq!(distribution_rows(&counts), [(3, ["2 (100.0%)", "2 (100.0%)", "–"].map(str::to_owned))]);
+        assert_eq!(distribution_rows(&counts), [(&3, ["2 (100.0%)", "2 (100.0%)", "–"].map(str::to_owned))]);
         let estimate = |low, high| Estimate { value: 1.0, low: Some(low), high: Some(high), count: 9 };
         assert_eq!(estimate_cells(Some(estimate(1.0, 1.0))), ["1.000", "1.000"]);
         assert_eq!(estimate_cells(Some(estimate(0.9, 1.0))), ["1.000", "0.900 – 1.000"]);

@@ -2,6 +2,7 @@
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use schemars::JsonSchema;
+use searchmill_agent::prompt::{object_in, said};
 use searchmill_schemas::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ impl JudgeRule {
                 format!("the judge wrote no JSON object with `judgement`: `correct` or `incorrect` ({reason})")
             }),
             Self::R1Searcher => {
-                let lower = answer.to_ascii_lowercase();
+                let lower = said(answer).to_ascii_lowercase();
                 let words: Vec<&str> =
                     lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
                 match (words.first(), words.contains(&"true"), words.contains(&"false")) {
@@ -92,25 +93,20 @@ impl JudgeRule {
     }
 }
 
-/// What ReSearch's judge writes. A repeated key is an error: the two could contradict each other.
-#[derive(Deserialize)]
-struct Reply {
-    rationale: Option<Value>,
-    #[serde(alias = "judgment")]
-    judgement: String,
-}
-
-/// Reads the JSON object in an answer; text and code fences around it do not matter.
+/// Reads the JSON object that ReSearch's judge writes.
 fn research_verdict(answer: &str) -> Result<Verdict, String> {
-    let place = answer.find('{').zip(answer.rfind('}'));
-    let object = place.and_then(|(start, end)| answer.get(start..=end)).ok_or("no braces")?;
-    let reply: Reply = serde_json::from_str(object).map_err(|error| error.to_string())?;
-    let right = match reply.judgement.trim().to_ascii_lowercase().as_str() {
+    let reply = object_in(answer)?;
+    let judgement = match (reply.get("judgement"), reply.get("judgment")) {
+        (Some(judgement), None) | (None, Some(judgement)) => judgement,
+        (Some(_), Some(_)) => return Err("it has both `judgement` and `judgment`".to_owned()),
+        (None, None) => return Err("it has no `judgement`".to_owned()),
+    };
+    let right = match judgement.as_str().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
         "correct" => true,
         "incorrect" => false,
-        other => return Err(format!("`{other}`")),
+        _ => return Err(judgement.to_string()),
     };
-    Ok(Verdict::new(right, reply.rationale.as_ref().and_then(Value::as_str).map(str::to_owned)))
+    Ok(Verdict::new(right, reply.get("rationale").and_then(Value::as_str).map(str::to_owned)))
 }
 
 const RESEARCH: &str = "You judge answers to questions. You get a JSON object with a question, a list of golden answers and \
@@ -141,12 +137,25 @@ mod tests {
             r#"{"judgment": "correct", "judgement": "incorrect"}"#,
         ] {
             let error = read(twice).expect_err("two judgements");
-            assert!(error.contains("duplicate field `judgement`"), "{error}");
+            assert!(error.contains("twice") || error.contains("both"), "{error}");
         }
+        for unfinished in [
+            r#"<think>{"judgement": "correct"}"#,
+            r#"<think>{"judgement": "correct"} is what I would say, but"#,
+            r#"{"judgement": "correct"}</think>"#,
+            r#"{"rationale": "same", "judgement": "correct""#,
+            r#"{"judgement": "correct"} or {"judgement": "incor"#,
+        ] {
+            assert!(read(unfinished).is_err(), "{unfinished}");
+        }
+        let closed = r#"<think>{"judgement": "correct"}? No.</think>{"judgement": "incorrect"}"#;
+        assert_eq!(read(closed), Ok((false, None)));
         let read = |text: &str| JudgeRule::R1Searcher.read(text).map(|verdict| verdict.right);
         assert_eq!((read("True"), read(" **false**."), read("\"True\"\n")), (Ok(true), Ok(false), Ok(true)));
         assert!(read("It is true").is_err() && read("Truely").is_err() && read("").is_err());
         assert!(read("True and False").is_err(), "both");
+        assert!(read("<think>True").is_err() && read("True</think>").is_err());
+        assert_eq!(read("<think>False?</think>\nTrue"), Ok(true));
     }
 
     #[test]

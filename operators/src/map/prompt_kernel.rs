@@ -40,7 +40,7 @@ impl PromptKernel {
         let (mut actor, prices) = (self.policy.begin(&question, sample, context), self.policy.prices());
         let form = (self.output.described(), self.repairs);
         let Asked { answer, usage } =
-            ask((actor.as_mut(), &prices), messages, form, |answer| self.output.read(answer)).await?;
+            ask((actor.as_mut(), &prices), messages, form, |answer| self.output.read(answer.text)).await?;
         let unfit = |Unfit { message, detail }| RowFailure {
             detail: Some(detail),
             usage,

@@ -9,6 +9,7 @@ mod observation_limits;
 mod recheck;
 mod recorded_tokens;
 mod text_protocols;
+mod what_servers_send;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

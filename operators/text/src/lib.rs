@@ -16,5 +16,6 @@ pub mod minhash;
 pub mod normalize;
 pub mod retrieval_metrics;
 pub mod thoughts;
+pub mod unambiguous;
 pub mod unicode;
 pub mod words;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::prompt_params::Asks;
 use crate::policy::Policy;
 use crate::policy::endpoint::{Endpoint, Observer};
-use crate::prompt::{Asked, Output, Prompts, ask};
+use crate::prompt::{Answer, Asked, Output, Prompts, ask};
 use crate::protocol::{ProtocolParams, ProtocolSettings};
 
 /// What a call gave: the answer, or an error that the caller reads; and its cost.
@@ -52,7 +52,7 @@ impl PromptService {
     pub(super) async fn ask<T>(
         &self,
         values: &Map<String, Value>,
-        read: impl Fn(&str) -> Result<T, String>,
+        read: impl Fn(Answer<'_>) -> Result<T, String>,
         context: &Context,
     ) -> Result<Told<T>, RowFailure> {
         let described = self.described.as_deref();

@@ -34,7 +34,7 @@ impl PromptTool {
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
         let given = |name: &str| (name.to_owned(), call.arguments.get(name).cloned().unwrap_or_default());
         let values: Map<String, Value> = self.params.arguments().into_iter().map(given).collect();
-        let told = self.service.ask(&values, |answer| self.output.shown(answer), context).await;
+        let told = self.service.ask(&values, |answer| self.output.shown(answer.text), context).await;
         let whole = |text: String| results::whole(&text, self.params.max_chars);
         shown(call.tool, told.map(|(answer, usage)| (answer.map(whole), usage)))
     }

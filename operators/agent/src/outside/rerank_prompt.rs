@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::prompt_params::{DOCUMENT, DOCUMENTS, QUERY, RerankPromptParams};
 use super::prompt_service::{PromptService, Told};
-use crate::prompt::{Output, object_in, said};
+use crate::prompt::{Answer, Output, object_in, said};
 
 /// Places and scores of passages, best first.
 type Order = Vec<(usize, f64)>;
@@ -107,19 +107,21 @@ fn by_scores(scores: Vec<f64>) -> Order {
 }
 
 const ORDER: &str = "the answer is no order of the passages, such as `[2] > [1]` or `{\"order\": [2, 1]}`";
+const CUT: &str = "the answer is cut";
 const SCORE: &str = "the answer is no score, such as `3` or `{\"score\": 3}`";
 
 /// Reads an order of passages with these scores.
 ///
 /// # Errors
 /// Says for the model why it is none.
-fn order_in(answer: &str, scores: &[f64]) -> Result<Order, String> {
-    let answer = said(answer);
-    let numbers: Vec<Value> = match (numbers_in(&answer), serde_json::from_str::<Vec<Value>>(&answer)) {
+fn order_in(answer: Answer<'_>, scores: &[f64]) -> Result<Order, String> {
+    let text = said(answer.text);
+    let numbers: Vec<Value> = match (numbers_in(&text), serde_json::from_str::<Vec<Value>>(&text)) {
+        (Some(_), _) if answer.is_cut => return Err(CUT.to_owned()),
         (Some(numbers), _) => numbers.into_iter().map(Value::from).collect(),
         (None, Ok(numbers)) => numbers,
         _ => {
-            let object = object_in(&answer).map_err(|_| ORDER.to_owned())?;
+            let object = object_in(answer.text).map_err(|_| ORDER.to_owned())?;
             match (object.get("order"), object.get("scores")) {
                 (Some(Value::Array(numbers)), None) => numbers.clone(),
                 (None, Some(Value::Array(found))) => return scored(found, scores.len()),
@@ -162,11 +164,11 @@ fn scored(scores: &[Value], count: usize) -> Result<Order, String> {
 ///
 /// # Errors
 /// Says for the model why it is none.
-fn score_in(answer: &str) -> Result<f64, String> {
-    let answer = said(answer);
-    let number = match serde_json::from_str(&answer) {
+fn score_in(answer: Answer<'_>) -> Result<f64, String> {
+    let number = match serde_json::from_str(&said(answer.text)) {
+        Ok(Value::Number(_)) if answer.is_cut => return Err(CUT.to_owned()),
         Ok(Value::Number(number)) => number.as_f64(),
-        _ => object_in(&answer).ok().and_then(|object| object.get("score")?.as_f64()),
+        _ => object_in(answer.text).ok().and_then(|object| object.get("score")?.as_f64()),
     };
     number.ok_or_else(|| SCORE.to_owned())
 }
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn orders_are_read_in_every_form() {
-        let order = |answer: &str| order_in(answer, &SCORES);
+        let order = |text: &str| order_in(Answer { text, is_cut: false }, &SCORES);
         let expected = Ok(vec![(1, 8.0), (0, 9.0)]);
         for answer in [
             "[2] > [1]",
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_no_order_is_never_an_empty_result() {
-        let wrong = |answer: &str| order_in(answer, &SCORES).expect_err("no order");
+        let wrong = |text: &str| order_in(Answer { text, is_cut: false }, &SCORES).expect_err("no order");
         assert_eq!(wrong("[4] > [1]"), "there is no passage [4]: they are [1] to [3]");
         assert_eq!(wrong("[0]"), "there is no passage [0]: they are [1] to [3]");
         assert_eq!(wrong("[1] > [1]"), "the passage [1] is there twice");
@@ -220,12 +222,26 @@ mod tests {
 
     #[test]
     fn scores_are_numbers_alone_or_in_an_object() {
+        let score_in = |text: &str| score_in(Answer { text, is_cut: false });
         for answer in ["3.5", " 3.5 ", r#"{"score": 3.5}"#, r#"<think>2</think>{"score": 3.5, "reason": "so"}"#] {
             assert_eq!(score_in(answer), Ok(3.5), "{answer}");
         }
         for answer in ["", "three", "3.5 of 5", r#"{"score": "3"}"#, r#"{"score": null}"#] {
             assert_eq!(score_in(answer), Err(SCORE.to_owned()), "{answer}");
         }
+        for thought in ["<think>3.5", "<think>{\"score\": 3.5}", "<think>{\"score\": 3.5} no", "{\"score\": 3.5"] {
+            assert_eq!(score_in(thought), Err(SCORE.to_owned()), "{thought}");
+        }
         assert_eq!(by_scores(vec![1.0, 2.0, 1.0]), [(1, 2.0), (0, 1.0), (2, 1.0)]);
+    }
+
+    #[test]
+    fn what_the_limit_of_tokens_cut_is_read_only_if_it_is_closed() {
+        let cut = |text| Answer { text, is_cut: true };
+        assert_eq!(score_in(cut("1")), Err(CUT.to_owned()));
+        assert_eq!(score_in(cut(r#"{"score": 10} because"#)), Ok(10.0));
+        assert_eq!(order_in(cut("[2] > [1]"), &SCORES), Err(CUT.to_owned()));
+        assert_eq!(order_in(cut("[2, 1]"), &SCORES), Ok(vec![(1, 8.0), (0, 9.0)]));
+        assert!(order_in(cut(r#"{"order": [2, 1"#), &SCORES).is_err());
     }
 }

@@ -65,12 +65,10 @@ impl<E: Exchange> Call for Asking<'_, E> {
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
             let redactor = self.context.redactor();
-            let bad = |message| CallFailure::new(FailureKind::BadResponse, message, None);
             let answered = self.exchange.attempt(self.context, attempt).await.and_then(|mut text| {
                 redactor.clean_all([&mut text]);
-                self.exchange.read(&text).map_err(bad)?;
                 let calls = u64::from(attempt.number());
-                serde_json::to_vec(&Kept { text, calls }).map_err(|error| bad(error.to_string()))
+                serde_json::to_vec(&Kept { text, calls }).map_err(bad)
             });
             match answered {
                 Ok(kept) => Ok((kept, Usage { calls: 1, ..Usage::default() })),
@@ -84,11 +82,15 @@ impl<E: Exchange> Call for Asking<'_, E> {
         .boxed()
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Self::Answer, String> {
-        let Kept { text, calls } = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
+    fn read(&self, answer: &[u8]) -> Result<Self::Answer, CallFailure> {
+        let Kept { text, calls } = serde_json::from_slice(answer).map_err(bad)?;
         let usage = Usage { calls, ..Usage::default() };
-        Ok((self.exchange.read(&text)?, usage.at(&self.service.prices)))
+        Ok((self.exchange.read(&text).map_err(bad)?, usage.at(&self.service.prices)))
     }
+}
+
+fn bad(error: impl std::fmt::Display) -> CallFailure {
+    CallFailure::new(FailureKind::BadResponse, error.to_string(), None)
 }
 
 impl Service {

@@ -9,6 +9,7 @@ use searchmill_engine::operator::{
     Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Redactor, Secret, root_cause,
 };
 
+use crate::content_encoding::decoded;
 use crate::retry_after::retry_after;
 use crate::words::Words;
 
@@ -98,6 +99,12 @@ impl Wire {
                 break;
             }
         }
+        let body = match decoded(&headers, body, MOST_BYTES) {
+            Ok(body) => body,
+            // The status says more.
+            Err(undecoded) if !status.is_success() => undecoded.beginning,
+            Err(undecoded) => return Err(CallFailure::new(FailureKind::BadResponse, undecoded.message, None)),
+        };
         Ok(Answered { status, headers, body })
     }
 

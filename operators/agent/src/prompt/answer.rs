@@ -1,58 +1,72 @@
-//! What a model said beside its thoughts, and the JSON object in its answer.
+//! What a model said beside its thoughts, and the JSON object in its answer: the one reader of models' JSON.
 
 use searchmill_text::thoughts;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use searchmill_text::unambiguous::{Unambiguous, parse};
+use serde_json::{Deserializer, Map, Value};
 
-/// The fields of an object. A field that is there twice is an error: the two could contradict each other.
-struct Fields(Map<String, Value>);
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FieldsVisitor)
-    }
-}
-
-struct FieldsVisitor;
-
-impl<'de> Visitor<'de> for FieldsVisitor {
-    type Value = Fields;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-        let mut fields = Map::new();
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            if fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("the field `{name}` is there twice")));
-            }
-            fields.insert(name, value);
-        }
-        Ok(Fields(fields))
-    }
+/// An answer as the model gave it.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    pub text: &'a str,
+    /// Whether the limit of tokens cut it. A number or a list without brackets at its end may be a part of one.
+    pub is_cut: bool,
 }
 
 /// Returns what a model said, without its thoughts.
-pub(crate) fn said(answer: &str) -> String {
+pub fn said(answer: &str) -> String {
     thoughts::split(answer).said.concat().trim().to_owned()
 }
 
-/// Returns the object in an answer; a thought before it, text and code fences around it do not matter.
+/// Returns the object in an answer; thoughts, text and code fences around it do not matter.
 ///
 /// # Errors
-/// If there is none, for the model.
-pub(crate) fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
-    let answer = answer.rsplit_once("</think>").map_or(answer, |(_, answer)| answer).trim();
-    if let Ok(Fields(object)) = serde_json::from_str(answer) {
+/// If there is none, more than one, or JSON that is not finished; for the model.
+pub fn object_in(answer: &str) -> Result<Map<String, Value>, String> {
+    // Texts in an object may name the tags of thoughts.
+    if let Ok(Value::Object(object)) = parse(answer.trim()) {
         return Ok(object);
     }
-    let place = answer.find('{').zip(answer.rfind('}'));
-    let object = place.and_then(|(start, end)| answer.get(start..=end)).ok_or("the answer holds no JSON object")?;
-    let read = serde_json::from_str::<Fields>(object).map(|Fields(object)| object);
-    read.map_err(|error| format!("the answer holds no JSON object that can be used: {error}"))
+    let said = said(answer);
+    let (mut found, mut wrong) = (Vec::new(), None);
+    let mut rest = said.as_str();
+    while let Some(start) = rest.find(['{', '[']) {
+        rest = &rest[start..];
+        let mut values = Deserializer::from_str(rest).into_iter::<Unambiguous>();
+        let read = values.next();
+        let end = values.byte_offset();
+        match read {
+            Some(Ok(Unambiguous(value))) => {
+                found.extend(object_of(value));
+                rest = &rest[end..];
+            }
+            Some(Err(error)) if error.is_eof() => return Err("the answer ends within its JSON".to_owned()),
+            // A brace of the text, or an object with a mistake.
+            read => {
+                let error = read.and_then(Result::err).filter(|_| rest.starts_with('{'));
+                wrong = wrong.or(error.map(|error| error.to_string()));
+                rest = &rest[1..];
+            }
+        }
+    }
+    found.dedup();
+    match (found.pop(), wrong) {
+        (Some(object), None) if found.is_empty() => Ok(object),
+        (Some(_), None) => Err("the answer holds more than one JSON object".to_owned()),
+        (_, Some(wrong)) => Err(format!("the answer holds no JSON object that can be used: {wrong}")),
+        (None, None) => Err("the answer holds no JSON object".to_owned()),
+    }
+}
+
+/// An object, or that of a list with nothing else.
+fn object_of(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(object) => Some(object),
+        Value::Array(items) => match <[Value; 1]>::try_from(items) {
+            Ok([Value::Object(object)]) => Some(object),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -68,11 +82,50 @@ mod tests {
             "```json\n{\"a\": 1}\n```",
             "Here: {\"a\": 1}. Done",
             "<think>{\"a\": 2}</think>{\"a\": 1}",
+            "{\"a\": 2}</think>\n{\"a\": 1}",
+            "<think>{\"a\": 2}</think>{\"a\": 1}<think>or {\"a\": 3",
+            "{\"a\": 1}\n```json\n{\"a\": 1}\n```",
+            "[{\"a\": 1}]",
+            "As [1] and [2, 3] say: {\"a\": 1}",
         ] {
-            assert_eq!(found(text).unwrap(), r#"{"a":1}"#, "{text}");
+            assert_eq!(found(text).as_deref(), Ok(r#"{"a":1}"#), "{text}");
         }
-        for text in ["", "a", "[1]", "{", "}{", "{a}", "{\"a\": 1} {\"a\": 2}", "{\"a\": 1, \"a\": 2}"] {
+        assert_eq!(
+            found(r#"{"a": "a <think> b", "b": "</think>"}"#).as_deref(),
+            Ok(r#"{"a":"a <think> b","b":"</think>"}"#)
+        );
+        for text in [
+            "",
+            "a",
+            "[1]",
+            "{",
+            "}{",
+            "{a}",
+            "{\"a\": 1} {\"a\": 2}",
+            "{\"a\": 1, \"a\": 2}",
+            "{\"a\": {\"b\": 1, \"b\": 2}}",
+        ] {
             assert!(found(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_not_finished_is_no_answer() {
+        for text in [
+            "<think>{\"score\": 9}",
+            "<think>{\"score\": 9} is too much",
+            "<think>a</think><think>{\"score\": 9}",
+            "{\"score\": 9}</think>",
+            "{\"score\": 9",
+            "{\"by\": {\"score\": 9}",
+            "[{\"score\": 9}",
+            "[{\"score\": 9}, {\"score\": 8}]",
+            "{\"score\": 9} or rather {\"sco",
+            "```json\n{\"score\": 9, \"reason\": \"it is {\\\"score\\\": 8}",
+            "{'score': 9, 'by': {\"score\": 8}}",
+        ] {
+            assert!(object_in(text).is_err(), "{text}");
+        }
+        assert!(object_in("{\"a\": 1").expect_err("cut").contains("ends within"));
     }
 }

@@ -3,6 +3,7 @@
 use searchmill_engine::operator::{Prices, RowFailure, Usage};
 use searchmill_schemas::{Message, Role};
 
+use super::answer::Answer;
 use crate::episode::Offer;
 use crate::policy::Actor;
 
@@ -31,7 +32,7 @@ pub async fn ask<T>(
     (actor, prices): (&mut dyn Actor, &Prices),
     mut messages: Vec<Message>,
     (described, repairs): (Option<&str>, u32),
-    read: impl Fn(&str) -> Result<T, String>,
+    read: impl Fn(Answer<'_>) -> Result<T, String>,
 ) -> Result<Asked<T>, RowFailure> {
     let (mut usage, mut attempt) = (Usage::default(), 0);
     loop {
@@ -40,20 +41,36 @@ pub async fn ask<T>(
             failure
         })?;
         usage += reply.usage().at(prices);
-        let wrong = match read(&reply.message.content) {
+        let wrong = match read(Answer { text: &reply.message.content, is_cut: reply.message.is_cut() }) {
             Ok(answer) => return Ok(Asked { answer: Ok(answer), usage }),
             Err(wrong) => wrong,
         };
         if attempt == repairs {
+            let hint = hint(&reply.message).map_or_else(String::new, |hint| format!(": {hint}"));
             let message = match repairs {
-                0 => wrong,
-                count => format!("{wrong} (asked again {count} times)"),
+                0 => format!("{wrong}{hint}"),
+                count => format!("{wrong} (asked again {count} times){hint}"),
             };
-            return Ok(Asked { answer: Err(Unfit { message, detail: reply.message.content }), usage });
+            let said = Some(reply.message.content).filter(|text| !text.trim().is_empty());
+            let detail = said.or(reply.message.reasoning).unwrap_or_default();
+            return Ok(Asked { answer: Err(Unfit { message, detail }), usage });
         }
         attempt += 1;
         let again = format!("Your reply cannot be used: {wrong}. {}", described.unwrap_or("Reply again."));
         messages.push(reply.message.plain(Role::Assistant));
         messages.push(Message::text(Role::User, again));
+    }
+}
+
+/// Why there may be no answer, beside what the model wrote.
+pub fn hint(message: &Message) -> Option<&'static str> {
+    let only_thoughts = message.content.trim().is_empty() && message.reasoning.is_some();
+    match message.finish_reason.as_deref() {
+        _ if message.is_cut() => Some("it was cut at the limit of tokens (`max_tokens`)"),
+        Some("content_filter") => Some("the provider filtered it (`finish_reason`: `content_filter`)"),
+        _ if only_thoughts => Some(
+            "the server returned thoughts alone (`reasoning_content`): check its reasoning parser, or switch off thinking",
+        ),
+        _ => None,
     }
 }

@@ -8,7 +8,7 @@ mod output;
 mod schema;
 mod template;
 
-pub(crate) use answer::{object_in, said};
-pub use ask::{Asked, Unfit, ask};
+pub use answer::{Answer, object_in, said};
+pub use ask::{Asked, Unfit, ask, hint};
 pub use output::Output;
 pub use template::{Parts, Prompt, PromptMessage, PromptRole, Prompts, Reader, missing};

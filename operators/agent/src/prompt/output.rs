@@ -97,7 +97,8 @@ impl Output {
     /// What does not fit, for the model.
     pub fn read(&self, answer: &str) -> Result<Vec<Map<String, Value>>, String> {
         let object = match &self.form {
-            Form::Text(_) if answer.trim().is_empty() => return Err("the answer is empty".to_owned()),
+            // Nothing but thoughts, which may be unfinished, is no answer.
+            Form::Text(_) if said(answer).is_empty() => return Err("the answer is empty".to_owned()),
             Form::Text(name) => return Ok(vec![Map::from_iter([(name.clone(), Value::from(answer))])]),
             Form::Object(object) => object.read(answer)?,
         };

@@ -1,6 +1,7 @@
 //! Tools beside the search tool, as the model sees them.
 
 use searchmill_schemas::ToolCall;
+use searchmill_text::unambiguous;
 use serde_json::{Value, json};
 
 /// A tool beside the search tool.
@@ -50,7 +51,7 @@ impl ToolOffer {
 
     /// Reads the arguments of a call: the form that [`OfferedCall::of`] reads, or an error for the model.
     pub(super) fn call(&self, call: &ToolCall) -> Result<Value, String> {
-        let arguments: Value = serde_json::from_str(call.written())
+        let arguments = unambiguous::parse(call.written())
             .map_err(|error| format!("the arguments of `{}` are not valid JSON ({error})", self.name))?;
         if !arguments.is_object() {
             return Err(format!("the arguments of `{}` must be a JSON object", self.name));
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!((call.id, call.tool, call.arguments["page"].as_i64()), ("c", "fetch", Some(2)));
         for (arguments, told) in [
             ("{\"url\": ", "not valid JSON"),
+            (r#"{"url": "u", "url": "v"}"#, "the field `url` is there twice"),
             ("[]", "must be a JSON object"),
             ("", "`url` is missing"),
             (r#"{"url": 3}"#, "`url` must be of the type string"),

@@ -1,6 +1,7 @@
 //! Form of the query between the tags of a text protocol.
 
 use schemars::JsonSchema;
+use searchmill_text::unambiguous;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ impl QueryForm {
             Self::Text => vec![text.to_owned()],
             Self::Keywords => vec![keywords(text)],
             Self::Call => match serde_json::from_str::<Value>(text) {
-                Ok(call @ Value::Object(_)) => listed(&call)?,
+                Ok(Value::Object(_)) => listed(&unambiguous::parse(text).map_err(|error| error.to_string())?)?,
                 _ => vec![text.to_owned()],
             },
         };
@@ -84,6 +85,7 @@ mod tests {
         let call = r#"{"name": "search", "arguments": {"query_list": ["a", " b "]}}"#;
         assert_eq!(read(QueryForm::Call, call), Ok("a|b".to_owned()));
         assert_eq!(read(QueryForm::Call, r#"{"arguments": {"query": "a"}}"#), Ok("a".to_owned()));
+        assert!(read(QueryForm::Call, r#"{"query": "a", "query": "b"}"#).is_err_and(|error| error.contains("twice")));
         assert_eq!(read(QueryForm::Call, "plain words"), Ok("plain words".to_owned()));
         assert!(read(QueryForm::Call, r#"{"arguments": {"q": "a"}}"#).is_err_and(|error| error.contains("query_list")));
         for form in [QueryForm::Text, QueryForm::Keywords, QueryForm::Call] {

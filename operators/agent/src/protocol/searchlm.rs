@@ -234,7 +234,7 @@ impl Protocol for SearchLmProtocol {
     }
 
     fn parse(&self, message: &Message) -> Vec<Action> {
-        let cut_off = message.finish_reason.as_deref() == Some("length");
+        let cut_off = message.is_cut();
         let action = |tool: &str, arguments| {
             let id = if tool.is_empty() { String::new() } else { "search_0".to_owned() };
             vec![Action { id, tool: tool.to_owned(), arguments }]

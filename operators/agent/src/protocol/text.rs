@@ -264,7 +264,7 @@ impl Protocol for TextProtocol {
 
     fn parse(&self, message: &Message) -> Vec<Action> {
         let text = message.content.as_str();
-        let cut_off = message.finish_reason.as_deref() == Some("length");
+        let cut_off = message.is_cut();
         match self.first_pair(text) {
             Some(Pair::Answer) => Vec::new(),
             Some(Pair::Query(query)) => {

@@ -3,6 +3,7 @@
 
 use searchmill_retrieval::Found;
 use searchmill_schemas::{Message, Observation, Role, ToolCall};
+use searchmill_text::unambiguous;
 use serde_json::{Value, json};
 
 use super::contract::{Action, INSUFFICIENT, Protocol, ProtocolSettings, QUESTION, Speech, joined};
@@ -51,7 +52,7 @@ impl ToolCallProtocol {
             return Err(self.no_such_tool(&call.name));
         };
         let (argument, expected) = (&self.definition.query, self.definition.expected());
-        let arguments: Value = serde_json::from_str(&call.arguments)
+        let arguments = unambiguous::parse(&call.arguments)
             .map_err(|error| format!("the arguments of `{name}` are not valid JSON ({error}); {expected}"))?;
         let list = self.definition.takes_a_list();
         let queries = match arguments.get(argument) {
@@ -319,6 +320,8 @@ mod tests {
         assert!(told("search", "{\"q\": 1}").contains("needs a text argument `query`"));
         assert!(told("search", "{\"query\": [\"a\"]}").contains("needs a text argument `query`"));
         assert!(told("search", "{\"query\": \" \"}").contains("is empty"));
+        let twice = told("search", "{\"query\": \"a\", \"query\": \"b\"}");
+        assert!(twice.contains("not valid JSON (the field `query` is there twice"), "{twice}");
         let closed = ToolCallProtocol::new(&ProtocolSettings::default());
         assert!(asked(&closed, "search", "{}").arguments.expect_err("a mistake").contains("no tools are available"));
     }

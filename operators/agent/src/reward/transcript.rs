@@ -74,7 +74,7 @@ impl From<&Trajectory> for Transcript {
 fn finished(trajectory: &Trajectory) -> bool {
     let ended = matches!(trajectory.finish_reason.as_str(), "answered" | "no_answer");
     let last = trajectory.messages.last().filter(|message| message.is_model());
-    ended && last.is_some_and(|message| message.finish_reason.as_deref() != Some("length"))
+    ended && last.is_some_and(|message| !message.is_cut())
 }
 
 impl Transcript {

@@ -6,16 +6,22 @@ use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{
-    Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, root_cause,
+    Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, Redactor, root_cause,
 };
 
 use super::super::{Api, EndpointParams};
+use super::kept::Raw;
 use super::models::Models;
 use super::remedy::{of_connection, remedy};
-use super::response::{self, Heard, MOST_BYTES};
-use super::stream::StreamReader;
+use crate::content_encoding::{Undecoded, decoded};
 use crate::retry_after::retry_after;
 use crate::words::{Words, is_page};
+
+/// Maximum length of a response in bytes, streamed or not.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Time after the end mark of a stream in which the server may end the response.
+const AFTER_THE_END: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes read from an error's body.
 const MOST_ERROR_BYTES: usize = 64 << 10;
@@ -33,7 +39,8 @@ pub(super) struct Exchange {
     asked: (String, String),
     authorization: Option<HeaderValue>,
     timeout: Duration,
-    stream: bool,
+    /// Whether answers are streamed.
+    pub(super) stream: bool,
     pub(super) prices: Prices,
     /// The server's models, asked when it refuses a call.
     models: Models,
@@ -57,31 +64,12 @@ impl Exchange {
         })
     }
 
-    /// Sends the request once.
-    pub(super) async fn attempt(
-        &self,
-        body: Bytes,
-        context: &Context,
-        attempt: &Attempt,
-    ) -> Result<Heard, CallFailure> {
-        let redactor = context.redactor();
-        match self.send(body, context, attempt).await {
-            Ok(mut heard) => {
-                heard.clean(redactor);
-                Ok(heard)
-            }
-            Err(mut failure) => {
-                // Secrets are removed before shortening: a truncated secret would not be recognised.
-                let CallFailure { message, help, detail, .. } = &mut failure;
-                redactor.clean_all(std::iter::once(message).chain(help).chain(detail));
-                failure.message = shortened(&failure.message, MESSAGE_CHARS).unwrap_or_default();
-                failure.detail = failure.detail.as_deref().and_then(|detail| shortened(detail, DETAIL_CHARS));
-                Err(failure)
-            }
-        }
+    /// Sends the request once. Returns the response as it came.
+    pub(super) async fn attempt(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
+        self.send(body, context, attempt).await.map_err(|failure| told(failure, context.redactor()))
     }
 
-    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Heard, CallFailure> {
+    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(authorization) = &self.authorization {
@@ -90,40 +78,55 @@ impl Exchange {
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         attempt.heard();
         let (status, headers) = (response.status(), response.headers().clone());
-        match status {
-            status if !status.is_success() => Err(self.refused(status, response, context).await),
-            _ if self.stream => self.read_stream(response, attempt).await,
-            _ => {
-                let body = self.body(response).await?;
-                match response::read(&body) {
-                    Ok(heard) => Ok(heard),
-                    Err(message) => Err(self.unread(message, &headers, &body, context).await),
-                }
+        if !status.is_success() {
+            return Err(self.refused(status, response, context).await);
+        }
+        let (body, broken) = self.body(response, attempt).await?;
+        let content_type = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
+        let raw = match (decoded(&headers, body, MOST_BYTES), &broken) {
+            (Ok(body), _) => Raw { content_type, body },
+            (Err(_), Some(failure)) => return Err(failure.clone()),
+            (Err(Undecoded { message, beginning }), None) => return Err(bad_response(message, &beginning)),
+        };
+        match (raw.heard(), broken) {
+            // A connection that breaks behind the answer costs nothing.
+            (Ok(_), _) => Ok(raw),
+            (Err(_), Some(failure)) => Err(failure),
+            (Err(message), None) if is_page(&headers, &String::from_utf8_lossy(&raw.body)) => {
+                Err(self.unread(message, &headers, &raw.body, context).await)
             }
+            // Paid for, and stored as it came.
+            (Err(_), None) => Ok(raw),
         }
     }
 
-    async fn read_stream(&self, mut response: Response, attempt: &Attempt) -> Result<Heard, CallFailure> {
-        let mut reader = StreamReader::default();
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
-            attempt.heard();
-            reader.feed(&bytes).map_err(|message| bad_response(message, reader.last_line()))?;
-        }
-        let last = reader.last_line().to_owned();
-        reader.finish().map_err(|message| bad_response(message, &last))
-    }
-
-    /// Reads the whole body, up to the limit.
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, CallFailure> {
+    /// Reads the body, up to the limit. If the connection breaks, returns what came, and the failure.
+    async fn body(
+        &self,
+        mut response: Response,
+        attempt: &Attempt,
+    ) -> Result<(Vec<u8>, Option<CallFailure>), CallFailure> {
         let mut body = Vec::new();
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
+        loop {
+            let chunk = if is_at_the_end(&body) {
+                // Some servers send the end mark and keep the connection.
+                let ended = tokio::time::timeout(AFTER_THE_END, response.chunk()).await;
+                ended.unwrap_or(Ok(None))
+            } else {
+                response.chunk().await
+            };
+            let bytes = match chunk {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok((body, None)),
+                Err(error) => return Ok((body, Some(self.broken(&error)))),
+            };
+            attempt.heard();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("the response is longer than {} MiB (limit)", MOST_BYTES >> 20);
                 return Err(bad_response(message, &[]));
             }
             body.extend_from_slice(&bytes);
         }
-        Ok(body)
     }
 
     /// Converts a response with an error status to a failure, with the server's words and what to do.
@@ -137,6 +140,7 @@ impl Exchange {
                 break;
             }
         }
+        let body = decoded(response.headers(), body, MOST_ERROR_BYTES).unwrap_or_else(|undecoded| undecoded.beginning);
         let words = Words::of(response.headers(), &body, context.redactor());
         let moved = if status.is_redirection() { self.moved(&response) } else { String::new() };
         let mut remedy = remedy(status, &words.text, self.authorization.is_some());
@@ -165,14 +169,11 @@ impl Exchange {
         }
     }
 
-    /// Converts an answer that cannot be read to a failure. A page for people means that the address is not that of the API.
+    /// Converts a page for people to a failure: the address is not that of the API.
     async fn unread(&self, message: String, headers: &HeaderMap, body: &[u8], context: &Context) -> CallFailure {
         let words = Words::of(headers, body, context.redactor());
         let ending = if message.contains(&words.line) { String::new() } else { words.ending() };
         let failure = bad_response(format!("{}: {message}{ending}", self.url), body);
-        if !is_page(headers, &String::from_utf8_lossy(body)) {
-            return failure;
-        }
         let help = Some(self.listed(&words.text, context).await);
         let kind = FailureKind::Refused;
         CallFailure { kind, help, same_for_all: true, counts: Counts::AtFirst, ..failure }
@@ -208,7 +209,22 @@ impl Exchange {
     }
 }
 
-fn bad_response(message: String, body: &[u8]) -> CallFailure {
+/// Whether a body ends with the end mark of a stream.
+fn is_at_the_end(body: &[u8]) -> bool {
+    body.trim_ascii_end().ends_with(b"data: [DONE]")
+}
+
+/// Returns a failure as it is told: without secrets, and shortened.
+pub(super) fn told(mut failure: CallFailure, redactor: &Redactor) -> CallFailure {
+    // Secrets are removed before shortening: a truncated secret would not be recognised.
+    let CallFailure { message, help, detail, .. } = &mut failure;
+    redactor.clean_all(std::iter::once(message).chain(help).chain(detail));
+    failure.message = shortened(&failure.message, MESSAGE_CHARS).unwrap_or_default();
+    failure.detail = failure.detail.as_deref().and_then(|detail| shortened(detail, DETAIL_CHARS));
+    failure
+}
+
+pub(super) fn bad_response(message: String, body: &[u8]) -> CallFailure {
     CallFailure::new(FailureKind::BadResponse, message, Some(String::from_utf8_lossy(body).into_owned()))
 }
 

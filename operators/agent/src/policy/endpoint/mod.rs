@@ -1,6 +1,8 @@
 //! Policy `endpoint`: a model behind any OpenAI-compatible chat-completions server.
 
 mod exchange;
+mod kept;
+mod lenient_json;
 mod models;
 mod observer;
 mod remedy;
@@ -8,6 +10,7 @@ mod request;
 mod response;
 mod stream;
 mod tokens;
+mod wire;
 
 use std::sync::Arc;
 
@@ -17,13 +20,12 @@ use searchmill_engine::operator::{
     Attempt, Call, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
 };
 use searchmill_schemas::{Message, Question, SampledWith};
-use serde::{Deserialize, Serialize};
 
 pub(crate) use self::observer::Observer;
 
-use self::exchange::Exchange;
+use self::exchange::{Exchange, bad_response, told};
+use self::kept::{Kept, Unread};
 use self::request::{Asked, Conversation, RequestFrame};
-use self::response::Heard;
 use super::{Actor, EndpointParams, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::{Protocol, Seen};
@@ -133,52 +135,41 @@ impl Call for Asking<'_> {
 
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
-            let heard = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
-            let (usage, calls) = (heard.usage(), u64::from(attempt.number()));
-            if self.endpoint.record.is_some()
-                && let Err(message) = heard.tokens().whole()
-            {
-                let secret = heard.withholds_tokens();
-                let message =
-                    if secret { "the answer holds a secret: its tokens are not recorded".to_owned() } else { message };
-                // A server that reports none would do so for all rows.
-                let counts = if secret { Counts::Never } else { Counts::AtFirst };
-                return Err(CallFailure {
-                    same_for_all: !secret,
-                    counts,
-                    ..CallFailure::new(FailureKind::Refused, message, None)
-                });
-            }
-            let kept = serde_json::to_vec(&Kept { heard, calls });
-            kept.map(|kept| (kept, usage))
-                .map_err(|error| CallFailure::new(FailureKind::BadResponse, error.to_string(), None))
+            let raw = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
+            let stored = kept::write(raw, u64::from(attempt.number()), self.context.redactor());
+            let (stored, heard) = stored.map_err(|error| CallFailure::new(FailureKind::BadResponse, error, None))?;
+            let usage = heard.map_or_else(|_| Usage { calls: 1, ..Usage::default() }, |heard| heard.usage());
+            Ok((stored, usage))
         }
         .boxed()
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Answer, String> {
-        let kept: Kept = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
-        let tokens = self.endpoint.record.as_ref().map(|_| kept.heard.tokens().whole()).transpose()?;
-        let reply = kept.reply(self.endpoint.protocol.as_ref(), self.context.redactor(), tokens.is_some())?;
+    fn read(&self, answer: &[u8]) -> Result<Answer, CallFailure> {
+        let told = |failure| told(failure, self.context.redactor());
+        let kept = Kept::read(answer, self.endpoint.exchange.stream);
+        let kept = kept.map_err(|Unread { message, detail }| told(bad_response(message, detail.as_bytes())))?;
+        let tokens = self.endpoint.record.as_ref().map(|_| kept.heard.tokens().whole()).transpose();
+        let tokens = tokens.map_err(|message| told(without_tokens(message, kept.heard.withholds_tokens())))?;
+        let reply = kept.reply(self.endpoint.protocol.as_ref(), self.context.redactor(), tokens.is_some());
+        let reply = reply.map_err(|message| told(CallFailure::new(FailureKind::BadResponse, message, None)))?;
         Ok(Answer { reply, tokens })
     }
 }
 
-const IGNORED_STOP: &str = "the server ignored `stop`, so its tokens are not those of the message";
-
-/// An answer in its stored form.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    #[serde(flatten)]
-    heard: Heard,
-    /// Number of attempts.
-    calls: u64,
+/// The failure of an answer whose tokens are not recorded.
+fn without_tokens(message: String, is_secret: bool) -> CallFailure {
+    let message = if is_secret { "the answer holds a secret: its tokens are not recorded".to_owned() } else { message };
+    // A server that reports none would do so for all rows.
+    let counts = if is_secret { Counts::Never } else { Counts::AtFirst };
+    CallFailure { same_for_all: !is_secret, counts, ..CallFailure::new(FailureKind::Refused, message, None) }
 }
+
+const IGNORED_STOP: &str = "the server ignored `stop`, so its tokens are not those of the message";
 
 impl Kept {
     /// Returns the reply; `exact`: its text must be that of its tokens.
     fn reply(&self, protocol: &dyn Protocol, redactor: &Redactor, exact: bool) -> Result<Reply, String> {
-        let mut message = self.heard.message()?;
+        let mut message = self.heard.message();
         if protocol.is_one_text() {
             self.complete(protocol, &mut message, exact)?;
         } else if let Some(stop) = protocol.stop().iter().filter_map(|stop| message.content.find(stop.as_str())).min() {

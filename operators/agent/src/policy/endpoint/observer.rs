@@ -82,7 +82,7 @@ impl Call for Watched<'_> {
         .boxed()
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Answer, String> {
+    fn read(&self, answer: &[u8]) -> Result<Answer, CallFailure> {
         self.asking.read(answer)
     }
 }

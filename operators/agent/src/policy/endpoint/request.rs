@@ -92,6 +92,8 @@ pub(super) struct Conversation<'a> {
     seed: Option<i64>,
     /// The messages, or the prompt as JSON text without quotes.
     messages: Vec<u8>,
+    /// The messages with calls as servers accept them, if the model wrote calls that they do not.
+    accepted: Option<Vec<u8>>,
     /// The model's text so far as JSON text without quotes, if the model continues it.
     text: Vec<u8>,
     taken: usize,
@@ -101,7 +103,7 @@ impl<'a> Conversation<'a> {
     /// A conversation for one sample.
     pub(super) fn new(frame: &'a RequestFrame, sample: u32) -> Self {
         let seed = frame.seed.map(|seed| seed.wrapping_add(i64::from(sample)));
-        Self { frame, seed, messages: Vec::with_capacity(4096), text: Vec::new(), taken: 0 }
+        Self { frame, seed, messages: Vec::with_capacity(4096), accepted: None, text: Vec::new(), taken: 0 }
     }
 
     /// Builds the next request. `messages` are all messages so far; messages of earlier requests are not serialised
@@ -111,9 +113,12 @@ impl<'a> Conversation<'a> {
             self.take(message);
         }
         self.taken = messages.len();
-        let identity = self.body("", offer);
+        let identity = self.body("", offer, &self.messages);
         let transport = self.frame.transport;
-        let body = if transport.is_empty() { identity.clone() } else { self.body(transport, offer) };
+        let body = match &self.accepted {
+            None if transport.is_empty() => identity.clone(),
+            accepted => self.body(transport, offer, accepted.as_ref().unwrap_or(&self.messages)),
+        };
         Asked { body, identity }
     }
 
@@ -122,23 +127,28 @@ impl<'a> Conversation<'a> {
             Form::Prompt => self.messages.extend(escaped(&message.content)),
             Form::Continued if !message.is_opening() => self.text.extend(escaped(&message.content)),
             Form::Chat | Form::Continued => {
-                if !self.messages.is_empty() {
-                    self.messages.push(b',');
+                let resend_reasoning = self.frame.resend_reasoning;
+                let accepted = accepted(message);
+                if accepted.is_some() && self.accepted.is_none() {
+                    self.accepted = Some(self.messages.clone());
                 }
-                self.messages.extend(wire_message(message, self.frame.resend_reasoning));
+                push(&mut self.messages, wire_message(message, resend_reasoning));
+                if let Some(messages) = &mut self.accepted {
+                    push(messages, wire_message(accepted.as_ref().unwrap_or(message), resend_reasoning));
+                }
             }
         }
     }
 
-    fn body(&self, transport: &str, offer: Offer) -> Bytes {
+    fn body(&self, transport: &str, offer: Offer, messages: &[u8]) -> Bytes {
         let tools = if offer == Offer::Tools { self.frame.tools.as_str() } else { "" };
         let seed = self.seed.map_or_else(String::new, |seed| format!(",\"seed\":{seed}"));
         let begun = !self.text.is_empty();
         let form = if begun || self.frame.form == Form::Prompt { self.frame.form } else { Form::Chat };
         let parts = [&self.frame.head, transport, tools, &seed, form.before()].map(str::as_bytes);
         let mut body = parts.concat();
-        body.reserve(self.messages.len() + self.text.len() + 64);
-        body.extend_from_slice(&self.messages);
+        body.reserve(messages.len() + self.text.len() + 64);
+        body.extend_from_slice(messages);
         if begun {
             body.extend_from_slice(b",{\"role\":\"assistant\",\"content\":\"");
             body.extend_from_slice(&self.text);
@@ -147,6 +157,57 @@ impl<'a> Conversation<'a> {
         body.extend_from_slice(if form == Form::Prompt { b"\"}" } else { b"]}" });
         Bytes::from(body)
     }
+}
+
+/// Adds a message to a list without brackets.
+fn push(messages: &mut Vec<u8>, message: Vec<u8>) {
+    if !messages.is_empty() {
+        messages.push(b',');
+    }
+    messages.extend(message);
+}
+
+/// Most characters of a tool's name (OpenAI).
+const LONGEST_NAME: usize = 64;
+
+/// Returns a message with calls that servers accept, unless they accept its calls as they are. vLLM and SGLang parse the
+/// arguments of earlier calls, and answer 400 to those that are not a JSON object: the model is shown what it wrote
+/// as the text of an object (the form that Anthropic's documentation of tool use names). OpenAI refuses names that no
+/// tool can have.
+fn accepted(message: &Message) -> Option<Message> {
+    let is_fine = |call: &ToolCall| is_object(&call.arguments) && is_name(&call.name);
+    if message.tool_calls.iter().all(is_fine) {
+        return None;
+    }
+    let mut accepted = message.clone();
+    for call in &mut accepted.tool_calls {
+        if call.arguments.trim().is_empty() {
+            call.arguments = call.written().to_owned();
+        } else if !is_object(&call.arguments) {
+            call.arguments = json!({"INVALID_JSON": call.arguments}).to_string();
+        }
+        if !is_name(&call.name) {
+            let name = call.name.chars().map(|char| if is_of_name(char) { char } else { '_' });
+            call.name = name.take(LONGEST_NAME).collect();
+        }
+        if call.name.is_empty() {
+            call.name.push('_');
+        }
+    }
+    Some(accepted)
+}
+
+/// Whether a text is a JSON object. Its texts are read: half a character in them is none for a server.
+fn is_object(arguments: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(arguments).is_ok()
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().count() <= LONGEST_NAME && name.chars().all(is_of_name)
+}
+
+fn is_of_name(char: char) -> bool {
+    char.is_ascii_alphanumeric() || matches!(char, '_' | '-')
 }
 
 /// A text as JSON, without the quotes around it.
@@ -257,6 +318,57 @@ mod tests {
                 {"role": "tool", "content": "[1] T", "tool_call_id": "c1"}]});
         assert_eq!(second, wanted);
         assert_eq!(first["tools"][0]["function"]["name"], "search");
+    }
+
+    #[test]
+    fn calls_that_no_server_accepts_are_sent_as_objects_and_known_as_the_model_wrote_them() {
+        let params = params(json!({"base_url": "http://h/v1", "model": "m"}));
+        let frame = RequestFrame::new(&params, native(Some("search")).as_ref(), false);
+        let sent = |name: &str, arguments: &str| {
+            let mut message = asked();
+            message.tool_calls[0].name = name.into();
+            message.tool_calls[0].arguments = arguments.into();
+            let messages = [Message::text(Role::User, "Q"), message, asked()];
+            let asked = Conversation::new(&frame, 0).next(&messages, Offer::Nothing);
+            let function =
+                |body: &Bytes, place: usize| parse(body)["messages"][place]["tool_calls"][0]["function"].clone();
+            let written = json!({"name": name, "arguments": arguments});
+            assert_eq!(function(&asked.identity, 1), written, "what the model wrote decides the answer");
+            assert_eq!(function(&asked.body, 2), function(&asked.identity, 2), "other calls stay");
+            let sent = function(&asked.body, 1);
+            assert_eq!(sent == written, asked.body == asked.identity);
+            (sent["name"].as_str().expect("a name").to_owned(), sent["arguments"].as_str().expect("a text").to_owned())
+        };
+        for fine in
+            ["{}", "{\"query\": \"a\", \"k\": 1.0}", " {\"query\": \"é\\ud83d\\ude00\"}\n", "{\"q\": 1, \"q\": 2}"]
+        {
+            assert_eq!(sent("search", fine), ("search".to_owned(), fine.to_owned()));
+        }
+        for empty in ["", " \n"] {
+            assert_eq!(sent("search", empty).1, "{}");
+        }
+        for broken in [
+            "{\"query\": \"capital",
+            "{'query': 1}",
+            "[{\"query\": \"a\"}]",
+            "\"a\"",
+            "null",
+            "3",
+            "a\nb",
+            "{\"query\": \"a\nb\"}",
+            "{\"query\": NaN}",
+            "{}</tool_call>",
+            "{\"query\": \"\\ud83d\"}",
+        ] {
+            let object: Value = serde_json::from_str(&sent("search", broken).1).expect("JSON");
+            assert_eq!(object, json!({"INVALID_JSON": broken}));
+        }
+        let long = "n".repeat(70);
+        for (name, wanted) in
+            [("search<|channel|>json", "search__channel__json"), ("", "_"), (" ", "_"), (long.as_str(), &long[..64])]
+        {
+            assert_eq!(sent(name, "{}"), (wanted.to_owned(), "{}".to_owned()));
+        }
     }
 
     #[test]

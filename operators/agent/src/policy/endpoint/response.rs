@@ -1,139 +1,33 @@
-//! Answers of the chat-completions API, and their conversion to messages. Tolerates differences between servers:
-//! content as text or parts, reasoning under two names, arguments as text or object, missing usage or ids.
+//! Answers of the model, read from what servers write, and their conversion to messages. Tolerates differences between
+//! servers: content as text or parts, reasoning under two names, arguments as text or object, missing usage or ids.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use searchmill_engine::operator::{Redactor, Usage};
 use searchmill_schemas::{Message, Role, ToolCall};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::super::usage;
+use super::lenient_json::{completed, parse};
 use super::tokens::WireTokens;
-use crate::tool::plain;
+use super::wire::{Completion, TokenUsage, WireCall, WireMessage, error_message, present, reason, text};
 
-/// Maximum length of a response in bytes, streamed or not.
-pub(super) const MOST_BYTES: usize = 32 << 20;
+/// How often arguments may be encoded as text within text.
+const MOST_ENCODINGS: usize = 4;
 
-/// An answer of the chat or completions API, or one piece of a streamed answer.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Completion {
-    #[serde(default, deserialize_with = "words")]
-    pub(super) model: Option<String>,
-    #[serde(default)]
-    pub(super) choices: Option<Vec<Choice>>,
-    #[serde(default, deserialize_with = "readable")]
-    pub(super) usage: Option<TokenUsage>,
-    pub(super) error: Option<Value>,
-    /// Tokens of the prompt (vLLM's chats).
-    #[serde(default)]
-    pub(super) prompt_token_ids: Option<Value>,
-}
+/// Finish reasons of answers that the server gave up: vLLM and SGLang, OpenRouter.
+const GIVEN_UP: [&str; 2] = ["abort", "error"];
 
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Choice {
-    /// In a whole answer: a [`WireMessage`].
-    pub(super) message: Option<Value>,
-    /// In a streamed answer: a piece of the message.
-    pub(super) delta: Option<WireMessage>,
-    /// Text of the completions API.
-    #[serde(default, deserialize_with = "only_text")]
-    pub(super) text: Option<String>,
-    #[serde(default, deserialize_with = "words")]
-    pub(super) finish_reason: Option<String>,
-    /// The stop text or token that ended the answer: `null` for the end-of-turn token (vLLM; others send none).
-    #[serde(default, deserialize_with = "present")]
-    stop_reason: Option<Value>,
-    /// SGLang's name for it.
-    #[serde(default, deserialize_with = "present")]
-    matched_stop: Option<Value>,
-    /// Tokens of the prompt (vLLM's texts).
-    prompt_token_ids: Option<Value>,
-    /// Sampled tokens.
-    token_ids: Option<Value>,
-    logprobs: Option<Value>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct WireMessage {
-    pub(super) content: Option<Value>,
-    pub(super) refusal: Option<String>,
-    pub(super) reasoning_content: Option<String>,
-    pub(super) reasoning: Option<String>,
-    pub(super) tool_calls: Option<Vec<WireCall>>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct WireCall {
-    pub(super) index: Option<usize>,
-    #[serde(default, deserialize_with = "words")]
-    pub(super) id: Option<String>,
-    #[serde(default)]
-    pub(super) function: WireFunction,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct WireFunction {
-    pub(super) name: Option<String>,
-    pub(super) arguments: Option<Value>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct TokenUsage {
-    #[serde(default, deserialize_with = "tokens")]
-    pub(super) prompt_tokens: Option<i64>,
-    #[serde(default, deserialize_with = "tokens")]
-    pub(super) completion_tokens: Option<i64>,
-}
-
-/// Deserialises text, or any other value as JSON text: a paid answer must not be lost over the type of the model
-/// name.
-fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Null => None,
-        Value::String(text) => Some(text),
-        other => Some(other.to_string()),
-    })
-}
-
-/// Deserialises text; any other value is none.
-fn only_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::String(text) => Some(text),
-        _ => None,
-    })
-}
-
-/// Deserialises a field that was sent, `null` included.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-/// Maximum number of tokens of one call. Larger values are wrong, and would overflow sums.
-const MOST_TOKENS: i64 = 1 << 40;
-
-/// Deserialises a token count of any type; `None` if it is not a number.
-fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    let value = Value::deserialize(deserializer)?;
-    let number =
-        value.as_f64().or_else(|| value.as_str()?.trim().parse().ok()).filter(|number: &f64| number.is_finite());
-    Ok(value.as_i64().or_else(|| number.map(|number| number as i64)).map(|number| number.min(MOST_TOKENS)))
-}
-
-/// Deserialises a usage object; `None` if it is invalid.
-fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TokenUsage>, D::Error> {
-    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
-}
-
-/// The endpoint's answer in its original form, as it is stored. It is converted to a message on each read, by the
-/// current rules.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// An answer of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Heard {
     model: Option<String>,
-    /// The message in the API's form.
-    message: Value,
+    message: WireMessage,
     #[serde(default)]
     usage: TokenUsage,
+    #[serde(default, deserialize_with = "reason")]
     finish_reason: Option<String>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Value>,
@@ -141,31 +35,26 @@ pub(super) struct Heard {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<WireTokens>,
     /// Whether its tokens were dropped because they hold a secret.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     withheld: bool,
 }
 
 impl Heard {
     /// Creates an answer from a message and its metadata.
-    ///
-    /// # Errors
-    /// If it is not a valid message.
     pub(super) fn new(
-        message: Value,
+        mut message: WireMessage,
         model: Option<String>,
         usage: Option<TokenUsage>,
         finish_reason: Option<String>,
-    ) -> Result<Self, String> {
-        let heard = Self {
-            model,
-            message,
-            usage: usage.unwrap_or_default(),
-            finish_reason,
-            stop_reason: None,
-            tokens: None,
-            withheld: false,
-        };
-        heard.message().map(|_| heard)
+    ) -> Self {
+        message.content.iter_mut().for_each(complete);
+        let thoughts = [&mut message.refusal, &mut message.reasoning_content, &mut message.reasoning];
+        thoughts.into_iter().flatten().for_each(completed);
+        for call in &mut message.tool_calls {
+            [&mut call.id, &mut call.name, &mut call.arguments].into_iter().flatten().for_each(completed);
+        }
+        let usage = usage.unwrap_or_default();
+        Self { model, message, usage, finish_reason, stop_reason: None, tokens: None, withheld: false }
     }
 
     /// Adds the answer's tokens.
@@ -198,21 +87,28 @@ impl Heard {
         self.model.clone()
     }
 
-    /// Converts the answer to a message.
+    /// Returns the answer, unless the server gave it up.
     ///
     /// # Errors
-    /// If it contains no message.
-    pub(super) fn message(&self) -> Result<Message, String> {
-        let said = WireMessage::deserialize(&self.message);
-        let said = said.map_err(|error| format!("the response is not a chat completion: {error}"))?;
-        let content = said.content.as_ref().map(text).filter(|text| !text.is_empty()).or(said.refusal);
+    /// What the server reports.
+    pub(super) fn unless_given_up(self) -> Result<Self, String> {
+        match self.finish_reason.as_deref().filter(|reason| GIVEN_UP.contains(reason)) {
+            Some(reason) => Err(format!("the server ended the answer early (`finish_reason`: `{reason}`)")),
+            None => Ok(self),
+        }
+    }
+
+    /// Converts the answer to a message.
+    pub(super) fn message(&self) -> Message {
+        let mut said = self.message.clone();
+        let content = said.content.as_ref().map(text).filter(|text| !text.is_empty()).or(said.refusal.take());
         let mut message = Message::text(Role::Assistant, content.unwrap_or_default());
-        message.reasoning = said.reasoning_content.or(said.reasoning).filter(|text| !text.is_empty());
-        message.tool_calls = said.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
+        message.reasoning = said.thought();
+        message.tool_calls = tool_calls(said.tool_calls);
         message.prompt_tokens = self.usage.prompt_tokens;
         message.completion_tokens = self.usage.completion_tokens;
         message.finish_reason.clone_from(&self.finish_reason);
-        Ok(message)
+        message
     }
 
     /// Usage of the call, without retries.
@@ -222,23 +118,53 @@ impl Heard {
 
     /// Removes secrets from its texts.
     pub(super) fn clean(&mut self, redactor: &Redactor) {
-        if !redactor.is_empty() {
-            let before = self.tokens.is_some().then(|| self.message.clone());
-            redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
-            clean(&mut self.message, redactor);
-            self.stop_reason.iter_mut().for_each(|reason| clean(reason, redactor));
+        if redactor.is_empty() {
+            return;
+        }
+        let before = self.tokens.is_some().then(|| self.message.clone());
+        redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
+        self.stop_reason.iter_mut().for_each(|reason| clean(reason, redactor));
+        let message = &mut self.message;
+        let texts = [&mut message.refusal, &mut message.reasoning_content, &mut message.reasoning];
+        redactor.clean_all(texts.into_iter().flatten());
+        for call in &mut message.tool_calls {
+            redactor.clean_all([&mut call.id, &mut call.name].into_iter().flatten());
+            call.arguments.iter_mut().for_each(|arguments| clean_arguments(arguments, redactor));
+        }
+        if let Some(content) = &mut message.content {
+            clean(content, redactor);
             // A secret may be spread over several parts.
-            if let Some(content) = self.message.get_mut("content")
-                && let Cow::Owned(struck) = redactor.strike(&text(content))
-            {
+            if let Cow::Owned(struck) = redactor.strike(&text(content)) {
                 *content = Value::String(struck);
             }
-            // The tokens of a secret are the secret.
-            if before.is_some_and(|before| before != self.message) {
-                (self.tokens, self.withheld) = (None, true);
-            }
+        }
+        // The tokens of a secret are the secret.
+        if before.is_some_and(|before| before != self.message) {
+            (self.tokens, self.withheld) = (None, true);
         }
     }
+}
+
+/// Joins halves of characters in all texts of a value.
+fn complete(value: &mut Value) {
+    match value {
+        Value::String(text) => completed(text),
+        Value::Array(items) => items.iter_mut().for_each(complete),
+        Value::Object(fields) => fields.values_mut().for_each(complete),
+        _ => {}
+    }
+}
+
+/// Arguments without secrets stay JSON if they were.
+fn clean_arguments(arguments: &mut String, redactor: &Redactor) {
+    let Cow::Owned(struck) = redactor.strike(arguments) else { return };
+    *arguments = match serde_json::from_str::<Value>(arguments) {
+        Ok(mut value) => {
+            clean(&mut value, redactor);
+            value.to_string()
+        }
+        Err(_) => struck,
+    };
 }
 
 fn clean(value: &mut Value, redactor: &Redactor) {
@@ -274,25 +200,13 @@ pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     }
 }
 
-impl Choice {
-    /// Moves its tokens.
-    pub(super) fn tokens(&mut self, prompt: Option<Value>, tokens: &mut WireTokens) {
-        tokens.add(prompt.or(self.prompt_token_ids.take()), self.token_ids.take(), self.logprobs.take());
-    }
-
-    /// What ended the answer, under either name.
-    pub(super) fn stopped_by(&mut self) -> Option<Value> {
-        self.stop_reason.take().or(self.matched_stop.take())
-    }
-}
-
 /// Parses a whole answer.
 ///
 /// # Errors
 /// If it contains no message.
 pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let completion: Completion =
-        serde_json::from_slice(body).map_err(|error| format!("the response is not a chat completion: {error}"))?;
+        parse(body).map_err(|error| format!("the response is not a chat completion: {error}"))?;
     if let Some(error) = &completion.error {
         return Err(format!("the response is an error: {}", error_message(error)));
     }
@@ -301,39 +215,47 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let stop_reason = choice.stopped_by();
     let mut tokens = WireTokens::default();
     choice.tokens(completion.prompt_token_ids, &mut tokens);
-    let message = choice.text.map(|text| json!({"content": text})).or(choice.message);
+    let plain = |text: String| WireMessage { content: Some(Value::String(text)), ..WireMessage::default() };
+    let message = choice.text.map(plain).or(choice.message).or(choice.delta);
     let message = message.ok_or("the response's choice has no message and no text")?;
-    let heard = Heard::new(message, completion.model, completion.usage, choice.finish_reason)?;
-    Ok(heard.stopped_by(stop_reason).of_tokens(tokens))
+    let heard = Heard::new(message, completion.model, completion.usage, choice.finish_reason);
+    heard.stopped_by(stop_reason).of_tokens(tokens).unless_given_up()
 }
 
-/// Returns the text of an error object.
-pub(super) fn error_message(error: &Value) -> String {
-    match error.get("message").and_then(Value::as_str).or(error.as_str()) {
-        Some(message) => message.to_owned(),
-        None => error.to_string(),
+/// Converts calls. Each gets an id of its own: results are told apart by it.
+fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
+    let mut ids = BTreeSet::new();
+    let mut made = Vec::with_capacity(calls.len());
+    for (place, call) in calls.into_iter().enumerate() {
+        let named = call.id.filter(|id| !id.is_empty() && !ids.contains(id));
+        let numbered = || (place..).map(|number| format!("call_{number}")).find(|id| !ids.contains(id));
+        let id = named.or_else(numbered).unwrap_or_default();
+        ids.insert(id.clone());
+        let arguments = as_written(call.arguments.unwrap_or_default());
+        made.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
     }
+    made
 }
 
-/// Returns text, or the joined text parts of a list.
-pub(super) fn text(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
-        _ => String::new(),
+/// Returns the object that a server encoded as text within text; other arguments stay as they are.
+fn as_written(arguments: String) -> String {
+    if !arguments.trim_start().starts_with('"') {
+        return arguments;
     }
-}
-
-fn tool_call((place, call): (usize, WireCall)) -> ToolCall {
-    ToolCall {
-        id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{place}")),
-        name: call.function.name.unwrap_or_default(),
-        arguments: call.function.arguments.as_ref().map(plain).unwrap_or_default(),
+    let mut text = arguments.clone();
+    for _ in 0..MOST_ENCODINGS {
+        match serde_json::from_str::<String>(&text) {
+            Ok(inner) => text = inner,
+            Err(_) => break,
+        }
     }
+    if serde_json::from_str::<Map<String, Value>>(&text).is_ok() { text } else { arguments }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn said(message: Value) -> Message {
@@ -343,8 +265,8 @@ mod tests {
         assert_eq!(heard.model().as_deref(), Some("m-1"));
         let kept = serde_json::to_vec(&heard).expect("JSON");
         let again: Heard = serde_json::from_slice(&kept).expect("what was kept");
-        assert_eq!(again.message(), heard.message());
-        heard.message().expect("a message")
+        assert_eq!(again, heard);
+        heard.message()
     }
 
     #[test]
@@ -359,6 +281,75 @@ mod tests {
             {"function": {"name": "search", "arguments": {"query": "p"}}}]}));
         let shown: Vec<_> = called.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
         assert_eq!(shown, [("a", "{\"query\":\"q\"}"), ("call_1", "{\"query\":\"p\"}")]);
+    }
+
+    /// Calls as (id, name, arguments) of a message with these `tool_calls`.
+    fn calls(tool_calls: &str) -> Vec<(String, String, String)> {
+        let body = format!("{{\"choices\": [{{\"message\": {{\"content\": null, \"tool_calls\": {tool_calls}}}}}]}}");
+        let message = read(body.as_bytes()).expect("an answer that was paid for").message();
+        message.tool_calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
+    }
+
+    #[test]
+    fn calls_are_kept_as_the_model_wrote_them_in_whatever_form_a_server_sends_them() {
+        let call = |id: &str, name: &str, arguments: &str| (id.to_owned(), name.to_owned(), arguments.to_owned());
+        let one = |function: &str| calls(&format!("[{{\"id\": \"a\", \"function\": {function}}}]")).remove(0);
+        for (function, name, arguments) in [
+            (r#"{"name": "s", "arguments": {"z": 1.0, "a": 2}}"#, "s", r#"{"z": 1.0, "a": 2}"#),
+            (r#"{"name": "s", "arguments": {"q": "a", "q": "b"}}"#, "s", r#"{"q": "a", "q": "b"}"#),
+            (r#"{"name": "s", "arguments": "\"{\\\"q\\\": 1}\""}"#, "s", r#"{"q": 1}"#),
+            (r#"{"name": "s", "arguments": "\"q\""}"#, "s", r#""q""#),
+            (r#"{"name": "s", "arguments": null}"#, "s", ""),
+            (r#"{"name": "s"}"#, "s", ""),
+            (r#"{"name": "s", "arguments": ""}"#, "s", ""),
+            (r#"{"name": "s", "arguments": [1]}"#, "s", "[1]"),
+            (r#"{"name": {"a": 1}, "arguments": "{}"}"#, r#"{"a":1}"#, "{}"),
+            (r#"{"name": null, "arguments": "{}"}"#, "", "{}"),
+            (r#"{"name": "s", "arguments": "{\"q\": \"\ud83d\ude00\"}"}"#, "s", "{\"q\": \"😀\"}"),
+            (r#""s""#, "s", ""),
+        ] {
+            assert_eq!(one(function), call("a", name, arguments), "{function}");
+        }
+        let flat = r#"[{"id": "a", "name": "s", "arguments": {"q": 1}}, null]"#;
+        assert_eq!(calls(flat), [call("a", "s", r#"{"q": 1}"#)]);
+        assert_eq!(calls(r#"{"function": {"name": "s", "arguments": "{}"}}"#), [call("call_0", "s", "{}")]);
+        assert_eq!(calls(r#""[{\"function\": {\"name\": \"s\"}}]""#), [call("call_0", "s", "")]);
+        assert_eq!(calls(r#"["s"]"#), [call("call_0", "", "\"s\"")], "the model reads that this is no call");
+        assert_eq!(calls("null"), []);
+        let same = r#"[{"id": "a", "function": {"name": "s"}}, {"id": "a", "function": {"name": "t"}}, {"id": ""}]"#;
+        assert_eq!(calls(same), [call("a", "s", ""), call("call_1", "t", ""), call("call_2", "", "")]);
+    }
+
+    #[test]
+    fn reasons_that_are_none_and_answers_that_were_given_up_are_known() {
+        let reason = |reason: &str| {
+            let body =
+                format!("{{\"choices\": [{{\"message\": {{\"content\": \"a\"}}, \"finish_reason\": {reason}}}]}}");
+            read(body.as_bytes()).map(|heard| heard.message().finish_reason)
+        };
+        for none in ["null", r#""""#, r#"" ""#, r#""null""#, r#""None""#] {
+            assert_eq!(reason(none), Ok(None), "{none}");
+        }
+        assert_eq!(reason(r#""stop""#), Ok(Some("stop".to_owned())));
+        assert_eq!(reason(r#"{"type": "length", "length": 5}"#), Ok(Some("length".to_owned())));
+        for given_up in [r#""abort""#, r#""error""#, r#"{"type": "abort", "message": "gone"}"#] {
+            assert!(reason(given_up).expect_err("no answer").contains("ended the answer early"), "{given_up}");
+        }
+    }
+
+    #[test]
+    fn an_answer_in_an_odd_envelope_is_read() {
+        let said = |body: &[u8]| read(body).map(|heard| heard.message().content);
+        let plain =
+            r#"{"error": null, "choices": [{"message": {"content": "half \ud83d", "refusal": 3}, "logprobs": NaN}]}"#;
+        assert_eq!(said(plain.as_bytes()), Ok("half \u{fffd}".to_owned()));
+        assert_eq!(
+            said(serde_json::Value::from(plain.replace("NaN", "null").replace("\\ud83d", "x")).to_string().as_bytes()),
+            Ok("half x".to_owned())
+        );
+        assert_eq!(said(b"{\"choices\": [{\"message\": {\"content\": \"\xff\"}}]}"), Ok("\u{fffd}".to_owned()));
+        assert_eq!(said(br#"{"choices": [], "choices": [{"delta": {"content": "a"}}]}"#), Ok("a".to_owned()));
+        assert_eq!(said(br#"{"error": {}, "choices": [{"message": {"content": null, "reasoning_content": "", "reasoning": "r"}}]}"#), Ok(String::new()));
     }
 
     #[test]
@@ -378,10 +369,7 @@ mod tests {
         ] {
             let heard = heard(usage.clone());
             assert_eq!((heard.usage().prompt_tokens, heard.usage().completion_tokens), wanted, "{usage}");
-            assert_eq!(
-                (heard.model().as_deref(), heard.message().expect("a message").tool_calls[0].id.as_str()),
-                (Some("3"), "7")
-            );
+            assert_eq!((heard.model().as_deref(), heard.message().tool_calls[0].id.as_str()), (Some("3"), "7"));
         }
     }
 
@@ -401,7 +389,7 @@ mod tests {
         assert!(heard.withholds_tokens() && heard.tokens() == WireTokens::default());
         let kept = serde_json::to_string(&heard).expect("JSON");
         assert!(!kept.contains("5f3a") && !kept.contains("20260101"), "{kept}");
-        let mut message = heard.message().expect("a message");
+        let mut message = heard.message();
         assert_eq!(message.content, "by [secret KEY].");
         assert!(message.tool_calls[0].arguments.contains("{\"[secret KEY]\":[\"[secret KEY]\"]}"), "{message:?}");
         message.tool_calls[0].arguments = "{\"sk-live-5f3a\":1}".to_owned();
