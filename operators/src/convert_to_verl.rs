@@ -11,6 +11,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use schemars::JsonSchema;
+use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
@@ -48,6 +49,11 @@ pub(crate) struct ConvertToVerlParams {
     /// `tool_agent`.
     #[serde(default)]
     pub(crate) agent_name: Option<String>,
+    /// Protocol of `rollout` whose opening is the prompt of each row, for example `r1-searcher`, in place of the trainer's
+    /// own prompt: a model should be trained on what it read in its rollouts. What the protocol puts before the model's
+    /// first word (`<think>`) is not part of it. Not for ReSearch, whose trainer adds the prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt: Option<ProtocolParams>,
     /// Columns of the questions to add after the trainer's, for example `[source]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) carry: Vec<String>,
@@ -70,6 +76,10 @@ impl Operator for ConvertToVerl {
         Example {
             title: "For verl's agent loop",
             yaml: "rl: {op: convert-to-verl, from: train, with: {layout: verl, data_source: hotpotqa, agent_name: tool_agent}}",
+        },
+        Example {
+            title: "With the prompt of R1-Searcher's rollouts",
+            yaml: "rl: {op: convert-to-verl, from: train, with: {layout: search-r1, data_source: r1-searcher, prompt: r1-searcher}}",
         },
         Example {
             title: "With the data set that each question is from",
@@ -96,7 +106,14 @@ fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
     let issue = ParamIssue::new("data_source", "this layout needs `data_source`, the name of a data set").with_help(
         "write `data_source: NAME`: nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own",
     );
-    missing.then_some(issue).into_iter().collect()
+    let mut issues: Vec<ParamIssue> = missing.then_some(issue).into_iter().collect();
+    if params.prompt.is_some() && params.layout == Layout::Research {
+        let issue = ParamIssue::new("prompt", "rows of ReSearch have no prompt: its trainer adds it");
+        issues.push(issue.with_help("remove `prompt`"));
+    }
+    let of_protocol = params.prompt.as_ref().map(ProtocolParams::check).unwrap_or_default();
+    issues.extend(of_protocol.into_iter().map(|(path, text)| ParamIssue::new(format!("prompt.{path}"), text)));
+    issues
 }
 
 impl ConvertToVerlParams {
@@ -134,8 +151,23 @@ impl ConvertToVerlParams {
         if let Some(name) = &self.agent_name {
             row["agent_name"] = json!(name);
         }
+        if let Some(protocol) = &self.prompt {
+            row["prompt"] = opening(protocol, &question.question);
+        }
         row
     }
+}
+
+/// Returns the messages that the model reads first in a rollout.
+fn opening(protocol: &ProtocolParams, question: &str) -> Value {
+    let mut messages = Vec::new();
+    for message in protocol.open(&ProtocolSettings::default()).opening(question) {
+        // A message of a tool is the beginning of the model's turn.
+        if message.is_opening() {
+            messages.push(json!({"role": message.role, "content": message.content}));
+        }
+    }
+    messages.into()
 }
 
 impl BlockingKernel for ConvertToVerlParams {
@@ -399,6 +431,21 @@ mod tests {
         assert!(run(&[], params).expect("runs").rows.is_empty());
         let error = run(&questions, json!({"layout": "verl"})).expect_err("no data source");
         assert!(error.message.starts_with("data_source: "));
+    }
+
+    #[test]
+    fn the_prompt_is_that_of_the_rollouts() {
+        let params = json!({"layout": "search-r1", "data_source": "r1-searcher", "prompt": "r1-searcher"});
+        let batch = run(&[question("a", "Who?", &["x"])], params).expect("runs").batch("rows");
+        let shown = arrow::util::pretty::pretty_format_columns("prompt", &[Arc::clone(&batch["prompt"])]);
+        let shown = shown.expect("a table").to_string();
+        assert!(
+            shown.contains("[{role: system, content: The User asks") && shown.contains("<|begin_of_query|>"),
+            "{shown}"
+        );
+        assert!(shown.contains("{role: user, content: Who?}]") && !shown.contains("<search>"), "{shown}");
+        let error = run(&[], json!({"layout": "research", "prompt": "r1-searcher"})).expect_err("no prompt");
+        assert!(error.message.starts_with("prompt: rows of ReSearch have no prompt"), "{error}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod conversation;
 mod exchange;
 mod fitting;
+mod ipc_stream;
 mod params;
 mod repetition;
 
@@ -15,7 +16,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use arrow::ipc::reader::StreamReader;
 use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
@@ -25,6 +25,7 @@ use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value};
 
 use self::fitting::checked;
+use self::ipc_stream::IpcStream;
 pub use self::params::Params;
 
 /// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
@@ -36,7 +37,7 @@ pub struct Exec;
 impl Operator for Exec {
     type Params = Params;
     const NAME: &'static str = "exec";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Runs any program on rows: the program reads an Arrow IPC stream on stdin and writes \
         one to stdout. SEARCHMILL_PARAMS holds the params as JSON, SEARCHMILL_SEED the node's seed. Its \
         stderr is logged; a non-zero exit code fails the node. The program must be deterministic.";
@@ -180,16 +181,15 @@ fn receive(
     if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
         return Err(malformed(&format!("it begins with {:?}", String::from_utf8_lossy(&start[..start.len().min(40)]))));
     }
-    let reader = StreamReader::try_new(&mut *stdout, None).map_err(|error| malformed(&error.to_string()))?;
-    let schema = reader.schema();
+    let mut stream = IpcStream::open(&mut *stdout).map_err(|error| malformed(&error))?;
     let mut rows = 0;
-    outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(schema))?)?;
-    for batch in reader {
-        let batch = batch.map_err(|error| malformed(&error.to_string()))?;
+    outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()))?)?;
+    while let Some(batch) = stream.next().map_err(|error| malformed(&error))? {
         outputs.write("rows", &checked(None, kind, &batch)?)?;
         rows += batch.num_rows() as u64;
         context.progress().set(rows, 0, "rows");
     }
+    drop(stream);
     let mut rest = Vec::new();
     stdout.by_ref().take(40).read_to_end(&mut rest)?;
     if rest.is_empty() {

@@ -19,18 +19,19 @@ use searchmill_data::source::location::{self, SourceFile};
 use searchmill_data::source::mapping::Origin;
 use searchmill_data::source::notes::Notes;
 use searchmill_data::source::ordered::{Flow, map_in_order};
+use searchmill_data::source::parquet_file;
 use searchmill_data::source::record::{Block, Decoded, Fault};
 use searchmill_data::source::shape::{Shape, Widen};
-use searchmill_data::source::stream;
+use searchmill_data::source::strict::with_constants;
 use searchmill_data::source::table::{self, Splitting};
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports,
     Repeatability, Source,
 };
 use searchmill_engine::spec::closest;
-use searchmill_schemas::{RecordKind, Reject, text_column};
+use searchmill_schemas::{RecordKind, Reject, cast_exactly, has_bytes, text_column};
 use serde::de::DeserializeSeed;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use self::params::issues;
 pub use self::params::{Paths, ReadParams};
@@ -41,7 +42,7 @@ pub struct Read;
 impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
     const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -146,10 +147,10 @@ const FIELDS_TOLD: usize = 40;
 fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
-        Raw::Json(bytes) => {
-            let fields: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
-            fields.into_iter().map(|(name, _)| name).collect()
-        }
+        Raw::Json(_) => match record.value() {
+            Ok((Value::Object(fields), _)) => fields.into_iter().map(|(name, _)| name).collect(),
+            _ => BTreeSet::new(),
+        },
     }
 }
 
@@ -170,6 +171,8 @@ impl ReadKernel {
         context.check_cancelled()?;
         sink.notes.dropped.extend(decoded.dropped.iter().cloned());
         sink.skipped += decoded.skipped;
+        sink.notes.nulled(&decoded.file, &decoded.nulled);
+        sink.notes.remarks.extend(decoded.remarks.iter().copied());
         let (batch, rejects) = sink.identity.apply(decoded)?;
         let flow = sink.take(self.prefixed(batch)?, &rejects)?;
         context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
@@ -181,6 +184,7 @@ impl ReadKernel {
             format: self.params.format,
             compression: self.params.compression,
             cut: self.params.layout.map(Layout::cut).unwrap_or_default(),
+            quotes: self.params.quotes,
         }
     }
 
@@ -240,8 +244,15 @@ impl ReadKernel {
         let is_template = |name: &str| Origin::parse(&source(name)).is_ok_and(|origin| origin.is_template());
         let shown = |name: &str| if is_template(name) { name.to_owned() } else { source(name) };
         let target = Direct::kind(kind, shown, schema.fields(), ids);
-        let simple = once && plain && !cells && absent.is_none();
-        Ok(if simple { Decoder::Direct(target) } else { Decoder::Mapped(Mapped { origins, target, absent }) })
+        // Conversations have many forms.
+        let conversation = if kind == RecordKind::Trajectory {
+            Some([schema.index_of("messages")?, schema.index_of("protocol")?])
+        } else {
+            None
+        };
+        let simple = once && plain && !cells && conversation.is_none();
+        let mapped = |target| Decoder::Mapped(Mapped { origins, target, absent, conversation });
+        Ok(if simple { Decoder::Direct(target) } else { mapped(target) })
     }
 
     fn table_decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
@@ -257,7 +268,8 @@ impl ReadKernel {
         }
         let named = |(name, shape): (&String, Shape)| (name.clone(), shape);
         let object = Shape::Object(self.params.columns.keys().zip(shapes).map(named).collect());
-        Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()), absent: None }))
+        let target = Direct::table(object.columns());
+        Ok(Decoder::Mapped(Mapped { origins, target, absent: None, conversation: None }))
     }
 
     /// Returns the columns of trajectories to derive: those that no record has. Fails if one does not follow from others.
@@ -280,7 +292,8 @@ impl ReadKernel {
                 [] => String::new(),
                 names => format!(", those of `layout: {}`", names.join("` or `layout: ")),
             };
-            let help = format!("name the fields in `columns:`; the records have {fields}{fitting}");
+            let chat = if seen.contains("conversations") { "; write `columns: {messages: conversations}`" } else { "" };
+            let help = format!("name the fields in `columns:`; the records have {fields}{fitting}{chat}");
             return Err(OperatorError::data(message).with_help(help));
         }
         context.progress().log(&format!("derived columns, which no record has: {}", absent.names().join(", ")));
@@ -379,7 +392,7 @@ impl ReadKernel {
         table::blocks(self.files.get(..1).unwrap_or_default(), splitting, context, &mut |block: Block| {
             let records = block.raw().into_iter().take(TRIED_RECORDS);
             let fits =
-                records.map(|(line, _, record)| record.value().map_or(0, |value| layout.fit(kind, line, &value)));
+                records.map(|(line, _, record)| record.value().map_or(0, |(value, _)| layout.fit(kind, line, &value)));
             worst = fits.min();
             Flow::Stop
         })?;
@@ -392,7 +405,13 @@ impl ReadKernel {
         let mut sink = Sink::new(outputs, &self.params, Identity::new(Rule::None));
         let mut schema: Option<SchemaRef> = None;
         for file in &self.files {
-            let (own, batches) = stream::parquet(file, context)?;
+            let (own, batches) = parquet_file::batches(file, context)?;
+            for field in own.fields().iter().filter(|field| has_bytes(field.data_type())) {
+                let (shown, name) = (&file.shown, field.name());
+                context
+                    .progress()
+                    .log(&format!("`{shown}`: the column `{name}` holds bytes that are no text; they stay bytes"));
+            }
             let schema = schema.get_or_insert_with(|| Arc::new(Schema::new(own.fields().clone())));
             for batch in batches {
                 context.check_cancelled()?;
@@ -408,10 +427,14 @@ impl ReadKernel {
 fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
     match record {
         Raw::Json(bytes) => {
-            let mut next = row.clone();
-            let mut parser = serde_json::Deserializer::from_slice(&bytes);
-            Widen(&mut next).deserialize(&mut parser)?;
-            parser.end()?;
+            let widened = |bytes: &[u8]| {
+                let mut next = row.clone();
+                let mut parser = serde_json::Deserializer::from_slice(bytes);
+                Widen(&mut next).deserialize(&mut parser)?;
+                parser.end()?;
+                Ok::<_, Fault>(next)
+            };
+            let (next, _) = with_constants(&bytes, widened)?;
             if matches!(next, Shape::Object(_)) {
                 *row = next;
             }
@@ -429,7 +452,7 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
 }
 
 fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Result<(), Fault> {
-    let value = record.value()?;
+    let (value, _) = record.value()?;
     for (shape, origin) in shapes.iter_mut().zip(origins) {
         match origin.find(&value) {
             // Template results are text columns in a table.
@@ -448,8 +471,9 @@ fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result
     let column = |field: &FieldRef| {
         let column =
             batch.column_by_name(field.name()).ok_or_else(|| misfit(format!("it has no column `{}`", field.name())))?;
-        arrow::compute::cast(column, field.data_type()).map_err(|_| {
-            misfit(format!("its column `{}` is {}, not {}", field.name(), column.data_type(), field.data_type()))
+        cast_exactly(column, field.data_type()).map_err(|error| {
+            let (name, found, wanted) = (field.name(), column.data_type(), field.data_type());
+            misfit(format!("its column `{name}` is {found}, not {wanted}: {error}"))
         })
     };
     if let Some(extra) = batch.schema().fields().iter().find(|field| schema.field_with_name(field.name()).is_err()) {
@@ -552,3 +576,11 @@ mod exchange_tests;
 #[cfg(test)]
 #[path = "read_files_tests.rs"]
 mod files_tests;
+
+#[cfg(test)]
+#[path = "read_faults_tests.rs"]
+mod faults_tests;
+
+#[cfg(test)]
+#[path = "read_forms_tests.rs"]
+mod forms_tests;

@@ -239,7 +239,7 @@ fn results_of_r1_searcher_are_trajectories() {
     }
     assert_eq!(rows.iter().map(|row| row.tool_calls).sum::<i32>(), 248, "1.98 searches a question");
     let row = &rows[2];
-    assert_eq!((row.id.as_str(), row.protocol.as_str(), row.prediction.as_str()), ("2@0", "r1-searcher", "i"));
+    assert_eq!((row.id.as_str(), row.protocol.as_str(), row.prediction.as_str()), ("2@0", "r1-searcher", " i "));
     let roles: Vec<_> = row.messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
     assert!(row.messages[1].content.ends_with("<|end_of_query|>"));
@@ -255,6 +255,26 @@ fn results_of_r1_searcher_are_trajectories() {
     assert_eq!((scores.len(), mean(|score| score.em)), (125, 0.456));
     // FlashRAG's F1; with R1-Searcher's normalisation, which puts spaces for punctuation, it is 0.577.
     assert!((mean(|score| score.f1) - 0.573_133_333).abs() < 1e-9);
+}
+
+/// The original compares the stored prediction as it is: only `False` without blanks is `no`.
+#[test]
+fn predictions_of_r1_searcher_keep_their_blanks() {
+    let row = |stored: &str| {
+        let text = format!("I think so. <answer>{stored}</answer>");
+        json!({"question": format!("Is it {stored}?"), "answer": "no", "pred_ans": stored, "gen_text_store": text})
+            .to_string()
+    };
+    let text = ["False", " False ", " "].map(row).join("\n");
+    let params = json!({"as": "trajectory", "layout": "r1-searcher"});
+    let rows = read_text("eval.jsonl", text, params).unwrap().read::<Trajectory>("rows");
+    assert_eq!((rows[1].prediction.as_str(), rows[2].finish_reason.as_str()), (" False ", "no_answer"));
+    let bound = inputs([("trajectories", rows_input(&rows))]);
+    let params = json!({"metrics": ["r1-searcher"], "resamples": 0});
+    let outcome = Harness::new().run(&entry::<Evaluate>(), params, &bound).unwrap();
+    let metrics = outcome.read::<Metric>("metrics");
+    let em = metrics.iter().find(|row| row.id == "all/r1-searcher/em").unwrap().value;
+    assert!((em - 1.0 / 3.0).abs() < 1e-9, "{em}");
 }
 
 /// The published figures of the file: ACC_R 0.528 and, by the stored verdicts of its judge, ACC_L 0.544.

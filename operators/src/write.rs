@@ -30,7 +30,8 @@ pub struct WriteParams {
     /// files are added, and only files of the last delivery are removed.
     pub path: String,
     /// Format of rows (default: by extension). Example rows are written as their JSON lines; in Parquet, their fields
-    /// become (nested) columns. CSV and TSV store lists and objects as JSON text.
+    /// become (nested) columns. CSV and TSV store lists and objects as JSON text. Bytes are written as the text that they are
+    /// in UTF-8; others only fit Parquet. NaN and infinity are null in JSON, with a warning.
     #[serde(default)]
     pub format: Format,
     /// Compression of the file (default: by extension). Parquet compresses internally: snappy (default), `zst` or
@@ -52,7 +53,7 @@ fn default_max_reject_share() -> f64 {
 impl Operator for Write {
     type Params = WriteParams;
     const NAME: &'static str = "write";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest next to it.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "A training file", yaml: "file: {op: write, from: examples, with: {path: out/train.jsonl}}" },

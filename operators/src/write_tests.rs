@@ -335,3 +335,56 @@ fn pipes_and_folders_in_the_way_are_refused_without_waiting() {
     assert!(std::process::Command::new("mkfifo").arg(path("shared/a")).status().unwrap().success());
     assert!(refused(folder(&harness, &[("a", "1")]), "shared").contains("is not a regular file"));
 }
+
+/// Writes a table of these columns; returns the text of the file, or the error.
+fn table(columns: Vec<(&str, arrow::array::ArrayRef)>, name: &str) -> Result<(String, Vec<String>), OperatorError> {
+    let harness = harness();
+    let fields =
+        columns.iter().map(|(name, array)| arrow::datatypes::Field::new(*name, array.data_type().clone(), true));
+    let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()));
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    let batch = arrow::array::RecordBatch::try_new(schema, arrays).unwrap();
+    write(&harness, batch_input(RecordKind::Table, batch), json!({"path": name}))?;
+    Ok((String::from_utf8_lossy(&std::fs::read(harness.path().join(name)).unwrap()).into_owned(), harness.logged()))
+}
+
+#[test]
+fn bytes_are_written_as_the_text_that_they_are_or_not_at_all() {
+    let bytes = |values: [&[u8]; 2]| {
+        std::sync::Arc::new(arrow::array::BinaryArray::from_iter_values(values)) as arrow::array::ArrayRef
+    };
+    for (name, wanted) in [
+        ("t.jsonl", "{\"b\":\"one é\"}\n{\"b\":\"x\"}\n"),
+        ("t.csv", "b\none é\nx\n"),
+        ("t.json", "[\n{\"b\":\"one é\"},\n{\"b\":\"x\"}\n]\n"),
+    ] {
+        assert_eq!(table(vec![("b", bytes(["one é".as_bytes(), b"x"]))], name).unwrap().0, wanted);
+        let error = table(vec![("b", bytes([b"ok", b"\xff\xfe"]))], name).unwrap_err();
+        assert!(error.message.contains("the column `b` holds bytes that are not UTF-8"), "{name}: {error}");
+        assert!(error.help.unwrap().contains("encode(b, 'base64')"), "{name}");
+    }
+    assert!(table(vec![("b", bytes([b"ok", b"\xff\xfe"]))], "t.parquet").unwrap().0.contains("PAR1"));
+}
+
+#[test]
+fn two_columns_of_one_name_are_not_written() {
+    let ints = || std::sync::Arc::new(arrow::array::Int64Array::from(vec![1])) as arrow::array::ArrayRef;
+    for name in ["t.jsonl", "t.csv", "t.parquet"] {
+        let error = table(vec![("a", ints()), ("a", ints())], name).unwrap_err();
+        assert!(error.message.contains("two columns `a`"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn numbers_that_json_lacks_are_null_and_told() {
+    let floats =
+        || std::sync::Arc::new(arrow::array::Float64Array::from(vec![f64::NAN, 1.0])) as arrow::array::ArrayRef;
+    let (text, told) = table(vec![("n", floats())], "t.jsonl").unwrap();
+    assert_eq!(text, "{\"n\":null}\n{\"n\":1.0}\n");
+    assert!(
+        told.iter().any(|line| line.starts_with("warning: NaN and infinity in the column `n` are null")),
+        "{told:?}"
+    );
+    let (text, told) = table(vec![("n", floats())], "t.csv").unwrap();
+    assert_eq!((text.as_str(), told.len()), ("n\nNaN\n1.0\n", 0));
+}

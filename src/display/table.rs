@@ -1,9 +1,13 @@
 //! Formats tables, sizes, durations and rows.
 
-use arrow::array::RecordBatch;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use arrow::json::LineDelimitedWriter;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, bytes_as_text, with_bytes_as_text};
 
 use super::safe::plain;
 
@@ -84,11 +88,16 @@ pub(crate) fn quoted(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
-/// Formats rows as JSON, one object per line.
+/// Formats rows as JSON, one object per line. Fails if a column holds bytes that are no text.
 pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
+    let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
+        format!(
+            "the column `{column}` holds bytes that are not UTF-8 text: write the rows to a Parquet file with `-o FILE`"
+        )
+    })?;
     let mut text = Vec::new();
     let mut writer = LineDelimitedWriter::new(&mut text);
-    writer.write(batch).map_err(|error| error.to_string())?;
+    writer.write(&batch).map_err(|error| error.to_string())?;
     writer.finish().map_err(|error| error.to_string())?;
     let text = String::from_utf8(text).map_err(|error| error.to_string())?;
     Ok(text.lines().map(str::to_owned).collect())
@@ -106,18 +115,32 @@ pub(crate) fn added_columns(batch: &RecordBatch, kind: RecordKind) -> Result<Vec
 }
 
 /// Returns the cells of a preview, one line each. Long values are cut, unless `full`.
-pub(crate) fn preview(batch: &RecordBatch, full: bool) -> impl Iterator<Item = Vec<String>> {
+pub(crate) fn preview(batch: &RecordBatch, full: bool) -> Vec<Vec<String>> {
     const OPTIONS: FormatOptions<'static> = FormatOptions::new();
-    let format = |column| ArrayFormatter::try_new(column, &OPTIONS).ok();
-    let columns: Vec<_> = batch.columns().iter().map(|column| format(column.as_ref())).collect();
+    let columns: Vec<ArrayRef> = batch.columns().iter().map(readable).collect();
+    let formats: Vec<_> =
+        columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &OPTIONS).ok()).collect();
     let width = if full { usize::MAX } else { CELL };
-    (0..batch.num_rows()).map(move |row| {
-        let cell = |column: &Option<ArrayFormatter<'_>>| {
-            let text = column.as_ref().and_then(|column| column.value(row).try_to_string().ok());
-            cut(&text.unwrap_or_default(), width)
-        };
-        columns.iter().map(cell).collect()
-    })
+    let cell = |format: &Option<ArrayFormatter<'_>>, row: usize| {
+        let text = format.as_ref().and_then(|format| format.value(row).try_to_string().ok());
+        cut(&text.unwrap_or_default(), width)
+    };
+    (0..batch.num_rows()).map(|row| formats.iter().map(|format| cell(format, row)).collect()).collect()
+}
+
+/// Returns a column of bytes as text. Values that are no text are shown as their length.
+fn readable(column: &ArrayRef) -> ArrayRef {
+    if let Ok(text) = bytes_as_text(column) {
+        return text;
+    }
+    let Ok(bytes) = cast(column, &DataType::LargeBinary) else { return Arc::clone(column) };
+    let shown = bytes.as_binary::<i64>().iter().map(|value| {
+        value.map(|bytes| match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => format!("<{}>", self::bytes(bytes.len() as u64)),
+        })
+    });
+    Arc::new(shown.collect::<StringArray>())
 }
 
 /// Returns a text as one line of at most `width` characters.

@@ -48,6 +48,18 @@ fn a_union_of_colliding_ids_is_refused_with_both_rows_and_the_remedy() {
 }
 
 #[test]
+fn two_columns_of_one_name_are_stored_by_no_operator() {
+    let mill = two_sources();
+    mill.write(
+        "pipeline.yaml",
+        "name: twice\nnodes:\n  h: {op: read, with: {path: hotpot.jsonl, as: question}}\n  both:\n    op: sql\n    from: \
+         {h: h}\n    with: {query: \"SELECT a.id, b.id FROM h a JOIN h b ON a.id = b.id\"}\n",
+    );
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(1).stderr;
+    assert!(told.contains("two columns `id`") && told.contains("AS other_name"), "{told}");
+}
+
+#[test]
 fn a_node_that_rejects_all_its_rows_is_no_success() {
     let mill = Mill::new();
     let row = r#"{"question": "Who?", "answer": "Ada", "gen_text_store": "</think> <answer>Ada</answer>"}"#;

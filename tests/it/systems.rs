@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use arrow::json::LineDelimitedWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_fixtures::openai_server::{OpenAiServer, Step, message};
 use serde_json::{Value, json};
 
@@ -51,20 +53,44 @@ fn research_runs_offline() {
     runs_whole("research.yaml", &[], "\\\\boxed{");
 }
 
+/// Returns the rows of a delivered Parquet file as JSON.
+fn delivered(mill: &Mill, file: &str) -> Vec<Value> {
+    let file = std::fs::File::open(mill.path(file)).expect("a delivered file");
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build().expect("rows");
+    let mut lines = Vec::new();
+    let mut writer = LineDelimitedWriter::new(&mut lines);
+    reader.for_each(|batch| writer.write(&batch.expect("rows")).expect("JSON"));
+    writer.finish().expect("JSON");
+    String::from_utf8(lines).expect("text").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
 #[test]
 fn r1_searcher_runs_offline() {
-    runs_whole("r1_searcher.yaml", &[], "<|begin_of_query|>");
+    let mill = runs_whole("r1_searcher.yaml", &[], "<|begin_of_query|>");
+    let rows = delivered(&mill, "out/rl.parquet");
+    assert_eq!(rows.len(), 80);
+    for row in rows {
+        assert_eq!(row["data_source"], "r1-searcher", "questions of two data sets");
+        assert_eq!((&row["prompt"][0]["role"], &row["prompt"][1]["role"]), (&json!("system"), &json!("user")));
+        assert!(row["prompt"][0]["content"].as_str().is_some_and(|text| text.contains("<|begin_of_query|>")), "{row}");
+        assert!(!row["prompt"].to_string().contains("<search>"), "Search-R1's: {row}");
+    }
 }
 
 #[test]
 fn search_r1_runs_offline() {
-    runs_whole("search_r1.yaml", &[], "<information>");
+    let mill = runs_whole("search_r1.yaml", &[], "<information>");
+    let rows = delivered(&mill, "out/rl.parquet");
+    assert!(rows.iter().all(|row| row["data_source"] == "nq" && row.get("agent_name").is_none()));
 }
 
 #[test]
 fn the_reproduction_of_search_r1_runs_offline() {
     let more = ["--set", "protocol=tool-tags", "--set", "system=search-r1-verl", "--set", "rl_layout=verl"];
-    runs_whole("search_r1.yaml", &more, "<tool_response>");
+    let mill = runs_whole("search_r1.yaml", &more, "<tool_response>");
+    let rows = delivered(&mill, "out/rl.parquet");
+    assert_eq!(rows.len(), 80);
+    assert!(rows.iter().all(|row| row["agent_name"] == "tool_agent"), "without it, verl calls no tools");
 }
 
 #[test]
@@ -83,6 +109,10 @@ fn searchlm_runs_one_e_and_m_step_offline() {
     let (rollouts, choices): (Vec<_>, Vec<_>) = rows.lines().partition(|row| row.contains("<FINAL>"));
     assert!(rollouts.len() > 20 && choices.len() > 20, "{} {}", rollouts.len(), choices.len());
     assert!(choices.iter().all(|row| row.contains("Search query: ")), "{}", choices[0]);
+    let weighted = delivered(&mill, "out/weighted.parquet");
+    assert_eq!(weighted.len(), rows.lines().count());
+    let is_weighted = |row: &Value| row["weight"].as_f64().is_some_and(|weight| (0.01..=1.0).contains(&weight));
+    assert!(weighted.iter().all(is_weighted) && weighted[0]["messages"].is_array(), "{}", weighted[0]);
     let weights = mill.read("out/weights.csv");
     assert!(weights.starts_with("is_right,question_softmax,documented,branch_main,branch_v1,rollouts\n"), "{weights}");
     assert!(mill.read("out/paired.csv").starts_with("before,after,questions\n"));

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::DataFrame;
 use datafusion_functions_json::functions::json_union_to_text;
+use searchmill_schemas::bytes_as_text;
 
 /// Adds `json_get…`, `->`, `->>` (datafusion-functions-json) and `to_json`.
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -64,7 +65,11 @@ impl ScalarUDFImpl for ToJson {
         let [values] = values.as_slice() else {
             return Err(DataFusionError::Execution("to_json takes one value".to_owned()));
         };
-        Ok(ColumnarValue::Array(texts(values)?))
+        let values = bytes_as_text(values).map_err(|_| {
+            let message = "to_json takes text, not bytes: use `encode(…, 'base64')`";
+            DataFusionError::Execution(message.to_owned())
+        })?;
+        Ok(ColumnarValue::Array(texts(&values)?))
     }
 }
 

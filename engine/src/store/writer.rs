@@ -11,7 +11,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use indexmap::IndexMap;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use searchmill_schemas::{RecordKind, conform};
+use searchmill_schemas::{RecordKind, conform, name_twice};
 use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, ArtifactType, Part};
@@ -288,9 +288,18 @@ impl OutputSink for StoreSink {
         if kind == RecordKind::Reject && !self.redactor.is_empty() {
             batch = struck(&batch, &self.redactor)?;
         }
-        let folder = self.output_folder(port);
-        let new = || TableWriter::new(folder, kind, &batch.schema());
-        let table = self.tables.entry(port.to_owned()).or_insert_with(new);
+        if !self.tables.contains_key(port) {
+            // Readers find columns by name: the second of two with one name would show the values of the first.
+            if let Some(name) = name_twice(batch.schema().fields()) {
+                let error = OperatorError::pipeline(format!("the output `{port}` has two columns `{name}`"));
+                return Err(error.with_help("give one of them another name (in SQL: `AS other_name`)"));
+            }
+            let table = TableWriter::new(self.output_folder(port), kind, &batch.schema());
+            self.tables.insert(port.to_owned(), table);
+        }
+        let Some(table) = self.tables.get_mut(port) else {
+            return Err(OperatorError::engine(format!("there is no output table `{port}`")));
+        };
         let Some(limit) = self.limit else { return table.write(port, &batch) };
         let room = limit.saturating_sub(table.rows);
         table.write(port, &batch.slice(0, batch.num_rows().min(usize::try_from(room).unwrap_or(usize::MAX))))?;

@@ -8,7 +8,7 @@ use arrow::datatypes::Schema;
 use arrow::json::WriterBuilder;
 use arrow::json::writer::LineDelimited;
 use searchmill_engine::operator::{Declaration, OperatorError, ParamIssue};
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, with_bytes_as_text};
 use searchmill_text::json::Json;
 
 use crate::columns::{extra, with_all};
@@ -30,7 +30,12 @@ pub(crate) fn values(batch: &RecordBatch, names: &[String]) -> Result<Vec<Values
 pub(crate) fn lines(batch: &RecordBatch, names: &[String]) -> Result<String, OperatorError> {
     let mut text = Vec::new();
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-    writer.write(&columns(batch, names)?)?;
+    let carried = with_bytes_as_text(&columns(batch, names)?).map_err(|(column, _)| {
+        let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
+        OperatorError::data(format!("`carry`: the column `{column}` holds bytes that are not UTF-8 text"))
+            .with_help(help)
+    })?;
+    writer.write(&carried)?;
     writer.finish()?;
     drop(writer);
     String::from_utf8(text).map_err(|error| OperatorError::engine(error.to_string()))

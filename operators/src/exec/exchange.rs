@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::reader::{FileReader, StreamReader};
+use arrow::ipc::reader::FileReader;
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_data::program::{Log, Program, unchanged};
@@ -17,6 +17,7 @@ use searchmill_schemas::RecordKind;
 
 use super::conversation::converse;
 use super::fitting::checked;
+use super::ipc_stream::IpcStream;
 use super::params::Params;
 use super::repetition;
 
@@ -239,8 +240,8 @@ fn batches(file: &mut File) -> Result<(SchemaRef, Batches), String> {
         return Ok((schema, Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
     }
     if start.starts_with(&[0xff; 4]) {
-        let reader = StreamReader::try_new(BufReader::new(file), None).map_err(|error| told(&error))?;
-        return Ok((reader.schema(), Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
+        let mut stream = IpcStream::open(BufReader::new(file))?;
+        return Ok((stream.schema(), Box::new(std::iter::from_fn(move || stream.next().transpose()))));
     }
     Err(format!("it begins with {:?}", String::from_utf8_lossy(&start)))
 }
@@ -337,6 +338,60 @@ mod tests {
         let outcome = run(&script, &["{a}", "{b}", "{first}", "{more}"], more).unwrap();
         assert_eq!(outcome.batch("first").num_rows(), 3);
         assert_eq!(std::fs::read_to_string(count).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn two_columns_of_one_name_are_named() {
+        let field = || arrow::datatypes::Field::new("n", arrow::datatypes::DataType::Int64, true);
+        let ints = || std::sync::Arc::new(Int64Array::from(vec![1])) as _;
+        let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(vec![field(), field()]));
+        let batch = RecordBatch::try_new(schema, vec![ints(), ints()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.arrow");
+        let mut writer = FileWriter::try_new(File::create(&path).unwrap(), &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let script = format!("cp {} $1; : $2 $3", path.display());
+        let error = run(&script, &["{one}", "{a}", "{b}"], json!({"outputs": {"one": "table"}})).unwrap_err();
+        assert!(
+            error.message.contains("output `one`") && error.message.contains("there are two columns `n`"),
+            "{error}"
+        );
+    }
+
+    /// Whatever a program leaves of a table, it is the whole table or an error.
+    #[test]
+    fn a_damaged_table_is_an_error_or_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts = arrow::array::StringArray::from_iter_values((0..40).map(|i| format!("row {i} é")));
+        let batch = RecordBatch::try_from_iter([("text", std::sync::Arc::new(texts) as _)]).unwrap();
+        let mut whole = Vec::new();
+        let mut file = FileWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        let mut stream = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+        let mut parquet = parquet::arrow::ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+        for part in [batch.slice(0, 20), batch.slice(20, 20)] {
+            file.write(&part).unwrap();
+            stream.write(&part).unwrap();
+            parquet.write(&part).unwrap();
+        }
+        whole.push(file.into_inner().unwrap());
+        whole.push(stream.into_inner().unwrap());
+        whole.push(parquet.into_inner().unwrap());
+        let path = folder.path().join("table");
+        for bytes in whole {
+            for seed in 0..200 {
+                let place = seed * 7919 % bytes.len();
+                let end = bytes.len().min(place + 1 + seed % 9);
+                let damages = [bytes[..place].to_vec(), [&bytes[..place], &bytes[end..]].concat()];
+                for damaged in damages {
+                    std::fs::write(&path, &damaged).unwrap();
+                    let read = batches(&mut File::open(&path).unwrap())
+                        .and_then(|(_, batches)| batches.collect::<Result<Vec<_>, _>>());
+                    let rows = read.map(|batches| batches.iter().map(RecordBatch::num_rows).sum::<usize>());
+                    assert!(rows.as_ref().map_or(true, |rows| *rows == 40), "{place} {rows:?}");
+                }
+            }
+        }
     }
 
     #[test]

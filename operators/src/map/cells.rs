@@ -7,6 +7,7 @@ use arrow::datatypes::Schema;
 use arrow::json::ReaderBuilder;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::with_bytes_as_text;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -21,7 +22,11 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
     }
     let mut text = Vec::new();
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-    writer.write(&batch.project(&places)?)?;
+    let chosen = with_bytes_as_text(&batch.project(&places)?).map_err(|(column, _)| {
+        let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
+        OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
+    })?;
+    writer.write(&chosen)?;
     writer.finish()?;
     drop(writer);
     let rows = serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>();

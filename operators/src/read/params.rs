@@ -40,8 +40,9 @@ pub struct ReadParams {
     /// listed here are read. A record that lacks a field of a template is rejected; write `{title?}` for an optional
     /// field. A template that is JSON (it starts with `[` or `{{`) inserts values as JSON. Beside a `layout`, these are
     /// text columns in addition to those of the kind, for example `{stored: gpt4o_output}` for verdicts. Trajectories need
-    /// a question and a prediction, an answer or messages: columns that no record has are derived from these, with `0`
-    /// for tokens and `external` for policy and protocol. Before the rows, the files are read until all fields that are
+    /// messages, or a question and a prediction or an answer: columns that no record has are derived from these, with `0`
+    /// for tokens and `external` for policy and protocol (`tool_call` if there are calls). Messages may be those of OpenAI's
+    /// chat API and its variants. Before the rows, the files are read until all fields that are
     /// named or needed were found: a field that no record has costs a second reading of all files.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
@@ -50,6 +51,10 @@ pub struct ReadParams {
     /// References to other rows (`document_id`, evidence of questions) are unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_prefix: Option<String>,
+    /// Whether quotation marks quote cells of CSV and TSV files (default). A mark that begins a cell and has no partner is
+    /// an error. With `false`, marks are text, and every line is a row.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub quotes: bool,
     /// Maximum number of rows to read.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -62,6 +67,15 @@ pub struct ReadParams {
     /// which reads the files twice. Later rows that do not fit are rejected.
     #[serde(default = "default_infer_rows")]
     pub infer_rows: u64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "called by serde")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 fn default_infer_rows() -> u64 {

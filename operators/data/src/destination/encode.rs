@@ -1,8 +1,9 @@
 //! Encodes rows as the bytes of a file.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{FieldRef, SchemaRef};
@@ -14,12 +15,13 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
-use searchmill_schemas::{RecordKind, text_column};
+use searchmill_schemas::{RecordKind, name_twice, text_column, text_value, with_bytes_as_text};
 use serde::de::DeserializeSeed;
 
 use crate::source::decode::{Decoder, Direct};
 use crate::source::format::{Compression, Format};
 use crate::source::ordered::{Flow, map_in_order};
+use crate::source::parquet_file::any_not_finite;
 use crate::source::record::{Block, Place, Records};
 use crate::source::shape::{Shape, Widen};
 
@@ -63,7 +65,8 @@ fn write_text(
     target: &mut (impl Write + Send),
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let encoding = Encoding { kind: rows.kind, format };
+    check_names(rows)?;
+    let encoding = Encoding { kind: rows.kind, format, not_finite: Mutex::default() };
     target.write_all(&encoding.head(&rows.schema)?)?;
     let mut first = true;
     in_parallel(
@@ -78,7 +81,20 @@ fn write_text(
             Ok(target.write_all(&bytes)?)
         },
     )?;
-    Ok(target.write_all(encoding.tail(first))?)
+    target.write_all(encoding.tail(first))?;
+    for name in encoding.not_finite.lock().iter().flat_map(|names| names.iter()) {
+        context.progress().log(&format!("warning: NaN and infinity in the column `{name}` are null: JSON lacks them"));
+    }
+    Ok(())
+}
+
+/// Fails if two columns share a name: readers of the file would find one of them.
+fn check_names(rows: &RowsInput) -> Result<(), OperatorError> {
+    match name_twice(rows.schema.fields()) {
+        None => Ok(()),
+        Some(name) => Err(OperatorError::pipeline(format!("the rows have two columns `{name}`"))
+            .with_help("rename one of them by `sql` (`AS other_name`)")),
+    }
 }
 
 fn in_parallel<U: Send>(
@@ -106,6 +122,8 @@ fn in_parallel<U: Send>(
 struct Encoding {
     kind: RecordKind,
     format: Format,
+    /// Columns with numbers that became null.
+    not_finite: Mutex<BTreeSet<String>>,
 }
 
 impl Encoding {
@@ -130,6 +148,8 @@ impl Encoding {
     }
 
     fn batch(&self, batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
+        self.note_not_finite(batch);
+        let batch = &as_text(batch)?;
         match self.format {
             Format::Csv | Format::Tsv => self.cells(batch, false),
             _ => {
@@ -143,15 +163,40 @@ impl Encoding {
         }
     }
 
+    /// Notes columns with NaN and infinity. Cells have words for them.
+    fn note_not_finite(&self, batch: &RecordBatch) {
+        let are_cells = matches!(self.format, Format::Csv | Format::Tsv);
+        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+            let is_json = !are_cells || field.data_type().is_nested();
+            if is_json
+                && any_not_finite(column)
+                && let Ok(mut names) = self.not_finite.lock()
+            {
+                names.insert(field.name().clone());
+            }
+        }
+    }
+
     fn cells(&self, batch: &RecordBatch, header: bool) -> Result<Vec<u8>, OperatorError> {
         let delimiter = if self.format == Format::Tsv { b'\t' } else { b',' };
         let mut bytes = Vec::new();
         let mut writer =
             arrow::csv::WriterBuilder::new().with_delimiter(delimiter).with_header(header).build(&mut bytes);
-        writer.write(&flat(batch)?)?;
+        writer.write(&flat(&as_text(batch)?)?)?;
         drop(writer);
         Ok(bytes)
     }
+}
+
+/// Returns rows with bytes as text.
+fn as_text(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    with_bytes_as_text(batch).map_err(|(column, row)| {
+        let id = text_column(batch, "id").ok().and_then(|ids| text_value(ids, row));
+        let place = id.map_or_else(String::new, |id| format!(" (row `{id}`)"));
+        let message = format!("the column `{column}` holds bytes that are not UTF-8 text{place}");
+        OperatorError::data(message)
+            .with_help(format!("write a Parquet file, or encode the column by `sql`: `encode({column}, 'base64')`"))
+    })
 }
 
 /// Returns ids and rows of examples. A row that is not one JSON object would break the file for line-by-line readers.
@@ -258,6 +303,7 @@ pub fn parquet(
     target: Target,
     context: &Context,
 ) -> Result<Target, OperatorError> {
+    check_names(rows)?;
     let codec = match compression {
         Compression::Auto => ParquetCompression::SNAPPY,
         Compression::None => ParquetCompression::UNCOMPRESSED,
@@ -307,7 +353,8 @@ fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch
         from += row.len() + 1;
     }
     let records = Records::Json { bytes, places, members: false };
-    let decoded = decoder.decode(Block { file: "examples".into(), records, first: 0, rejects: Vec::new() })?;
+    let block = Block { file: "examples".into(), records, first: 0, rejects: Vec::new(), nulled: Vec::new() };
+    let decoded = decoder.decode(block)?;
     match decoded.rejects.first() {
         Some(reject) => Err(not_json(&reject.id, &reject.message)),
         None => Ok(decoded.batch),

@@ -151,7 +151,8 @@ impl<'a> Documents<'a> {
         };
         let lines = vec![0; rows.documents.len()];
         let batch = to_batch(&rows.documents)?;
-        Ok(Decoded { file, batch, lines, rejects: rows.rejects, dropped: BTreeSet::new(), skipped: rows.skipped })
+        let (dropped, nulled, remarks) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        Ok(Decoded { file, batch, lines, rejects: rows.rejects, dropped, nulled, remarks, skipped: rows.skipped })
     }
 
     fn file(&self, file: &SourceFile) -> Result<Result<Document, Fault>, OperatorError> {

@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use reqwest::{Client, Response, StatusCode};
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Response, StatusCode, Version};
 use searchmill_engine::operator::{Context, OperatorError};
 
 use crate::source::store::setting;
@@ -90,7 +91,8 @@ fn client() -> reqwest::Result<&'static Client> {
     Ok(CLIENT.get_or_init(|| client))
 }
 
-/// Downloads a response into a file, which appears only when it is complete.
+/// Downloads a response into a file, which appears only when it is complete. A body without a length must be of the size
+/// that the Hub names: a connection that is cut would look like its end.
 pub(super) async fn download(
     mut response: Response,
     path: &Path,
@@ -99,12 +101,30 @@ pub(super) async fn download(
 ) -> Result<(), OperatorError> {
     let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
     let broken = |error| OperatorError::machine(format!("download of `{shown}` was interrupted: {error}"));
+    let named = size(response.headers(), "x-linked-size").or_else(|| size(response.headers(), "content-length"));
+    let shows_end = response.headers().contains_key("transfer-encoding") || response.version() >= Version::HTTP_2;
+    if named.is_none() && !shows_end {
+        let message = format!("the server does not say how long `{shown}` is, so that a cut could not be noticed");
+        return Err(
+            OperatorError::machine(message).with_help("download the file by other means, and read it from disk")
+        );
+    }
+    let mut found = 0;
     while let Some(bytes) = response.chunk().await.map_err(broken)? {
         context.check_cancelled()?;
         file.write_all(&bytes)?;
+        found += bytes.len() as u64;
+    }
+    if let Some(wanted) = named.filter(|wanted| *wanted != found) {
+        let message = format!("the download of `{shown}` ended after {found} of {wanted} bytes");
+        return Err(OperatorError::machine(message).with_help("run it again"));
     }
     file.persist(path).map_err(|error| OperatorError::from(error.error))?;
     Ok(())
+}
+
+fn size(headers: &HeaderMap, name: &str) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 /// Writes a small file, which appears only when it is complete.

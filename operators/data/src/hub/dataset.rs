@@ -265,6 +265,40 @@ mod tests {
         assert_eq!(blobs.requests(), ["GET /blob"]);
     }
 
+    /// Answers every request with these bytes, and closes the connection.
+    fn raw(answer: &'static str, context: &Context) -> String {
+        let listener = context.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let serve = async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 4096];
+                drop(tokio::io::AsyncReadExt::read(&mut stream, &mut request).await);
+                drop(tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes()).await);
+            }
+        };
+        context.block_on(async { drop(tokio::spawn(serve)) });
+        address
+    }
+
+    /// Without a length, a connection that is cut looks like the end of the file.
+    #[test]
+    fn a_body_that_may_have_been_cut_is_no_file() {
+        let fetched = |answer: &'static str| {
+            let harness = Harness::new();
+            let address = raw(answer, &harness.context());
+            hub(&address, &harness).fetch(LOCATION, &harness.context()).map(|path| text(&path))
+        };
+        let error = fetched("HTTP/1.1 200 OK\r\n\r\n{\"a\":1}\n").unwrap_err();
+        assert!(error.message.contains("the server does not say how long"), "{error}");
+        let error = fetched("HTTP/1.1 200 OK\r\nx-linked-size: 20\r\n\r\n{\"a\":1}\n").unwrap_err();
+        assert!(error.message.contains("ended after 8 of 20 bytes"), "{error}");
+        assert_eq!(fetched("HTTP/1.1 200 OK\r\nx-linked-size: 8\r\n\r\n{\"a\":1}\n").unwrap(), "{\"a\":1}\n");
+        let error = fetched("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n{\"a\":1}\n").unwrap_err();
+        assert!(error.message.contains("was interrupted"), "{error}");
+        let error = fetched("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"a\":1}\n\r\n").unwrap_err();
+        assert!(error.message.contains("was interrupted"), "{error}");
+    }
+
     #[test]
     fn refusals_say_what_to_do() {
         let harness = Harness::new();

@@ -5,6 +5,7 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::with_bytes_as_text;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -24,7 +25,11 @@ impl JsonRows {
     pub fn of(batch: &RecordBatch) -> Result<Self, OperatorError> {
         let mut text = Vec::new();
         let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
-        writer.write(batch).and_then(|()| writer.finish())?;
+        let batch = with_bytes_as_text(batch).map_err(|(column, _)| {
+            let help = "encode it by `sql`: `encode(…, 'base64')`";
+            OperatorError::data(format!("the column `{column}` holds bytes that are not UTF-8 text")).with_help(help)
+        })?;
+        writer.write(&batch).and_then(|()| writer.finish())?;
         // A batch without columns has rows all the same.
         if batch.num_columns() == 0 {
             text = b"{}\n".repeat(batch.num_rows());

@@ -6,32 +6,40 @@ use std::sync::Arc;
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::column::Scalar;
-use super::record::Fault;
+use super::quotes::Quotes;
+use super::recognised::{check_header, not_utf8};
+use super::record::{Fault, Unreadable};
 
 const BLOCK_ROWS: usize = 8192;
 
 /// Blocks of cell rows below the header line.
-pub(crate) struct CellBlocks<R> {
-    reader: Reader<R>,
+pub(crate) struct CellBlocks<'a> {
+    reader: Reader<Box<dyn Read + 'a>>,
     /// Column names.
     pub header: Arc<[String]>,
 }
 
-impl<R: Read> CellBlocks<R> {
-    /// Reads the header.
+impl<'a> CellBlocks<'a> {
+    /// Reads the header. `quotes`: whether quotation marks quote cells; else they are text, and each line is a row.
     ///
     /// # Errors
-    /// Fails if the header cannot be read, is not UTF-8, or repeats a column.
-    pub(crate) fn new(reader: R, delimiter: u8) -> std::io::Result<Self> {
-        let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(reader);
-        let wrong = |message: String| std::io::Error::new(std::io::ErrorKind::InvalidData, message);
-        let names = reader.byte_headers()?.clone();
-        let names = names.iter().map(|name| std::str::from_utf8(name).map(str::to_owned));
-        let header: Vec<String> =
-            names.collect::<Result<_, _>>().map_err(|_| wrong("the header line is not UTF-8".to_owned()))?;
-        if let Some(twice) = header.iter().enumerate().find(|(place, name)| header[..*place].contains(name)) {
-            return Err(wrong(format!("the header repeats the column `{}`", twice.1)));
+    /// Fails if the header cannot be read, is not UTF-8, repeats a column, or is separated otherwise.
+    pub(crate) fn new(reader: impl Read + 'a, delimiter: u8, quotes: bool) -> std::io::Result<Self> {
+        let reader: Box<dyn Read + 'a> =
+            if quotes { Box::new(Quotes::new(reader, delimiter)) } else { Box::new(reader) };
+        let mut reader = ReaderBuilder::new().delimiter(delimiter).quoting(quotes).flexible(true).from_reader(reader);
+        let mut header: Vec<String> = Vec::new();
+        for name in reader.byte_headers().map_err(of_reader)? {
+            let name = std::str::from_utf8(name).map_err(|_| {
+                let what = not_utf8(name).unwrap_or_default();
+                Unreadable::error(format!("the header line is {what}"), "files must be UTF-8")
+            })?;
+            if header.iter().any(|earlier| earlier == name) {
+                return Err(Unreadable::error(format!("the header repeats the column `{name}`"), "rename one of them"));
+            }
+            header.push(name.to_owned());
         }
+        check_header(&header, delimiter)?;
         Ok(Self { reader, header: header.into() })
     }
 
@@ -40,11 +48,12 @@ impl<R: Read> CellBlocks<R> {
     ///
     /// # Errors
     /// Fails if the first line cannot be read.
-    pub(crate) fn plain(reader: R, names: &[&str]) -> std::io::Result<Self> {
+    pub(crate) fn plain(reader: impl Read + 'a, names: &[&str]) -> std::io::Result<Self> {
+        let reader: Box<dyn Read + 'a> = Box::new(reader);
         let mut plain = ReaderBuilder::new();
         plain.delimiter(b'\t').flexible(true).quoting(false).has_headers(false);
         let mut reader = plain.from_reader(reader);
-        let width = reader.byte_headers()?.len();
+        let width = reader.byte_headers().map_err(of_reader)?.len();
         let header: Vec<String> = names.iter().take(width).map(|name| (*name).to_owned()).collect();
         Ok(Self { reader, header: header.into() })
     }
@@ -58,13 +67,21 @@ impl<R: Read> CellBlocks<R> {
         let (mut record, mut bytes) = (ByteRecord::new(), 0);
         while rows.len() < BLOCK_ROWS
             && bytes < super::record::BLOCK_BYTES
-            && self.reader.read_byte_record(&mut record)?
+            && self.reader.read_byte_record(&mut record).map_err(of_reader)?
         {
             let line = record.position().map_or(0, csv::Position::line);
             bytes += record.as_slice().len();
             rows.push((line, std::mem::take(&mut record)));
         }
         Ok((!rows.is_empty()).then_some(rows))
+    }
+}
+
+/// Returns the reader's own error, which tells what is wrong with the file.
+fn of_reader(error: csv::Error) -> std::io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{other:?}")),
     }
 }
 
@@ -78,7 +95,7 @@ pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a s
     }
     let cells = header.iter().zip(row).map(|(name, cell)| match std::str::from_utf8(cell) {
         Ok(text) => Ok((name.as_str(), text)),
-        Err(_) => Err(Fault::line(format!("the cell `{name}` is not UTF-8"))),
+        Err(_) => Err(Fault::row(format!("the cell `{name}` is {}", not_utf8(cell).unwrap_or_default()))),
     });
     cells.collect()
 }

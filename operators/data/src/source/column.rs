@@ -11,9 +11,11 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 use searchmill_engine::spec::closest;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+
+use super::python_list::{ListText, list_of};
+use super::strict::{self, Strict, key_twice};
 
 /// How strictly values must match the column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +191,13 @@ impl Column {
             self.validity.append(true);
             return Ok(());
         }
-        if pushed { Err(self.mismatch("a number out of range")) } else { self.push_loose(scalar) }
+        match scalar {
+            _ if pushed => Err(self.mismatch("a number out of range")),
+            Scalar::Int(_) | Scalar::Large(_) if matches!(self.values, Values::Float(_)) => {
+                Err(self.mismatch("a whole number that would be rounded"))
+            }
+            _ => self.push_loose(scalar),
+        }
     }
 
     /// Whether the last number fits a 32-bit column.
@@ -211,15 +219,21 @@ impl Column {
         if let Scalar::Text(text) = scalar
             && (!nested || text.trim_start().starts_with(['[', '{']))
         {
-            match serde_json::from_str::<Value>(text) {
+            match strict::value(text.as_bytes()) {
                 Ok(value) if !value.is_string() => {
                     return Fill(self).deserialize(&value).map_err(|error| error.to_string());
                 }
-                Err(error) if self.holds_objects() => {
-                    return Err(self.mismatch(&format!("a text that is not valid JSON: {error}")));
+                Err(fault) if fault.kind != "bad_line" => return Err(format!("`{}`: {}", self.path, fault.message)),
+                Err(fault) if self.holds_objects() => {
+                    return Err(self.mismatch(&format!("a text that is {}", fault.message)));
                 }
                 _ => {}
             }
+        }
+        if let Scalar::Text(text) = scalar
+            && let Some(items) = self.items_of(text)?
+        {
+            return self.push_texts(&items);
         }
         match &mut self.values {
             Values::List { offsets, item } => {
@@ -230,6 +244,43 @@ impl Column {
             }
             _ => Err(self.mismatch(scalar.name())),
         }
+    }
+
+    /// Returns the items of a text that is a list of Python, if this is a column of lists of texts.
+    fn items_of(&self, text: &str) -> Result<Option<Vec<String>>, String> {
+        if !matches!(&self.values, Values::List { item, .. } if item.is_text()) {
+            return Ok(None);
+        }
+        match list_of(text) {
+            ListText::Items(items) => Ok(Some(items)),
+            ListText::Plain => Ok(None),
+            ListText::Broken => Err(format!(
+                "`{}` looks like a list but is neither JSON nor a list of Python: write `[\"a\", \"b\"]`",
+                self.path
+            )),
+        }
+    }
+
+    /// Appends a list of texts.
+    fn push_texts(&mut self, items: &[String]) -> Result<(), String> {
+        if let Values::List { offsets, item } = &mut self.values {
+            for text in items {
+                item.push_scalar(Scalar::Text(text))?;
+            }
+            offsets.push(item.len() as i32);
+            self.validity.append(true);
+        }
+        Ok(())
+    }
+
+    /// Replaces the last list by the items of its only text, if this is a list of Python.
+    fn unfold_last(&mut self) -> Result<(), String> {
+        let Values::List { offsets, item } = &self.values else { return Ok(()) };
+        let is_single = matches!(offsets.as_slice(), [.., before, last] if last - before == 1);
+        let text = item.last_text().filter(|_| self.fit == Fit::Lenient && is_single);
+        let Some(items) = text.map(|text| self.items_of(text)).transpose()?.flatten() else { return Ok(()) };
+        self.truncate(self.len() - 1);
+        self.push_texts(&items)
     }
 
     fn holds_objects(&self) -> bool {
@@ -330,8 +381,9 @@ impl Scalar<'_> {
 
     fn as_float(self) -> Option<f64> {
         match self {
-            Scalar::Int(value) => Some(value as f64),
-            Scalar::Large(value) => Some(value as f64),
+            // A number with fraction has 53 bits: others would be rounded.
+            Scalar::Int(value) => Some(value as f64).filter(|float| *float as i128 == i128::from(value)),
+            Scalar::Large(value) => Some(value as f64).filter(|float| *float as i128 == i128::from(value)),
             Scalar::Float(value) => Some(value),
             _ => None,
         }
@@ -404,10 +456,10 @@ impl<'de> Visitor<'de> for Fill<'_> {
                 while parts.next_element_seed(Fill(item))?.is_some() {}
                 offsets.push(item.len() as i32);
                 column.validity.append(true);
-                Ok(())
+                column.unfold_last().map_err(A::Error::custom)
             }
             Values::Text { .. } => {
-                let value = Value::deserialize(SeqAccessDeserializer::new(parts))?;
+                let value = Strict.visit_seq(parts)?;
                 column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
             }
             _ => Err(A::Error::custom(column.mismatch("a list"))),
@@ -437,7 +489,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
                 Ok(())
             }
             Values::Text { .. } => {
-                let value = Value::deserialize(MapAccessDeserializer::new(parts))?;
+                let value = Strict.visit_map(parts)?;
                 column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
             }
             Values::List { offsets, item } if column.fit == Fit::Lenient => {
@@ -463,7 +515,7 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
         match found {
             Found::Column(place) => {
                 if columns[place].len() > row {
-                    columns[place].truncate(row);
+                    return Err(A::Error::custom(key_twice(columns[place].name())));
                 }
                 parts.next_value_seed(Fill(&mut columns[place]))?;
                 expected = place + 1;

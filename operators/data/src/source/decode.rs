@@ -13,10 +13,13 @@ use serde_json::{Map, Value};
 
 use super::cells;
 use super::column::{Column, Fill, Fit, Scalar, fill_fields, fill_gaps, unknown_field};
+use super::conversation;
 use super::foreign::Absent;
 use super::layout::Layout;
 use super::mapping::Origin;
+use super::recognised::not_utf8;
 use super::record::{Block, Decoded, Fault, Place, Records};
+use super::strict::{self, Strict, insert_once};
 
 /// How records become rows.
 pub enum Decoder {
@@ -69,6 +72,8 @@ pub struct Mapped {
     pub target: Direct,
     /// Columns of trajectories that are derived.
     pub absent: Option<Absent>,
+    /// Places of `messages` and `protocol`, if the rows are trajectories.
+    pub conversation: Option<[usize; 2]>,
 }
 
 impl Direct {
@@ -117,12 +122,22 @@ impl Direct {
         fill_gaps(columns, row).map_err(Fault::row)
     }
 
-    fn json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<(), Fault> {
+    /// Reads a record. Returns whether it has constants that JSON lacks, which are null.
+    fn json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<bool, Fault> {
+        let read = |record: &[u8]| {
+            columns.iter_mut().for_each(|column| column.truncate(row));
+            self.strict_json(columns, row, number, record)
+        };
+        strict::with_constants(record, read).map(|((), has_constants)| has_constants)
+    }
+
+    fn strict_json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<(), Fault> {
         let mut rest = Map::new();
         let collect = self.rest.is_some().then_some(&mut rest);
         let mut parser = serde_json::Deserializer::from_slice(record);
         let seed = Row { columns, place: row, fit: self.fit, rest: collect };
         seed.deserialize(&mut parser).and_then(|()| parser.end())?;
+        strict::check_numbers(record)?;
         self.complete(columns, row, number, rest)
     }
 
@@ -184,8 +199,8 @@ impl<'de> Visitor<'de> for Row<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, parts: A) -> Result<(), A::Error> {
         fill_fields(self.columns, self.place, parts, |name, parts| match &mut self.rest {
             Some(rest) => {
-                rest.insert(name, parts.next_value()?);
-                Ok(())
+                let value = parts.next_value_seed(Strict)?;
+                insert_once(rest, name, value).map_err(A::Error::custom)
             }
             None if self.fit == Fit::Lenient => parts.next_value::<IgnoredAny>().map(|_| ()),
             None => Err(A::Error::custom(unknown_field(&name))),
@@ -194,11 +209,23 @@ impl<'de> Visitor<'de> for Row<'_> {
 }
 
 impl Mapped {
-    fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<(), Fault> {
+    fn value(
+        &self,
+        columns: &mut [Column],
+        row: usize,
+        number: u64,
+        record: &Value,
+    ) -> Result<Option<&'static str>, Fault> {
         let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
         let mut values = Vec::with_capacity(columns.len());
         for (column, origin) in columns.iter().zip(&self.origins) {
             values.push(origin.find(record).map_err(|field| Fault::row(incomplete(column.name(), &field)))?);
+        }
+        let mut remark = None;
+        if let Some([messages, protocol]) = self.conversation {
+            let read = conversation::read(&values[messages], values[protocol].is_null()).map_err(Fault::row)?;
+            values[messages] = Cow::Owned(read.messages);
+            remark = read.remark;
         }
         if let Some(absent) = &self.absent {
             absent.derive(&mut values, number);
@@ -209,7 +236,8 @@ impl Mapped {
             }
         }
         let rest = if self.target.rest.is_some() { self.unused(fields) } else { Map::new() };
-        self.target.complete(columns, row, number, rest)
+        self.target.complete(columns, row, number, rest)?;
+        Ok(remark)
     }
 
     fn unused(&self, fields: &Map<String, Value>) -> Map<String, Value> {
@@ -231,11 +259,16 @@ impl Decoder {
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
-                Raw::Json(bytes) => direct.json(columns, row, number, &bytes),
-                Raw::Cells(cells) => Direct::cells(columns, row, &cells?),
+                Raw::Json(bytes) => {
+                    let has_constants = direct.json(columns, row, number, &bytes)?;
+                    Ok(Noted { has_constants, remark: None })
+                }
+                Raw::Cells(cells) => Direct::cells(columns, row, &cells?).map(|()| Noted::default()),
             }),
             Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
-                mapped.value(columns, row, number, &record.value()?)
+                let (value, has_constants) = record.value()?;
+                let remark = mapped.value(columns, row, number, &value)?;
+                Ok(Noted { has_constants, remark })
             }),
             Self::Layout(layout, RecordKind::Question, added) => by_layout(
                 &block,
@@ -275,13 +308,18 @@ pub enum Raw<'a> {
 }
 
 impl Raw<'_> {
-    /// Returns the record as a JSON value, without empty cells.
-    pub fn value(self) -> Result<Value, Fault> {
+    /// Returns the record as a JSON value, without empty cells, and whether it has constants that JSON lacks, which are
+    /// null.
+    ///
+    /// # Errors
+    /// Why the record cannot be read.
+    pub fn value(self) -> Result<(Value, bool), Fault> {
         match self {
-            Raw::Json(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Raw::Json(bytes) => strict::with_constants(&bytes, strict::value),
             Raw::Cells(cells) => {
                 let filled = cells?.into_iter().filter(|(_, text)| !text.is_empty());
-                Ok(filled.map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into())
+                let fields = filled.map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>();
+                Ok((fields.into(), false))
             }
         }
     }
@@ -309,19 +347,24 @@ impl Block {
 fn by_row(
     block: &Block,
     direct: &Direct,
-    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<(), Fault>,
+    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<Noted, Fault>,
 ) -> Result<Decoded, OperatorError> {
     let mut columns = direct.columns()?;
     let (mut lines, mut rejects) = (Vec::with_capacity(block.count()), block.rejects.clone());
+    let (mut nulled, mut remarks) = (block.nulled.clone(), BTreeSet::new());
     for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
         let row = lines.len();
         match read(&mut columns, row, number, record) {
-            Ok(()) => lines.push(line),
+            Ok(noted) => {
+                lines.push(line);
+                nulled.extend(noted.has_constants.then_some(line));
+                remarks.extend(noted.remark);
+            }
             Err(fault) => {
                 for column in &mut columns {
                     column.truncate(row);
                 }
-                rejects.push(fault.reject(&block.file, line, bytes));
+                rejects.push(explained(fault, bytes).reject(&block.file, line, bytes));
             }
         }
     }
@@ -330,7 +373,23 @@ fn by_row(
         column.collect_dropped(&mut dropped);
     }
     let batch = direct.batch(&mut columns, lines.len())?;
-    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, skipped: 0 })
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, nulled, remarks, skipped: 0 })
+}
+
+/// What should be told about a row that was read.
+#[derive(Default)]
+struct Noted {
+    /// Whether numbers that JSON lacks became null.
+    has_constants: bool,
+    remark: Option<&'static str>,
+}
+
+/// Names the encoding of a record that could not be parsed because it is not UTF-8.
+fn explained(fault: Fault, bytes: &[u8]) -> Fault {
+    match not_utf8(bytes).filter(|_| fault.kind == "bad_line") {
+        Some(message) => Fault { message, ..fault },
+        None => fault,
+    }
 }
 
 fn with_fields(schema: &Schema, added: &[Added]) -> SchemaRef {
@@ -358,21 +417,28 @@ fn by_layout<R>(
 ) -> Result<Decoded, OperatorError> {
     let (mut rows, mut lines, mut rejects) = (Vec::new(), Vec::new(), block.rejects.clone());
     let mut texts: Vec<Vec<Option<String>>> = vec![Vec::new(); added.len()];
+    let mut nulled = block.nulled.clone();
     for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
-        let read = |value: Value| Ok((added_texts(added, &value)?, read(number, line, value)?));
-        match record.value().and_then(read) {
-            Ok((further, found)) => {
+        let attempt = || {
+            let (value, has_constants) = record.value()?;
+            let further = added_texts(added, &value)?;
+            Ok::<_, Fault>((has_constants, further, read(number, line, value)?))
+        };
+        match attempt() {
+            Ok((has_constants, further, found)) => {
+                nulled.extend(has_constants.then_some(line));
                 lines.extend(std::iter::repeat_n(line, found.len()));
                 for (column, text) in texts.iter_mut().zip(further) {
                     column.extend(std::iter::repeat_n(text, found.len()));
                 }
                 rows.extend(found);
             }
-            Err(fault) => rejects.push(fault.reject(&block.file, line, bytes)),
+            Err(fault) => rejects.push(explained(fault, bytes).reject(&block.file, line, bytes)),
         }
     }
     let (schema, mut columns, _) = batch(&rows)?.into_parts();
     columns.extend(texts.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef));
     let batch = RecordBatch::try_new(with_fields(&schema, added), columns)?;
-    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped: BTreeSet::new(), skipped: 0 })
+    let (dropped, remarks) = (BTreeSet::new(), BTreeSet::new());
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped, nulled, remarks, skipped: 0 })
 }

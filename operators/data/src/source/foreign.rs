@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use searchmill_schemas::{Message, RecordKind, Role};
 use serde_json::{Value, json};
 
-use super::layout::prediction_of;
+use super::layout::{prediction_of, question_of};
 
 /// Columns of trajectories that no record has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,9 @@ impl Absent {
     pub fn underivable(&self) -> Vec<&str> {
         let lacks = |name: &str| self.names.iter().any(|absent| absent == name);
         let no_answer = ["prediction", "answer", "messages"].into_iter().all(lacks);
-        let mut found: Vec<&str> = ["question"].into_iter().filter(|name| lacks(name)).collect();
+        // The question may be a message of the user.
+        let no_question = lacks("question") && lacks("messages");
+        let mut found: Vec<&str> = no_question.then_some("question").into_iter().collect();
         found.extend(no_answer.then_some("prediction"));
         if !found.is_empty() && lacks("golden_answers") {
             found.push("golden_answers");
@@ -49,6 +51,7 @@ impl Absent {
     pub(super) fn derive(&self, values: &mut [Cow<'_, Value>], number: u64) {
         let place = |name: &str| self.places.get(name).copied().filter(|place| *place < values.len());
         let text = |name: &str| place(name).and_then(|place| values[place].as_str()).unwrap_or_default().to_owned();
+        let calls = |message: &Message| !message.tool_calls.is_empty();
         let given = place("messages").map(|place| messages(&values[place])).unwrap_or_default();
         let said = given.iter().rev().find(|message| message.is_model()).map(|message| message.content.clone());
         let answer = Some(text("answer")).filter(|answer| !answer.is_empty()).or(said);
@@ -64,6 +67,9 @@ impl Absent {
         };
         let turns = if given.is_empty() { 1 } else { count(&given, Role::Assistant) };
         let value = |name: &str| match name {
+            "question" => json!(question_of(&given)),
+            // Without it, a conversation without `tools` would be one text.
+            "protocol" if given.iter().any(calls) => json!("tool_call"),
             "question_id" => json!(format!("{}{number}", self.prefix)),
             "policy" | "protocol" => json!("external"),
             "tools" => json!("[]"),

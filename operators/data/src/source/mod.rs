@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod column;
+mod conversation;
 pub mod decode;
 mod form;
 pub mod foreign;
@@ -13,10 +14,15 @@ pub mod location;
 pub mod mapping;
 pub mod notes;
 pub mod ordered;
+pub mod parquet_file;
+mod python_list;
+mod quotes;
+mod recognised;
 pub mod record;
 pub mod shape;
 pub mod store;
 pub mod stream;
+pub mod strict;
 pub mod table;
 mod template;
 pub mod values;

@@ -23,13 +23,26 @@ pub struct Notes {
     unused: BTreeSet<String>,
     /// Dropped fields inside objects.
     pub dropped: BTreeSet<String>,
+    /// Number of records with NaN or Infinity, and the place of the first one.
+    nulled: (u64, String),
+    /// Remarks on rows.
+    pub remarks: BTreeSet<&'static str>,
 }
 
 impl Notes {
     /// Starts collecting for a record kind. Only questions need answers.
     pub fn new(kind: RecordKind) -> Self {
         let answered = kind != RecordKind::Question;
-        Self { rows: 0, answered, unused: BTreeSet::new(), dropped: BTreeSet::new() }
+        let (unused, dropped) = (BTreeSet::new(), BTreeSet::new());
+        Self { rows: 0, answered, unused, dropped, nulled: (0, String::new()), remarks: BTreeSet::new() }
+    }
+
+    /// Counts records of a file in which numbers that JSON lacks became null, by their lines.
+    pub fn nulled(&mut self, file: &str, lines: &[u64]) {
+        if let Some(first) = lines.first().filter(|_| self.nulled.0 == 0) {
+            self.nulled.1 = format!("{file}:{first}");
+        }
+        self.nulled.0 += lines.len() as u64;
     }
 
     /// Inspects accepted rows.
@@ -47,11 +60,15 @@ impl Notes {
 
     /// Returns the warnings for the node's log.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = self.remarks.iter().map(|remark| (*remark).to_owned()).collect();
         if self.rows > 0 && !self.answered {
             let meant =
                 self.meant().map(|name| format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`"));
             lines.push(format!("warning: no record has `{ANSWERS}`{}", meant.unwrap_or_default()));
+        }
+        if let (count @ 1.., first) = &self.nulled {
+            let records = if *count == 1 { "1 record has".to_owned() } else { format!("{count} records have") };
+            lines.push(format!("warning: {records} NaN or Infinity, read as null; the first is {first}"));
         }
         if !self.dropped.is_empty() {
             let names: Vec<String> = self.dropped.iter().map(|name| format!("`{name}`")).collect();

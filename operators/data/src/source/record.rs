@@ -28,6 +28,8 @@ pub struct Block {
     pub first: u64,
     /// Records that the splitter rejected.
     pub rejects: Vec<Reject>,
+    /// Lines of records with numbers that JSON lacks, which are null.
+    pub nulled: Vec<u64>,
 }
 
 /// How a file is cut into records where its format leaves a choice.
@@ -84,9 +86,35 @@ pub struct Decoded {
     pub rejects: Vec<Reject>,
     /// Fields inside objects that have no column.
     pub dropped: BTreeSet<String>,
+    /// Lines of records in which NaN or Infinity became null.
+    pub nulled: Vec<u64>,
+    /// What should be told about the rows.
+    pub remarks: BTreeSet<&'static str>,
     /// Records that are no rows of this kind.
     pub skipped: u64,
 }
+
+/// Why a file cannot be read, although all its bytes arrived.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pub message: String,
+    pub help: String,
+}
+
+impl Unreadable {
+    /// Returns it as an error of a reader.
+    pub(crate) fn error(message: impl Into<String>, help: impl Into<String>) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, Self { message: message.into(), help: help.into() })
+    }
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Unreadable {}
 
 /// Why a record is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,30 +1,23 @@
-//! Opens a source file as plain bytes or as Parquet record batches.
+//! Opens a source file as plain bytes or as text.
 
-use std::io::Read;
-use std::sync::Arc;
+use std::io::{Cursor, Read};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::reader::{ChunkReader, Length};
+use object_store::{GetResultPayload, ObjectStoreExt};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::format::{Compression, decompressed};
+use super::format::{Compression, Format, decompressed};
 use super::location::{Place, SourceFile};
+use super::recognised::check_start;
+use super::record::Unreadable;
 use super::store;
 
-/// Rows of a Parquet file read together.
-const BATCH_ROWS: usize = 8192;
+/// Bytes at the start of a file that show what it is.
+const START: u64 = 4096;
 
-/// Most bytes fetched if the wanted length is unknown.
-const READ_AHEAD: u64 = 1 << 20;
-
-/// Record batches of a Parquet file.
-pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Opens the decompressed bytes of a file.
 ///
@@ -52,9 +45,39 @@ pub fn bytes(
     decompressed(raw, compression).map_err(|error| broken(file, &error))
 }
 
+/// Opens the text of a file in this format, without a byte order mark.
+///
+/// # Errors
+/// Fails if it cannot be opened, is not UTF-8, or begins as another format.
+pub(crate) fn text(
+    file: &SourceFile,
+    format: Format,
+    compression: Compression,
+    context: &Context,
+) -> Result<Box<dyn Read + Send>, OperatorError> {
+    let broken = |error: std::io::Error| broken(file, &error);
+    let mut reader = bytes(file, compression, context)?;
+    let mut start = Vec::new();
+    reader.by_ref().take(START).read_to_end(&mut start).map_err(broken)?;
+    if start.is_empty() && Compression::of_name(&file.name) != Compression::None {
+        return Err(broken(Unreadable::error(
+            "it is empty: a compressed file has at least a header",
+            "fetch it again",
+        )));
+    }
+    check_start(&start, format).map_err(broken)?;
+    if start.starts_with(BYTE_ORDER_MARK) {
+        start.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(Box::new(Read::chain(Cursor::new(start), reader)))
+}
+
 /// Converts an interrupted or undecodable stream to a user error.
 pub fn broken(file: &SourceFile, error: &std::io::Error) -> OperatorError {
     let shown = &file.shown;
+    if let Some(Unreadable { message, help }) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return OperatorError::data(format!("cannot read `{shown}`: {message}")).with_help(help);
+    }
     match error.kind() {
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput | std::io::ErrorKind::UnexpectedEof => {
             OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
@@ -82,65 +105,5 @@ impl Read for StreamReader {
         buffer[..length].copy_from_slice(&self.chunk[..length]);
         self.chunk.advance(length);
         Ok(length)
-    }
-}
-
-/// Opens the columns and batches of a Parquet file.
-///
-/// # Errors
-/// Fails if it cannot be opened or is not Parquet.
-pub fn parquet(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
-    match &file.place {
-        Place::Local(path) => {
-            let opened =
-                context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
-            let GetResultPayload::File(opened, _) = opened.payload else {
-                return Err(OperatorError::engine(format!("`{}` did not open as a file", file.shown)));
-            };
-            batches(file, opened)
-        }
-        Place::Remote(store, path) => {
-            let length = context.block_on(store.head(path)).map_err(|error| store::failed(&file.shown, error))?.size;
-            let (store, path, context) = (Arc::clone(store), path.clone(), context.clone());
-            batches(file, RemoteFile { store, path, length, context })
-        }
-    }
-}
-
-fn batches<R: ChunkReader + 'static>(file: &SourceFile, opened: R) -> Result<(SchemaRef, Batches), OperatorError> {
-    let shown = file.shown.clone();
-    let wrong =
-        move |error: &dyn std::fmt::Display| OperatorError::data(format!("cannot read `{shown}` as Parquet: {error}"));
-    let builder = ParquetRecordBatchReaderBuilder::try_new(opened).map_err(|error| wrong(&error))?;
-    let schema = Arc::clone(builder.schema());
-    let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| wrong(&error))?;
-    Ok((schema, Box::new(reader.map(move |batch| batch.map_err(|error| wrong(&error))))))
-}
-
-/// A Parquet file in an object store, read by byte ranges.
-struct RemoteFile {
-    store: Arc<dyn ObjectStore>,
-    path: object_store::path::Path,
-    length: u64,
-    context: Context,
-}
-
-impl Length for RemoteFile {
-    fn len(&self) -> u64 {
-        self.length
-    }
-}
-
-impl ChunkReader for RemoteFile {
-    type T = bytes::buf::Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        let length = self.length.saturating_sub(start).min(READ_AHEAD);
-        Ok(self.get_bytes(start, length as usize)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        let range = start..start + length as u64;
-        Ok(self.context.block_on(self.store.get_range(&self.path, range))?)
     }
 }

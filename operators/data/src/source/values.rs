@@ -5,9 +5,10 @@ use std::io::Read;
 
 use memchr::{memchr_iter, memchr2};
 
-use super::record::{BLOCK_BYTES, Cut, MAX_RECORD_BYTES, Place};
+use super::record::{BLOCK_BYTES, Cut, MAX_RECORD_BYTES, Place, Unreadable};
 
-/// Blocks of JSON values. Only brackets, commas and strings are scanned; values are validated when they are parsed.
+/// Blocks of JSON values. Only brackets, commas and strings are scanned; values are validated when they are parsed. The
+/// outermost bracket must be closed, with nothing behind it.
 pub(crate) struct ValueBlocks<R> {
     reader: R,
     cut: Cut,
@@ -23,6 +24,12 @@ pub(crate) struct ValueBlocks<R> {
 #[derive(Default)]
 struct State {
     begun: bool,
+    /// The outermost bracket, and its line.
+    outermost: Option<(u8, u64)>,
+    /// Whether it was closed.
+    closed: bool,
+    /// What is wrong between the values.
+    fault: Option<&'static str>,
     /// Whether members of the outermost object are skipped, because they are not the wanted list.
     skipping: bool,
     /// Whether the wanted list was seen.
@@ -53,7 +60,8 @@ impl<R: Read> ValueBlocks<R> {
     /// Returns the next values, or `None` at the end.
     ///
     /// # Errors
-    /// Fails if the stream cannot be read, or a value is longer than [`MAX_RECORD_BYTES`].
+    /// Fails if the stream cannot be read or ends within its brackets, if there is text that belongs to no value, or if a
+    /// value is longer than [`MAX_RECORD_BYTES`].
     pub(crate) fn next(&mut self) -> std::io::Result<Option<(Vec<u8>, Vec<Place>)>> {
         while self.places.is_empty() && !self.ended {
             if self.state.skipping {
@@ -91,24 +99,30 @@ impl<R: Read> ValueBlocks<R> {
         let first = !self.state.begun && self.buffer.is_empty();
         if (&mut self.reader).take(BLOCK_BYTES as u64).read_to_end(&mut self.buffer)? == 0 {
             self.ended = true;
-            self.finish();
-            return Ok(());
+            return self.finish();
         }
         if first && self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.scanned = 3;
         }
         self.scan();
-        Ok(())
+        match self.state.fault {
+            Some(fault) => {
+                self.count_lines(self.scanned);
+                Err(broken(&format!("line {}: {fault}", self.line)))
+            }
+            None => Ok(()),
+        }
     }
 
     fn scan(&mut self) {
-        while self.scanned < self.buffer.len() {
+        while self.scanned < self.buffer.len() && self.state.fault.is_none() {
             if self.state.in_string && !self.skip_string() {
                 return;
             }
             if self.scanned < self.buffer.len() {
                 self.step(self.buffer[self.scanned]);
-                self.scanned += 1;
+                // The place of a fault stays, for its line.
+                self.scanned += usize::from(self.state.fault.is_none());
             }
         }
     }
@@ -159,8 +173,13 @@ impl<R: Read> ValueBlocks<R> {
                 self.open();
                 self.state.depth += 1;
             }
-            b'}' | b']' => self.step_out(),
-            b',' if self.state.depth == self.state.base => self.close(self.scanned),
+            b'}' | b']' => self.step_out(byte),
+            b',' if self.state.depth == self.state.base => {
+                if self.state.base > 0 && !self.state.skipping && self.state.start.is_none() {
+                    self.state.fault = Some("a comma without a value before it");
+                }
+                self.close(self.scanned);
+            }
             byte if byte.is_ascii_whitespace() => {
                 if self.state.base == 0 && self.state.depth == 0 {
                     self.close(self.scanned);
@@ -182,14 +201,29 @@ impl<R: Read> ValueBlocks<R> {
         if container {
             self.state.base = 1;
             self.state.depth = 1;
+            self.count_lines(self.scanned);
+            self.state.outermost = Some((byte, self.line));
         }
         container
     }
 
-    fn step_out(&mut self) {
+    fn step_out(&mut self, byte: u8) {
         if self.state.depth <= self.state.base {
             self.close(self.scanned);
+            let opened = match (self.state.base, self.state.outermost) {
+                (2, _) => b'[',
+                (1, Some((opened, _))) => opened,
+                _ => {
+                    self.state.fault = Some("a closing bracket without an opening one");
+                    return;
+                }
+            };
+            if (opened == b'[') != (byte == b']') {
+                self.state.fault = Some("a bracket of the other kind was opened");
+                return;
+            }
             let outer = usize::from(self.state.base == 2);
+            self.state.closed = outer == 0;
             self.state.skipping |= outer == 1;
             self.state.base = outer;
             self.state.depth = outer;
@@ -213,6 +247,10 @@ impl<R: Read> ValueBlocks<R> {
     }
 
     fn open(&mut self) {
+        if self.state.closed {
+            self.state.fault = Some("there is text behind the end of the JSON value");
+            return;
+        }
         if self.state.start.is_none() {
             self.count_lines(self.scanned);
             self.state.start = Some(self.scanned);
@@ -225,15 +263,24 @@ impl<R: Read> ValueBlocks<R> {
         }
     }
 
-    /// Emits an unclosed value at the end of the input; parsing rejects it.
-    fn finish(&mut self) {
+    /// Ends the input. An unclosed value in no bracket is emitted: parsing rejects it.
+    fn finish(&mut self) -> std::io::Result<()> {
+        if let Some((opened, line)) = self.state.outermost.filter(|_| !self.state.closed) {
+            let opened = char::from(opened);
+            return Err(broken(&format!("it is cut short: the `{opened}` on line {line} is never closed")));
+        }
         self.close(self.buffer.len());
+        Ok(())
     }
 
     fn count_lines(&mut self, to: usize) {
         self.line += memchr_iter(b'\n', &self.buffer[self.counted..to]).count() as u64;
         self.counted = to;
     }
+}
+
+fn broken(message: &str) -> std::io::Error {
+    Unreadable::error(message, "fetch the file again, or mend it; `format: jsonl` reads one record on each line")
 }
 
 #[cfg(test)]
@@ -290,10 +337,38 @@ mod tests {
         );
     }
 
+    /// Returns what is wrong with a text.
+    fn fault(text: &str, cut: Cut) -> String {
+        let mut blocks = ValueBlocks::new(text.as_bytes(), cut);
+        loop {
+            match blocks.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => return String::new(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
     #[test]
-    fn what_is_not_closed_is_kept_for_its_reject() {
-        assert_eq!(split("[{\"a\":1}, {\"b\":", false), owned(&[(1, "{\"a\":1}"), (1, "{\"b\":")]));
-        assert_eq!(split("[1]]]", false), owned(&[(1, "1")]));
+    fn brackets_are_closed_and_nothing_stands_behind_them() {
+        let values = |text: &str| fault(text, Cut::Values);
+        for cut in ["[", "[1, 2, ", "[1, 2", "\n[{\"a\":1}, {\"b\":", "[\n  {\n \"a\": [1", "[\"a", "[\"a\\"] {
+            assert!(values(cut).starts_with("it is cut short: the `[` on line "), "{cut}: {}", values(cut));
+        }
+        assert!(values("[1]\ngarbage").starts_with("line 2: there is text behind"));
+        assert!(values("[1] [2]").contains("text behind") && values("[1],").is_empty());
+        assert!(values("[1]]]").contains("a closing bracket") && values("{}\n}").contains("line 2: a closing bracket"));
+        assert!(values("[1}").contains("other kind") && values("[1,,2]").contains("a comma without"));
+        assert!(fault("{\"a\": 1", Cut::Members).contains("the `{` on line 1") && values("[1, 2,]").is_empty());
+        let items = |text: &str| fault(text, Cut::Items("Data"));
+        assert!(items("{\"Data\": [1, 2]").contains("cut short") && items("{\"Data\": [1, 2").contains("cut short"));
+        assert!(items("{\"Data\": [1}").contains("other kind") && items("{\"Data\": [1]} x").contains("text behind"));
+        assert_eq!(items("{\"Data\": [1], \"more\": [[], {}], \"end\": 2}\n"), "");
+    }
+
+    #[test]
+    fn what_is_not_closed_outside_of_brackets_is_kept_for_its_reject() {
+        assert_eq!(split("{\"a\":1} {\"b\":", false), owned(&[(1, "{\"a\":1}"), (1, "{\"b\":")]));
     }
 
     /// Strings full of brackets, commas, quotes and backslashes, in an array several blocks long with line breaks.

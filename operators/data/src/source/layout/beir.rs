@@ -20,7 +20,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["text", "question"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
+    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
     flatten_metadata(&mut fields);
     let metadata = metadata(fields);
     Ok(Question { id, question: text, golden_answers, question_type: None, evidence: Vec::new(), metadata })

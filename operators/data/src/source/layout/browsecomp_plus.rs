@@ -15,7 +15,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     if is_encrypted(&text) {
         return Err("`query` is encrypted: decrypt the file with the script of texttron/BrowseComp-Plus".to_owned());
     }
-    let golden_answers = take_texts(&mut fields, &["answer"]);
+    let golden_answers = take_texts(&mut fields, &["answer"])?;
     let evidence = ids(&mut fields, "evidence_docs").into_iter();
     let evidence = evidence.map(|id| Evidence { document_id: Some(id), ..Evidence::default() }).collect();
     for name in ["gold_docs", "negative_docs"] {

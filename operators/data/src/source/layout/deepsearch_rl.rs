@@ -13,7 +13,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let mut fields = object(record)?;
     let question_id = take_text(&mut fields, &["id"]).unwrap_or_else(|| number.to_string());
     let question = need_text(&mut fields, &["question"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers"]);
+    let golden_answers = take_texts(&mut fields, &["golden_answers"])?;
     let Some(Value::Array(messages)) = fields.remove("messages") else {
         return Err("`messages` is not a list".to_owned());
     };

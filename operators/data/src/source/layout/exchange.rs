@@ -97,7 +97,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
 }
 
 /// The question of a file that names none: the last message of the user before the model's first.
-pub(super) fn question(messages: &[Message]) -> Option<String> {
+pub(in crate::source) fn question(messages: &[Message]) -> Option<String> {
     let opening = messages.iter().take_while(|message| !message.is_model());
     let asked = opening.filter(|message| message.role == Role::User.name()).last();
     asked.map(|message| message.content.clone())

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::source::python_list::{ListText, list_of};
+
 /// Returns the record's fields.
 pub(super) fn object(record: Value) -> Result<Map<String, Value>, String> {
     match record {
@@ -33,15 +35,27 @@ pub(super) fn need_text(fields: &mut Map<String, Value>, names: &[&str]) -> Resu
     })
 }
 
-/// Takes the first of the fields that is present as a list of texts; a single text becomes a one-item list.
-pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Vec<String> {
+/// Takes the first of the fields that is present as a list of texts; a single text becomes a one-item list, and a list that
+/// Python wrote as text its items.
+pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Result<Vec<String>, String> {
     let Some(name) = names.iter().find(|name| fields.get(**name).is_some_and(|value| !value.is_null())) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
-    match fields.remove(*name) {
-        Some(Value::Array(items)) => items.iter().filter_map(as_text).collect(),
-        Some(value) => as_text(&value).into_iter().collect(),
-        None => Vec::new(),
+    let items = match fields.remove(*name) {
+        Some(Value::Array(items)) => items,
+        value => value.into_iter().collect(),
+    };
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items.iter().filter(|item| !item.is_null()) {
+        texts.push(as_text(item).ok_or_else(|| format!("`{name}` holds {item}, not a list of texts"))?);
+    }
+    let [text] = texts.as_slice() else { return Ok(texts) };
+    match list_of(text) {
+        ListText::Items(items) => Ok(items),
+        ListText::Plain => Ok(texts),
+        ListText::Broken => {
+            Err(format!("`{name}` looks like a list but is neither JSON nor a list of Python: write `[\"a\", \"b\"]`"))
+        }
     }
 }
 

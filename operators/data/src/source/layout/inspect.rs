@@ -32,7 +32,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let asked = take_text(&mut fields, &["input"]).or_else(|| question(&messages)).unwrap_or_default();
     let output = fields.get("output").cloned().unwrap_or_default();
     let tools = noted.get("tools").or_else(|| offered(&fields)).and_then(Value::as_array).cloned().unwrap_or_default();
-    let golden_answers = take_texts(&mut fields, &["target"]);
+    let golden_answers = take_texts(&mut fields, &["target"])?;
     let mut made = trajectory_of(Outcome {
         question: asked,
         golden_answers,

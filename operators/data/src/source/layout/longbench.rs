@@ -17,7 +17,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     if text.trim().is_empty() {
         return Err("`input` is empty: the tasks of LongBench that only summarise a text ask no question".to_owned());
     }
-    let golden_answers = take_texts(&mut fields, &["answers"]);
+    let golden_answers = take_texts(&mut fields, &["answers"])?;
     let question_type = take_text(&mut fields, &["dataset"]);
     fields.remove("context");
     fields.retain(|_, value| !value.is_null());

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::exchange::definitions_of_chat;
-pub(super) use self::exchange::prediction as prediction_of;
+pub(super) use self::exchange::{prediction as prediction_of, question as question_of};
 use super::identity::Rule;
 use super::record::{Cut, Fault};
 

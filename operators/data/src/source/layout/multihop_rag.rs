@@ -10,7 +10,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["question", "query"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
+    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
     flatten_metadata(&mut fields);
     let question_type = take_text(&mut fields, &["question_type", "type"]);
     let mut entries = take_list(&mut fields, "evidence_list");

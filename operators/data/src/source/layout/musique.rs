@@ -15,8 +15,8 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["question"])?;
-    let mut golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
-    golden_answers.extend(take_texts(&mut fields, &["answer_aliases"]));
+    let mut golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
+    golden_answers.extend(take_texts(&mut fields, &["answer_aliases"])?);
     flatten_metadata(&mut fields);
     let paragraphs = take_list(&mut fields, "paragraphs");
     let mut steps = take_list(&mut fields, "question_decomposition");

@@ -41,7 +41,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let index = |fields: &mut Map<String, Value>, name: &str| take_text(fields, &[name]);
     let question_id = index(&mut fields, "_ng_task_index").unwrap_or_else(|| number.to_string());
     let rollout = index(&mut fields, "_ng_rollout_index").and_then(|index| index.parse().ok()).unwrap_or(0);
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "expected_answer", "ground_truth", "answer"]);
+    let golden_answers = take_texts(&mut fields, &["golden_answers", "expected_answer", "ground_truth", "answer"])?;
     let mut made = trajectory_of(Outcome {
         question: take_text(&mut fields, &["question"]).or_else(|| question(&messages)).unwrap_or_default(),
         golden_answers,

@@ -11,7 +11,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "idx"]).unwrap_or_else(|| number.to_string());
     let text = need_text(&mut fields, &["question", "Question"])?;
-    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer", "Answer"]);
+    let golden_answers = take_texts(&mut fields, &["golden_answers", "answer", "Answer"])?;
     let question_type = take_text(&mut fields, &["type", "question_type"]);
     fields.retain(|_, value| *value != Value::String(String::new()));
     Ok(Question { id, question: text, golden_answers, question_type, evidence: Vec::new(), metadata: metadata(fields) })

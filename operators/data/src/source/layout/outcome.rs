@@ -24,7 +24,7 @@ pub(super) fn trajectory_of(outcome: Outcome) -> Trajectory {
     let (turns, tool_calls) = (count(Role::Assistant), count(Role::Tool));
     let last = outcome.messages.iter().rev().find(|message| message.is_model());
     let answer = last.map(|message| message.content.clone()).unwrap_or_default();
-    let told = if outcome.prediction.is_empty() { "no_answer" } else { "answered" };
+    let told = if outcome.prediction.trim().is_empty() { "no_answer" } else { "answered" };
     Trajectory {
         id: format!("{}@0", outcome.question_id),
         question_id: outcome.question_id,

@@ -13,18 +13,19 @@ const DOCUMENTS: &str = "\n\n<|begin_of_documents|>";
 const DOCUMENTS_END: &str = "<|end_of_documents|>";
 
 /// Reads one result. The messages after the question are the pieces of `gen_text_store`: joined, they are that text. The
-/// prediction is the one that R1-Searcher stored and scored (`pred_ans`), or follows the last `<answer>`.
+/// prediction is the one that R1-Searcher stored and scored (`pred_ans`), or follows the last `<answer>`; its blanks stay,
+/// since the original compares ` False ` with `no` as it is.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
     let mut fields = object(record)?;
     let question_id = take_text(&mut fields, &["id", "idx"]).unwrap_or_else(|| number.to_string());
     let question = need_text(&mut fields, &["question"])?;
-    let golden_answers = take_texts(&mut fields, &["answer"]);
+    let golden_answers = take_texts(&mut fields, &["answer"])?;
     let text = need_text(&mut fields, &["gen_text_store"])?;
     if text.is_empty() {
         return Err("`gen_text_store` is empty: the row is a question without a rollout".to_owned());
     }
     let stored = fields.get("pred_ans").and_then(as_text);
-    let prediction = stored.as_deref().or_else(|| answer(&text)).unwrap_or_default().trim().to_owned();
+    let prediction = stored.as_deref().or_else(|| answer(&text)).unwrap_or_default().to_owned();
     let stopped = fields.get("stop_reason_final").and_then(Value::as_str);
     let ran_out = stopped == Some("many_retrieve") && answer(&text).is_none();
     let messages = std::iter::once(Message::text(Role::User, question.clone())).chain(pieces(&text)).collect();

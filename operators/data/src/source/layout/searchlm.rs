@@ -18,7 +18,7 @@ const CALL: &str = "search_0";
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
     let mut fields = object(record)?;
     let question_id = take_text(&mut fields, &["query_id", "id"]).unwrap_or_else(|| number.to_string());
-    let mut golden_answers = take_texts(&mut fields, &["answer", "answers"]);
+    let mut golden_answers = take_texts(&mut fields, &["answer", "answers"])?;
     let said = dialogue("messages", &take_list(&mut fields, "messages"))?;
     let Some((Role::User, prompt)) = said.first() else {
         return Err("`messages` does not begin with a message of the user".to_owned());

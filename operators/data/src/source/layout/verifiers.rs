@@ -40,7 +40,7 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let mut made = trajectory_of(Outcome {
         question_id: named.unwrap_or_else(|| number.to_string()),
         question: asked,
-        golden_answers: take_texts(&mut data, &["golden_answers", "answers", "answer"]),
+        golden_answers: take_texts(&mut data, &["golden_answers", "answers", "answer"])?,
         protocol: "tool_call",
         tools,
         prediction: prediction(&messages),

@@ -1,0 +1,370 @@
+//! Opens Parquet files. Types follow from what the file holds: bytes that are UTF-8 are text, as older writers mean them,
+//! and 96-bit timestamps have the unit that holds them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, TimestampMicrosecondArray, TimestampNanosecondArray,
+    TimestampSecondArray, new_empty_array,
+};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Type, Schema, SchemaRef, TimeUnit};
+use bytes::{Buf, Bytes};
+use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::basic::Type as PhysicalType;
+use parquet::file::reader::{ChunkReader, Length};
+use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_schemas::{bytes_as_text, decimals_as_text, has_bytes, name_twice, with_bytes_as_text};
+
+use super::location::{Place, SourceFile};
+use super::store;
+
+/// Rows of a Parquet file read together.
+const BATCH_ROWS: usize = 8192;
+
+/// Most bytes fetched if the wanted length is unknown.
+const READ_AHEAD: u64 = 1 << 20;
+
+/// Seconds from 1970 on, before and after, that nanoseconds of 64 bits hold.
+const NANOSECOND_SECONDS: u64 = 9_223_372_035;
+
+/// Record batches of a Parquet file.
+pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
+
+/// Opens the columns and batches of a Parquet file.
+///
+/// # Errors
+/// Fails if it cannot be opened, is not Parquet, has two columns of one name, or holds timestamps that no type holds.
+pub fn batches(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
+    match &file.place {
+        Place::Local(path) => {
+            let opened =
+                context.block_on(store::local_file(path)).map_err(|error| store::failed(&file.shown, error))?;
+            let GetResultPayload::File(opened, _) = opened.payload else {
+                return Err(OperatorError::engine(format!("`{}` did not open as a file", file.shown)));
+            };
+            ParquetFile::open(file, opened)?.batches()
+        }
+        Place::Remote(store, path) => {
+            let length = context.block_on(store.head(path)).map_err(|error| store::failed(&file.shown, error))?.size;
+            let (store, path, context) = (Arc::clone(store), path.clone(), context.clone());
+            ParquetFile::open(file, RemoteFile { store, path, length, context })?.batches()
+        }
+    }
+}
+
+/// An open file.
+struct ParquetFile<R> {
+    shown: String,
+    opened: Shared<R>,
+    metadata: ArrowReaderMetadata,
+}
+
+impl<R: ChunkReader + 'static> ParquetFile<R> {
+    fn open(file: &SourceFile, opened: R) -> Result<Self, OperatorError> {
+        let (shown, opened) = (file.shown.clone(), Shared(Arc::new(opened)));
+        let metadata = ArrowReaderMetadata::load(&opened, ArrowReaderOptions::new());
+        let metadata = metadata.map_err(|error| unreadable(&shown, &error))?;
+        let opened = Self { shown, opened, metadata };
+        if let Some(name) = name_twice(opened.metadata.schema().fields()) {
+            let error = opened.wrong(&format!("it has two columns `{name}`"));
+            return Err(error.with_help("write the file again with another name for one of them"));
+        }
+        Ok(opened)
+    }
+
+    fn wrong(&self, error: &dyn Display) -> OperatorError {
+        unreadable(&self.shown, error)
+    }
+
+    fn batches(mut self) -> Result<(SchemaRef, Batches), OperatorError> {
+        self.metadata = self.with_fitting_units()?;
+        let texts = self.columns_of_text()?;
+        let schema = self.metadata.schema();
+        let fields = schema.fields().iter().enumerate().map(|(place, field)| match texts.get(&place) {
+            Some(data_type) => Arc::new(Field::clone(field).with_data_type(data_type.clone())),
+            None => Arc::clone(field),
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Fields>()));
+        let reader = self.reader(&self.metadata, ProjectionMask::all())?;
+        let (shown, target) = (self.shown, Arc::clone(&schema));
+        let batches = reader.map(move |batch| {
+            let batch = batch.map_err(|error| unreadable(&shown, &error))?;
+            let mut columns = batch.columns().to_vec();
+            for place in texts.keys() {
+                columns[*place] = bytes_as_text(&columns[*place])?;
+            }
+            let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(Arc::clone(&target), columns, &options)?)
+        });
+        Ok((schema, Box::new(batches)))
+    }
+
+    fn reader(
+        &self,
+        metadata: &ArrowReaderMetadata,
+        columns: ProjectionMask,
+    ) -> Result<ParquetRecordBatchReader, OperatorError> {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.opened.clone(), metadata.clone());
+        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(columns);
+        builder.build().map_err(|error| self.wrong(&error))
+    }
+
+    /// Returns the columns of bytes whose values are all UTF-8, with their types as text.
+    fn columns_of_text(&self) -> Result<BTreeMap<usize, DataType>, OperatorError> {
+        let mut texts = BTreeMap::new();
+        for (place, field) in self.metadata.schema().fields().iter().enumerate() {
+            if !has_bytes(field.data_type()) {
+                continue;
+            }
+            let column = ProjectionMask::roots(self.metadata.parquet_schema(), [place]);
+            let mut is_text = true;
+            for batch in self.reader(&self.metadata, column)? {
+                let batch = batch.map_err(|error| self.wrong(&error))?;
+                is_text = bytes_as_text(batch.column(0)).is_ok();
+                if !is_text {
+                    break;
+                }
+            }
+            if is_text {
+                let text = bytes_as_text(&new_empty_array(field.data_type()))?;
+                texts.insert(place, text.data_type().clone());
+            }
+        }
+        Ok(texts)
+    }
+
+    /// Returns the metadata with a unit for each column of 96-bit timestamps. By default it is nanoseconds, in which
+    /// years before 1677 and after 2262 become others.
+    fn with_fitting_units(&self) -> Result<ArrowReaderMetadata, OperatorError> {
+        let columns = self.metadata.parquet_schema();
+        let mut wide = Vec::new();
+        for leaf in 0..columns.num_columns() {
+            if columns.column(leaf).physical_type() == PhysicalType::INT96 && !self.fits_nanoseconds(leaf)? {
+                wide.push(leaf);
+            }
+        }
+        if wide.is_empty() {
+            return Ok(self.metadata.clone());
+        }
+        self.with_unit(&wide, TimeUnit::Microsecond)
+    }
+
+    fn fits_nanoseconds(&self, leaf: usize) -> Result<bool, OperatorError> {
+        let seconds: Vec<TimestampSecondArray> = self.stamps(leaf, TimeUnit::Second)?;
+        let fits = |seconds: i64, most: u64| seconds.unsigned_abs() <= most;
+        let all_fit = |most: u64| seconds.iter().flatten().flatten().all(|value| fits(value, most));
+        if all_fit(NANOSECOND_SECONDS) {
+            return Ok(true);
+        }
+        let microseconds: Vec<TimestampMicrosecondArray> = self.stamps(leaf, TimeUnit::Microsecond)?;
+        let nanoseconds: Vec<TimestampNanosecondArray> = self.stamps(leaf, TimeUnit::Nanosecond)?;
+        let pairs = microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten());
+        // Both wrap around alike, so that their difference is the part of a microsecond.
+        let mut parts = pairs.map(|(micro, nano)| nano.wrapping_sub(micro.wrapping_mul(1000)));
+        if all_fit(NANOSECOND_SECONDS * 1000) && parts.all(|part| part == 0) {
+            return Ok(false);
+        }
+        let name = self.metadata.parquet_schema().column(leaf).path().string();
+        let error = self.wrong(&format!(
+            "the column `{name}` holds times that neither nanoseconds (1677 to 2262) nor microseconds hold"
+        ));
+        Err(error
+            .with_help("write the column again as 64-bit timestamps (in Spark: outputTimestampType TIMESTAMP_MICROS)"))
+    }
+
+    /// Returns the values of a column of timestamps in a unit.
+    fn stamps<A: Clone + 'static>(&self, leaf: usize, unit: TimeUnit) -> Result<Vec<A>, OperatorError> {
+        let metadata = self.with_unit(&[leaf], unit)?;
+        let mut found = Vec::new();
+        for batch in self.reader(&metadata, ProjectionMask::leaves(metadata.parquet_schema(), [leaf]))? {
+            let batch = batch.map_err(|error| self.wrong(&error))?;
+            let innermost = innermost(batch.column(0));
+            found.extend(innermost.as_any().downcast_ref::<A>().cloned());
+        }
+        Ok(found)
+    }
+
+    /// Returns the metadata with this unit for columns of timestamps.
+    fn with_unit(&self, leaves: &[usize], unit: TimeUnit) -> Result<ArrowReaderMetadata, OperatorError> {
+        let fields = with_unit(self.metadata.schema().fields(), &mut 0, leaves, unit);
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+        ArrowReaderMetadata::load(&self.opened, options).map_err(|error| self.wrong(&error))
+    }
+}
+
+fn unreadable(shown: &str, error: &dyn Display) -> OperatorError {
+    OperatorError::data(format!("cannot read `{shown}` as Parquet: {error}"))
+}
+
+/// Returns the fields with this unit for the leaves with these numbers. `next`: the number of the next leaf.
+fn with_unit(fields: &Fields, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> Fields {
+    let mut changed = Vec::with_capacity(fields.len());
+    for field in fields {
+        let data_type = unit_inside(field.data_type(), next, leaves, unit);
+        changed.push(Arc::new(Field::clone(field).with_data_type(data_type)));
+    }
+    changed.into()
+}
+
+fn unit_inside(data_type: &DataType, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> DataType {
+    let mut inside = |field: &FieldRef| {
+        let data_type = unit_inside(field.data_type(), next, leaves, unit);
+        Arc::new(Field::clone(field).with_data_type(data_type))
+    };
+    match data_type {
+        DataType::List(item) => DataType::List(inside(item)),
+        DataType::LargeList(item) => DataType::LargeList(inside(item)),
+        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(inside(item), *length),
+        DataType::Map(entries, sorted) => DataType::Map(inside(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(with_unit(fields, next, leaves, unit)),
+        leaf => {
+            let number = *next;
+            *next += 1;
+            match leaf {
+                DataType::Timestamp(_, zone) if leaves.contains(&number) => DataType::Timestamp(unit, zone.clone()),
+                leaf => leaf.clone(),
+            }
+        }
+    }
+}
+
+/// Returns the values in a column that was read with one leaf.
+fn innermost(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::List(_) => innermost(column.as_list::<i32>().values()),
+        DataType::LargeList(_) => innermost(column.as_list::<i64>().values()),
+        DataType::Struct(_) => innermost(column.as_struct().column(0)),
+        DataType::Map(..) => innermost(column.as_map().values()),
+        _ => Arc::clone(column),
+    }
+}
+
+/// Rows that JSON can write.
+pub(crate) struct Readable {
+    pub batch: RecordBatch,
+    /// Their places in the batch before.
+    pub rows: Vec<usize>,
+    /// The others, each with the column whose bytes are no text.
+    pub rejected: Vec<(usize, String)>,
+    /// Rows with NaN or infinity, which are written as null.
+    pub not_finite: Vec<usize>,
+}
+
+/// Prepares rows for JSON: bytes become text, long decimal numbers too.
+pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
+    let mut rejected = Vec::new();
+    let mut rows: Vec<usize> = (0..batch.num_rows()).collect();
+    let mut texts = with_bytes_as_text(batch);
+    if texts.is_err() {
+        for row in 0..batch.num_rows() {
+            let unfit = with_bytes_as_text(&batch.slice(row, 1)).err();
+            rejected.extend(unfit.map(|(column, _)| (row, column)));
+        }
+        let unfit: BTreeSet<usize> = rejected.iter().map(|(row, _)| *row).collect();
+        rows.retain(|row| !unfit.contains(row));
+        let kept: BooleanArray = (0..batch.num_rows()).map(|row| Some(!unfit.contains(&row))).collect();
+        texts = with_bytes_as_text(&filter_record_batch(batch, &kept)?);
+    }
+    let texts = texts.map_err(|(column, _)| OperatorError::engine(format!("`{column}` is no text")))?;
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in texts.schema().fields().iter().zip(texts.columns()) {
+        let column = decimals_as_text(column)?;
+        fields.push(Arc::new(Field::clone(field).with_data_type(column.data_type().clone())));
+        columns.push(column);
+    }
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+    let with_infinity: Vec<&ArrayRef> = batch.columns().iter().filter(|column| any_not_finite(column)).collect();
+    let is_unfit = |place: usize| with_infinity.iter().any(|column| any_not_finite(&column.slice(place, 1)));
+    let not_finite = if with_infinity.is_empty() {
+        Vec::new()
+    } else {
+        rows.iter().enumerate().filter(|(place, _)| is_unfit(*place)).map(|(_, row)| *row).collect()
+    };
+    Ok(Readable { batch, rows, rejected, not_finite })
+}
+
+/// Whether an array has a number that is NaN or infinite, at any depth.
+pub(crate) fn any_not_finite(array: &ArrayRef) -> bool {
+    match array.data_type() {
+        DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(|value| !value.is_finite()),
+        DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(|value| !value.is_finite()),
+        DataType::Struct(_) => array.as_struct().columns().iter().any(any_not_finite),
+        DataType::List(item) if may_hold_floats(item.data_type()) => {
+            array.as_list::<i32>().iter().flatten().any(|values| any_not_finite(&values))
+        }
+        DataType::LargeList(item) if may_hold_floats(item.data_type()) => {
+            array.as_list::<i64>().iter().flatten().any(|values| any_not_finite(&values))
+        }
+        DataType::FixedSizeList(item, _) if may_hold_floats(item.data_type()) => {
+            array.as_fixed_size_list().iter().flatten().any(|values| any_not_finite(&values))
+        }
+        _ => false,
+    }
+}
+
+fn may_hold_floats(data_type: &DataType) -> bool {
+    data_type.is_floating() || data_type.is_nested()
+}
+
+/// A reader that several readers share.
+struct Shared<R>(Arc<R>);
+
+impl<R> Clone for Shared<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: ChunkReader> Length for Shared<R> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Shared<R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.0.get_bytes(start, length)
+    }
+}
+
+/// A Parquet file in an object store, read by byte ranges.
+struct RemoteFile {
+    store: Arc<dyn ObjectStore>,
+    path: object_store::path::Path,
+    length: u64,
+    context: Context,
+}
+
+impl Length for RemoteFile {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl ChunkReader for RemoteFile {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let length = self.length.saturating_sub(start).min(READ_AHEAD);
+        Ok(self.get_bytes(start, length as usize)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let range = start..start + length as u64;
+        Ok(self.context.block_on(self.store.get_range(&self.path, range))?)
+    }
+}
