@@ -46,6 +46,7 @@ mod stop;
 mod rerank;
 mod rot;
 mod neighbours;
+mod opened;
 mod newcomer;
 mod nights;
 mod openlineage;

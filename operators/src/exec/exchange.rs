@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::{FileReader, StreamReader};
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use searchmill_data::program::{Log, Program};
+use searchmill_data::program::{Log, Passed, Program};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
 use searchmill_schemas::RecordKind;
 
@@ -99,7 +99,13 @@ pub(super) fn run(
         trees.push(tree);
     }
     let command = command(&params.command, &paths)?;
-    let program = Program { command: &command, given, allowed: &params.environment, seconds: params.timeout_seconds };
+    let program = Program {
+        command: &command,
+        given,
+        allowed: &params.environment,
+        writes: &params.writes,
+        seconds: params.timeout_seconds,
+    };
     let attempt = || {
         for (_, _, path) in &written {
             remove(path)?;
@@ -115,8 +121,9 @@ pub(super) fn run(
     } else {
         attempt()?;
     }
+    let passed = Passed::of(&params.environment, context);
     for (name, kind, path) in &written {
-        receive(name, *kind, path, outputs)?;
+        receive(name, *kind, path, outputs, &passed)?;
     }
     Ok(())
 }
@@ -194,7 +201,13 @@ fn emptied(folder: &Path) -> Result<(), OperatorError> {
 }
 
 /// Emits the rows of a file that the program wrote.
-fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> Result<(), OperatorError> {
+fn receive(
+    name: &str,
+    kind: RecordKind,
+    path: &Path,
+    outputs: &mut Outputs,
+    passed: &Passed,
+) -> Result<(), OperatorError> {
     let mut file = File::open(path).map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::NotFound => "the program did not write it".to_owned(),
@@ -208,9 +221,9 @@ fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> 
             .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
     };
     let (schema, batches) = batches(&mut file).map_err(&wrong)?;
-    outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema))?)?;
+    outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema), passed)?)?;
     for batch in batches {
-        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?)?)?;
+        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?, passed)?)?;
     }
     Ok(())
 }
