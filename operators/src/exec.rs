@@ -16,7 +16,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
+use searchmill_data::program::{Command, Passed, Program, unseen, variable_issues, write_issues};
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, Repeatability, Source, TreeKind,
@@ -24,6 +24,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value};
 
+use self::conversation::held_open;
 use self::fitting::checked;
 use self::ipc_stream::IpcStream;
 pub use self::params::Params;
@@ -153,49 +154,59 @@ impl BlockingKernel for Params {
         if self.exchanges_files() {
             return exchange::run(self, given, inputs, outputs, context);
         }
-        let program =
-            Program { command: &self.command, given, allowed: &self.environment, seconds: self.timeout_seconds };
+        let program = Program {
+            command: &self.command,
+            given,
+            allowed: &self.environment,
+            writes: &self.writes,
+            seconds: self.timeout_seconds,
+        };
         let input = inputs.rows_optional("input");
-        let kind = RecordKind::from(self.output);
         if self.repeatable {
             let output = repetition::output(&program, input, context)?;
-            return receive(&mut BufReader::new(output), kind, outputs, context);
+            return self.receive(&mut BufReader::new(output), outputs, context);
         }
-        conversation::converse(&program, input, context, |stdout| receive(stdout, kind, outputs, context))
+        conversation::converse(&program, input, context, |stdout| self.receive(stdout, outputs, context))
     }
 }
 
-/// Reads the stream to its end and emits the rows.
-fn receive(
-    stdout: &mut impl BufRead,
-    kind: RecordKind,
-    outputs: &mut Outputs,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    let start = stdout.fill_buf()?;
-    if start.is_empty() {
-        return Err(malformed("it wrote nothing"));
+impl Params {
+    /// Reads the stream to its end and emits the rows.
+    fn receive(
+        &self,
+        stdout: &mut impl BufRead,
+        outputs: &mut Outputs,
+        context: &Context,
+    ) -> Result<(), OperatorError> {
+        let (kind, passed) = (RecordKind::from(self.output), Passed::of(&self.environment, context));
+        let start = stdout.fill_buf()?;
+        if start.is_empty() {
+            return Err(malformed("it wrote nothing"));
+        }
+        // Every message starts with this marker. Without the check, four bytes of text would be read as a length of
+        // gigabytes.
+        if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
+            return Err(malformed(&format!(
+                "it begins with {:?}",
+                String::from_utf8_lossy(&start[..start.len().min(40)])
+            )));
+        }
+        let mut stream = IpcStream::open(&mut *stdout).map_err(|error| malformed(&error))?;
+        let mut rows = 0;
+        outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()), &passed)?)?;
+        while let Some(batch) = stream.next().map_err(|error| malformed(&error))? {
+            outputs.write("rows", &checked(None, kind, &batch, &passed)?)?;
+            rows += batch.num_rows() as u64;
+            context.progress().set(rows, 0, "rows");
+        }
+        drop(stream);
+        let mut rest = Vec::new();
+        stdout.by_ref().take(40).read_to_end(&mut rest).or_else(|error| held_open(error).map(|()| 0))?;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        Err(malformed(&format!("after its end there is {:?}", String::from_utf8_lossy(&rest))))
     }
-    // Every message starts with this marker. Without the check, four bytes of text would be read as a length of
-    // gigabytes.
-    if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
-        return Err(malformed(&format!("it begins with {:?}", String::from_utf8_lossy(&start[..start.len().min(40)]))));
-    }
-    let mut stream = IpcStream::open(&mut *stdout).map_err(|error| malformed(&error))?;
-    let mut rows = 0;
-    outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()))?)?;
-    while let Some(batch) = stream.next().map_err(|error| malformed(&error))? {
-        outputs.write("rows", &checked(None, kind, &batch)?)?;
-        rows += batch.num_rows() as u64;
-        context.progress().set(rows, 0, "rows");
-    }
-    drop(stream);
-    let mut rest = Vec::new();
-    stdout.by_ref().take(40).read_to_end(&mut rest)?;
-    if rest.is_empty() {
-        return Ok(());
-    }
-    Err(malformed(&format!("after its end there is {:?}", String::from_utf8_lossy(&rest))))
 }
 
 fn malformed(reason: &str) -> OperatorError {

@@ -48,6 +48,7 @@ mod stop;
 mod rerank;
 mod rot;
 mod neighbours;
+mod opened;
 mod newcomer;
 mod nights;
 mod openlineage;

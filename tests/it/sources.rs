@@ -36,7 +36,9 @@ fn slow(resources: &str) -> Mill {
     for (name, text) in [("rows.arrow", "plain"), ("changed.arrow", "CHANGED")] {
         std::fs::write(mill.path(name), stream(text)).expect("a file");
     }
-    let node = format!("made: {{op: exec, with: {{command: [python3, slow.py, arg.txt]}}{resources}}}");
+    let node = format!(
+        "made: {{op: exec, with: {{command: [python3, slow.py, arg.txt], files: [rows.arrow, changed.arrow]}}{resources}}}"
+    );
     mill.write("pipeline.yaml", &format!("name: slow\nnodes:\n  {node}\n"));
     mill
 }
@@ -175,7 +177,7 @@ fn two_trainers_have_two_keys_and_words_name_files_folders_and_scripts() {
     mill.write("config.yaml", "1");
     mill.write("data/one", "1");
     let ran = |command: &str| {
-        let node = format!("made: {{op: exec, with: {{command: {command}}}}}");
+        let node = format!("made: {{op: exec, with: {{command: {command}, files: [rows.arrow]}}}}");
         mill.write("pipeline.yaml", &format!("name: n\nnodes:\n  {node}\n"));
         mill.run(&[]).exit(0).ran() == "made"
     };
@@ -314,7 +316,7 @@ fn what_a_program_reads_is_seen_in_every_form() {
     std::fs::set_permissions(mill.path("bin/own-tool"), mode).expect("a mode");
     let path = format!("{}:{}", mill.path("bin").display(), std::env::var("PATH").unwrap_or_default());
     for (command, change, what) in READS {
-        let node = format!("made: {{op: exec, with: {{command: {command}}}}}");
+        let node = format!("made: {{op: exec, with: {{command: {command}, files: [rows.arrow]}}}}");
         mill.write("pipeline.yaml", &format!("name: n\nnodes:\n  {node}\n"));
         let ran = || {
             let mut run = mill.command(&["run", "pipeline.yaml", "--json"]);

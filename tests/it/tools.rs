@@ -409,6 +409,34 @@ fn a_program_that_speaks_mcp_is_started_called_and_gone() {
 }
 
 #[test]
+fn the_files_of_a_program_that_speaks_mcp_are_in_the_keys() {
+    let asked = call("lookup", &json!({"query": "one"}).to_string());
+    let project = Project::new(&node("one", ENDPOINT, PROGRAM, ""), 1, vec![asked, answer("Rome")]);
+    let says = |text: &str| {
+        let rollouts = project.rollouts("one");
+        assert_eq!(shown(&rollouts[0]), [text]);
+    };
+    project.mill.write("server.py", SERVER);
+    project.run(&[]).exit(0);
+    says("one is Rome");
+    project.mill.write("server.py", &SERVER.replace("is Rome", "is Oslo"));
+    assert_eq!(project.run(&[]).exit(0).ran(), "one");
+    says("one is Oslo");
+    project.mill.write("server.py", SERVER);
+    assert_eq!(project.run(&[]).exit(0).ran(), "");
+    assert_eq!(project.mill.read("paid"), "one\none\n", "nothing is paid again");
+    if cfg!(target_os = "linux") {
+        project.mill.write("server.py", &format!("import helper{SERVER}"));
+        project.mill.write("helper.py", "");
+        let told = project.run(&[]).exit(5);
+        assert!(told.stdout.contains("read helper.py, which its cache key does not contain"), "{}", told.stdout);
+        project.replace("\"fine\"]", "\"fine\"], files: [helper.py]");
+        assert_eq!(project.run(&[]).exit(0).ran(), "one");
+        assert_eq!(project.mill.read("paid"), "one\none\none\n");
+    }
+}
+
+#[test]
 fn documents_that_were_shown_can_be_opened() {
     let nodes = "  corpus: {op: read, with: {path: documents.jsonl, as: document}}
   chunks: {op: chunk, from: corpus, with: {size: 40, count: words}}

@@ -139,6 +139,10 @@ pub(super) fn redactor(plan: &Plan, options: &Settings) -> Redactor {
             redactor.learn(&name, &value);
         }
     }
+    let services = plan.nodes.iter().flat_map(|node| &node.spec.services);
+    for name in services.flat_map(|service| &service.env) {
+        redactor.learn_variable(name);
+    }
     redactor
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,9 @@ pub struct SeenSources {
     read: Mutex<BTreeSet<PathBuf>>,
     /// The first change that was found.
     changed: Mutex<Option<String>>,
+    /// Paths of all files, as the key wrote them, and without links.
+    covered: OnceLock<BTreeSet<PathBuf>>,
+    real: OnceLock<BTreeSet<PathBuf>>,
 }
 
 impl SeenSources {
@@ -150,6 +153,17 @@ impl SourceFiles for SeenSources {
     fn files(&self, written: &str) -> Option<Vec<PathBuf>> {
         let source = self.seen.iter().find(|source| source.written == written)?;
         Some(source.files.iter().map(|file| file.path.clone()).collect())
+    }
+
+    fn covers(&self, path: &Path) -> Option<bool> {
+        let of = |real: fn(&Path) -> Option<PathBuf>| {
+            let files = self.seen.iter().flat_map(|source| &source.files);
+            files.filter_map(|file| real(&file.path)).collect::<BTreeSet<_>>()
+        };
+        let written = self.covered.get_or_init(|| of(|path| Some(path.to_owned())));
+        // Links are resolved only for paths that are not as the key writes them.
+        let real = || self.real.get_or_init(|| of(|path| path.canonicalize().ok()));
+        Some(written.contains(path) || path.canonicalize().is_ok_and(|path| real().contains(&path)))
     }
 
     fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {

@@ -379,6 +379,11 @@ impl Context {
         self.0.sources.files(written)
     }
 
+    /// Whether this node's key covers a file; `None`: there is no key.
+    pub fn covers(&self, path: &Path) -> Option<bool> {
+        self.0.sources.covers(path)
+    }
+
     /// Wraps the bytes of such a file: while they are read to their end, they are compared with what the key saw.
     pub fn watched(&self, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
         Arc::clone(&self.0.sources).watched(path, bytes)

@@ -117,7 +117,7 @@ pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports
 pub(crate) use rate_limiter::RateLimiter;
 pub use rate_limiter::{EndpointUse, Limits};
 pub use recheck::{Recheck, Rechecked, RowDifference};
-pub use redactor::Redactor;
+pub use redactor::{Redactor, is_setting};
 pub use registry::{BoundOperator, CommandSources, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Effect, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};

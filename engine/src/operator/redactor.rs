@@ -58,6 +58,15 @@ impl Redactor {
         forms.sort_by(|one, other| other.text.len().cmp(&one.text.len()).then_with(|| one.text.cmp(&other.text)));
     }
 
+    /// Adds the value of an environment variable that a program gets, whatever its name; settings are no secrets.
+    pub fn learn_variable(&self, name: &str) {
+        if let Ok(value) = std::env::var(name)
+            && !is_setting(&value)
+        {
+            self.learn(name, &value);
+        }
+    }
+
     /// Returns the text without secrets.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -91,6 +100,14 @@ impl Redactor {
     pub fn is_empty(&self) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
+}
+
+/// Whether the value of an environment variable can be no secret: a short number, or paths that exist.
+pub fn is_setting(value: &str) -> bool {
+    let is_number = |ch: char| ch.is_ascii_digit() || "., -".contains(ch);
+    let is_path = |part: &str| std::path::Path::new(part).is_absolute() && std::path::Path::new(part).exists();
+    let (short, mut parts) = (value.len() < SHORTEST_CREDENTIAL, value.split(':').filter(|part| !part.is_empty()));
+    short && value.chars().all(is_number) || parts.clone().next().is_some() && parts.all(is_path)
 }
 
 impl std::fmt::Debug for Redactor {

@@ -131,6 +131,11 @@ pub trait SourceFiles: Send + Sync {
     /// Returns the files behind a source, given as written, in path order; `None`: the key has no such source.
     fn files(&self, written: &str) -> Option<Vec<PathBuf>>;
 
+    /// Whether the key covers a file, whatever source it belongs to; `None`: there is no key.
+    fn covers(&self, _path: &Path) -> Option<bool> {
+        None
+    }
+
     /// Wraps the bytes of one of these files: while they are read, they are compared with what the key saw, if it is
     /// known.
     fn watched(self: Arc<Self>, _path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {

@@ -33,6 +33,11 @@ impl SourceFiles for Listed {
     fn files(&self, written: &str) -> Option<Vec<PathBuf>> {
         self.0.get(written).cloned()
     }
+
+    fn covers(&self, path: &Path) -> Option<bool> {
+        let is = |file: &PathBuf| file == path || file.canonicalize().ok() == path.canonicalize().ok();
+        Some(self.0.values().flatten().any(is))
+    }
 }
 
 /// The output of an operator.

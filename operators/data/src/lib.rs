@@ -24,6 +24,10 @@
 //! - A program sees paths. The names of these files in the key are therefore paths from the working directory, and
 //!   empty folders count.
 //!
+//! Words do not say all. On Linux, a filter of system calls reports the files that a program and its descendants open
+//! (`program/observer.rs`). A file of the user that the key does not cover stops the program (`program/opened.rs`), and
+//! bytecode of the user's modules is hidden from Python.
+//!
 //! `validate` reports what no key contains.
 //!
 //! `python` calls functions of the user in such programs, many calls a process.

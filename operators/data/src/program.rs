@@ -2,13 +2,19 @@
 //!
 //! Nothing else outside the engine starts programs.
 
+mod observer;
+mod opened;
+mod passed;
+mod pipe;
 mod sources;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +22,11 @@ use std::time::{Duration, Instant};
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_engine::{Guard, Lent, Tail};
 
+use opened::Opened;
+
+pub use passed::Passed;
+pub(crate) use passed::repeated;
+pub use pipe::Pipe;
 pub(crate) use sources::located;
 pub use sources::{Command, command_sources, named, unseen};
 pub(crate) use words::plain;
@@ -32,6 +43,8 @@ pub struct Program<'a> {
     pub given: BTreeMap<String, String>,
     /// Variables passed through from the environment.
     pub allowed: &'a [String],
+    /// Files and folders that it writes besides its output: what it reads there need not be in the cache key.
+    pub writes: &'a [String],
     /// Timeout in seconds (0 = none).
     pub seconds: u64,
 }
@@ -42,6 +55,8 @@ pub struct Running {
     name: String,
     seconds: u64,
     guard: Guard,
+    observed: bool,
+    opened: Arc<Opened>,
 }
 
 impl Program<'_> {
@@ -51,17 +66,63 @@ impl Program<'_> {
     /// Fails if it is missing or not executable.
     pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
         let name = self.command.first().cloned().unwrap_or_default();
+        // Before the program can repeat them.
+        for name in self.allowed {
+            context.redactor().learn_variable(name);
+        }
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
         let command = searchmill_engine::program(self.command, passed, &context.resolve("."));
         let mut command = command.ok_or_else(|| OperatorError::engine("a command has no program"))?;
+        let given = sources::given(self.command, &context.resolve("."));
+        let opened = Arc::new(Opened::new(context, self.allowed, self.writes, given));
+        let observed = observer::observe(&mut command, &opened);
+        if !observed {
+            // An empty folder: no bytecode of an older source is found.
+            command.env("PYTHONPYCACHEPREFIX", context.scratch().join("bytecode"));
+        }
         let spawned = command.envs(&self.given).stdin(stdin).spawn();
         let process = spawned.map_err(|error| cannot_start(&name, &error))?;
         let guard = Guard::of(process.id());
-        Ok(Running { process, name, seconds: self.seconds, guard })
+        Ok(Running { process, name, seconds: self.seconds, guard, observed, opened })
     }
 }
 
 impl Running {
+    /// Takes stdout and stderr, as far as they are not taken. They end soon after the program, even if a process that it
+    /// started holds them open.
+    pub fn outputs(&mut self) -> Option<(Pipe, Pipe)> {
+        let (stdout, stderr) = (self.process.stdout.take()?, self.process.stderr.take()?);
+        let process = self.process.id();
+        Some((Pipe::of(stdout.into(), process), Pipe::of(stderr.into(), process)))
+    }
+
+    /// Whether the system tells which files it opens.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observed
+    }
+
+    /// Notes files that it says it has opened, with the flags of `open`.
+    pub(crate) fn note(&self, opened: Vec<(String, i32)>) {
+        for (path, flags) in opened {
+            self.opened.note(opened::Asked { path: path.into(), flags });
+        }
+    }
+
+    /// Compares the user's files that the program read so far with the node's cache key. `name` stands for the program
+    /// in the message; `also` says which files the key covers besides.
+    ///
+    /// # Errors
+    /// Fails if the key does not cover one of them.
+    pub fn check_opened(
+        &self,
+        name: &str,
+        context: &Context,
+        also: impl Fn(&Path) -> bool,
+    ) -> Result<(), OperatorError> {
+        // Without a key, nothing is remembered.
+        self.opened.check(name, |path| also(path) || context.covers(path).unwrap_or(true))
+    }
+
     /// Ends the program with all its descendants, if it has not ended, and returns how it ended.
     ///
     /// # Errors
@@ -83,19 +144,22 @@ impl Running {
         talk: impl FnOnce(&mut Child) -> std::io::Result<(ExitStatus, T)>,
     ) -> Result<T, OperatorError> {
         let watch = Watch::new(self.process.id(), self.seconds, context);
-        let process = &mut self.process;
+        let (process, name, opened) = (&mut self.process, &self.name, &self.opened);
+        let covered = || opened.check(name, |path| context.covers(path).unwrap_or(true));
         let talked = thread::scope(|threads| {
-            let watcher = threads.spawn(|| watch.keep());
+            let watcher = threads.spawn(|| watch.keep(covered));
             let talked = talk(process);
             watch.end();
             watcher.thread().unpark();
             talked
         });
         context.check_cancelled()?;
-        watch.in_time(&self.name)?;
+        watch.in_time(name)?;
+        // Says why it was stopped, before the signal that stopped it.
+        covered()?;
         let (ended, told) = talked?;
         self.guard.relieve();
-        succeeded(&self.name, ended, &log.tail)?;
+        succeeded(name, ended, &log.tail)?;
         Ok(told)
     }
 }
@@ -224,10 +288,11 @@ impl<'a> Watch<'a> {
         self.ended.store(true, Ordering::Release);
     }
 
-    fn keep(&self) {
+    /// `covered` fails once the program has read what no key covers: the rest of its work would be lost.
+    fn keep(&self, covered: impl Fn() -> Result<(), OperatorError>) {
         while !self.ended.load(Ordering::Acquire) {
             let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late || self.context.is_cancelled() {
+            if late || self.context.is_cancelled() || covered().is_err() {
                 self.late.store(late, Ordering::Release);
                 self.kill();
                 return;

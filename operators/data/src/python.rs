@@ -7,7 +7,8 @@
 //! The sources of a function are its file, every module of the project that it imports at any depth, a lock file, the
 //! named `files` and the Python version. Python finds the modules (`imports.py`) without running the user's code; the
 //! answer is remembered with the metadata of all files that it depends on (`imports.rs`). At run time, the process
-//! reports the modules of the project that it loaded; one that is no source fails the node.
+//! reports which columns the loaded function takes, and the modules of the project that it loaded; a module that is no
+//! source fails the node, and so does another file of the user that the process read (`program/opened.rs`).
 //!
 //! A file with a PEP 723 block (`# /// script`) runs in the environment that `uv` makes for it (`environment.rs`).
 
@@ -29,8 +30,7 @@ mod worker;
 pub use answer::{Called, CalledBatch, Failure, JsonRows, Why};
 pub use code::Code;
 pub use function::PythonFunction;
-pub use pool::Pool;
-pub use worker::Worker;
+pub use pool::{Pool, Width};
 
 #[cfg(test)]
 mod tests;

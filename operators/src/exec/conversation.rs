@@ -1,12 +1,12 @@
 //! Data exchange between `exec` and its program: writes rows to stdin while reading rows from stdout.
 
 use std::io::{BufReader, BufWriter, ErrorKind, Write};
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::thread;
 
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
-use searchmill_data::program::{Log, Program};
+use searchmill_data::program::{Log, Pipe, Program};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 
 /// Writes the rows while `receive` reads the output, so neither side waits for the other.
@@ -17,12 +17,10 @@ pub(super) fn converse(
     program: &Program<'_>,
     input: Option<&RowsInput>,
     context: &Context,
-    receive: impl FnOnce(&mut BufReader<ChildStdout>) -> Result<(), OperatorError>,
+    receive: impl FnOnce(&mut BufReader<Pipe>) -> Result<(), OperatorError>,
 ) -> Result<(), OperatorError> {
     let mut running = program.start(Stdio::piped(), context)?;
-    let process = &mut running.process;
-    let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+    let (Some(stdin), Some((stdout, stderr))) = (running.process.stdin.take(), running.outputs()) else {
         return Err(OperatorError::engine("the program was started without pipes"));
     };
     let (log, mut stdout) = (Log::new(context), BufReader::new(stdout));
@@ -32,14 +30,19 @@ pub(super) fn converse(
             let listener = threads.spawn(|| log.listen(stderr));
             let received = receive(&mut stdout);
             // A program that failed midway must be able to exit, so that its own message is reported.
-            let drained = std::io::copy(&mut stdout, &mut std::io::sink());
-            let ended = drained.and_then(|_| process.wait());
+            let drained = std::io::copy(&mut stdout, &mut std::io::sink()).map_or_else(held_open, |_| Ok(()));
+            let ended = drained.and_then(|()| process.wait());
             let fed = joined(feeder.join()).and_then(|fed| joined(listener.join()).and(fed));
             Ok((ended?, (fed, received)))
         })
     })?;
     fed?;
     received
+}
+
+/// A stream that is complete is no worse for a process that holds its pipe open.
+pub(super) fn held_open(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == ErrorKind::TimedOut { Ok(()) } else { Err(error) }
 }
 
 fn joined<T>(result: thread::Result<T>) -> Result<T, OperatorError> {

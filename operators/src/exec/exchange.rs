@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::FileReader;
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use searchmill_data::program::{Log, Program, unchanged};
+use searchmill_data::program::{Log, Passed, Program, unchanged};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
 use searchmill_engine::{Lent, fresh_folder, lend};
 use searchmill_schemas::RecordKind;
@@ -100,7 +100,13 @@ pub(super) fn run(
         trees.push(tree);
     }
     let command = command(&params.command, &paths)?;
-    let program = Program { command: &command, given, allowed: &params.environment, seconds: params.timeout_seconds };
+    let program = Program {
+        command: &command,
+        given,
+        allowed: &params.environment,
+        writes: &params.writes,
+        seconds: params.timeout_seconds,
+    };
     let attempt = || {
         // An earlier attempt may have changed its inputs, or put links in place of its folders.
         fresh_folder(&folder)?;
@@ -119,8 +125,9 @@ pub(super) fn run(
     } else {
         attempt()?;
     }
+    let passed = Passed::of(&params.environment, context);
     for (name, kind, path) in &written {
-        receive(name, *kind, path, outputs)?;
+        receive(name, *kind, path, outputs, &passed)?;
     }
     Ok(())
 }
@@ -192,7 +199,13 @@ fn named(word: &str, texts: &BTreeMap<&str, &str>) -> String {
 }
 
 /// Emits the rows of a file that the program wrote.
-fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> Result<(), OperatorError> {
+fn receive(
+    name: &str,
+    kind: RecordKind,
+    path: &Path,
+    outputs: &mut Outputs,
+    passed: &Passed,
+) -> Result<(), OperatorError> {
     // Opening a pipe would wait for its writer.
     let found = std::fs::metadata(path);
     if found.is_ok_and(|found| !found.is_file()) {
@@ -213,9 +226,9 @@ fn receive(name: &str, kind: RecordKind, path: &Path, outputs: &mut Outputs) -> 
             .with_help("write one Arrow IPC file or stream (`pyarrow.feather.write_feather`) or one Parquet file")
     };
     let (schema, batches) = batches(&mut file).map_err(&wrong)?;
-    outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema))?)?;
+    outputs.write(name, &checked(Some(name), kind, &RecordBatch::new_empty(schema), passed)?)?;
     for batch in batches {
-        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?)?)?;
+        outputs.write(name, &checked(Some(name), kind, &batch.map_err(&wrong)?, passed)?)?;
     }
     Ok(())
 }

@@ -20,11 +20,11 @@ pub struct Params {
     #[serde(default)]
     pub version: Option<String>,
     /// More files whose content determines the output (imported modules, word lists). A folder stands for all files
-    /// below it.
+    /// below it. A file of yours that the program reads and that is not part of the key fails the node.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not
-    /// sources.
+    /// Files and folders that the program writes besides its output, or that it reads without an effect on its output
+    /// (logs, caches, credentials). Arguments that name them are not sources.
     #[serde(default)]
     pub writes: Vec<String>,
     /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.

@@ -47,9 +47,14 @@ pub(crate) struct MapParams {
     /// block).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interpreter: Option<Vec<String>>,
-    /// More files and folders that decide what the function returns: data that it reads, modules that it loads by name.
+    /// More files and folders that decide what the function returns: data that it reads, modules that it loads by name. A
+    /// file of yours that the function reads and that is not part of the key fails the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) files: Vec<String>,
+    /// Files and folders that the function writes, or that it reads without an effect on what it returns (logs, caches,
+    /// credentials). Their content is not part of the cache key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) writes: Vec<String>,
     /// Environment variables passed to the function besides `PATH` and `HOME`. Their values are not part of the cache
     /// key: use them for credentials, never for anything that changes the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

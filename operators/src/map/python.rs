@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use searchmill_agent::prompt::Output;
-use searchmill_data::python::{Pool, PythonFunction};
+use searchmill_data::python::{Pool, PythonFunction, Width};
 use searchmill_engine::operator::{
     Context, Declaration, Inputs, Kernel, OperatorError, ParamIssue, Ports, Repeatability, RowShape, Source,
 };
@@ -35,6 +35,7 @@ fn function(params: &MapParams) -> Result<PythonFunction, ParamIssue> {
         function,
         interpreter: params.interpreter.clone(),
         files: params.files.clone(),
+        writes: params.writes.clone(),
         arguments: params.arguments.clone(),
         environment: params.environment.clone(),
         seconds: params.timeout_seconds,
@@ -68,12 +69,18 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
         Err(issue) => return declaration.issues([issue]),
     };
     let (read, fetched, checked) = (function.clone(), function.clone(), function.clone());
+    let remembers = params.remember.is_some();
     let written = params.python.clone().unwrap_or_default();
     declaration
         .issues(function.issues())
         .unseen(Some(function.unseen()))
         .checks_files(move |directory| checked.file_issue("python", &written, directory).into_iter().collect())
-        .reads(move |directory| -> Vec<Source> { read.sources(directory) })
+        .reads(move |directory| {
+            // Rows that are remembered are known by the columns that were passed. Other results of before may lack some:
+            // they were told from the text of the file.
+            let as_loaded = (!remembers).then(|| Source::Identity("columns of the loaded function".to_owned()));
+            read.sources(directory).into_iter().chain(as_loaded).collect()
+        })
         .fetches(move |context| fetched.fetch(context))
 }
 
@@ -111,6 +118,7 @@ pub(super) fn issues_without(params: &MapParams) -> Vec<ParamIssue> {
         ("remember", params.remember.is_some()),
         ("interpreter", params.interpreter.is_some()),
         ("files", !params.files.is_empty()),
+        ("writes", !params.writes.is_empty()),
         ("environment", !params.environment.is_empty()),
         ("timeout_seconds", params.timeout_seconds != 0),
     ];
@@ -122,19 +130,16 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let refused = |issue: ParamIssue| OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
     let (function, output) = (function(params).map_err(refused)?, output(params).map_err(refused)?);
     let input = inputs.rows(ROWS)?;
-    let directory = context.resolve("");
     let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
-    let taken = function.takes(&directory);
-    let passed = names.iter().filter(|name| taken.as_ref().is_none_or(|taken| taken.contains(name)));
-    let passed: Vec<String> = passed.cloned().collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
     let made = MadeByPython::new(kind, output, input);
     let given = || made.make(&RecordBatch::new_empty(Arc::clone(&input.schema)), &[]);
     let passing = params.until.as_ref().map(|until| until.open(&given()?.schema())).transpose()?;
-    let few = || if function.is_class(&directory) { 1 } else { context.threads().min(PROCESSES) };
-    let width = context.processes().unwrap_or_else(|| if params.remember.is_some() { 1 } else { few() });
+    let few = if params.remember.is_some() { 1 } else { context.threads().min(PROCESSES) };
+    let stated = context.processes();
+    let width = Width { function: stated.unwrap_or(few), class: stated.unwrap_or(1) };
+    let (pool, passed) = Pool::of_table(function, names, width, context)?;
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
-    let pool = Pool::new(function, (passed.clone(), names), width, context);
     let calls = Calls { pool, made, columns };
     Ok(match params.remember {
         Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed, passing))),

@@ -74,7 +74,7 @@ pub(super) fn declared(
         let (read, fetched) = (function.clone(), function);
         declaration.reads(move |directory| read.sources(directory)).fetches(move |context| fetched.fetch(context))
     });
-    let (checked, ranks) = (tools.to_vec(), rerank.cloned());
+    let (checked, ranks, read) = (tools.to_vec(), rerank.cloned(), tools.to_vec());
     declaration
         .checks_files(move |directory| file_issues(&checked, ranks.as_ref(), directory))
         .unseen((!unseen.is_empty()).then(|| unseen.join("; ")))
@@ -83,7 +83,10 @@ pub(super) fn declared(
         .asks_programs(asks)
         .answered_by(RECORDED, "tools")
         .observes(services)
-        .reads(move |_| identities.iter().cloned().map(Source::Identity).collect())
+        .reads(move |directory| {
+            let files = read.iter().flat_map(|tool| tool.files(directory));
+            identities.iter().cloned().map(Source::Identity).chain(files).collect()
+        })
 }
 
 /// Returns why files of Python functions cannot be called.

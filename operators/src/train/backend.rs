@@ -153,10 +153,10 @@ pub(crate) struct ExecParams {
     /// sources: if their content changes, the node runs again.
     pub(crate) arguments: Vec<String>,
     /// More files whose content decides the outcome (modules that the script imports). A folder means all files below
-    /// it.
+    /// it. A file of yours that the program reads and that is not part of the key stops it.
     pub(crate) files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not
-    /// sources.
+    /// Files and folders that the program writes besides its output, or that it reads without an effect on its output
+    /// (logs, caches, credentials). Arguments that name them are not sources.
     pub(crate) writes: Vec<String>,
     /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     pub(crate) params: Map<String, Value>,

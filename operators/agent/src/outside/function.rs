@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_data::python::{Called as Answered, Code, Failure, JsonRows, Pool, PythonFunction, Why};
+use searchmill_data::python::{Called as Answered, Code, Failure, JsonRows, Pool, PythonFunction, Why, Width};
 use searchmill_engine::operator::{
     Attempt, Blame, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
 };
@@ -35,7 +35,7 @@ impl FunctionService {
     /// Opens a function that is called with these arguments. `place` is the service's in the declaration.
     ///
     /// # Errors
-    /// Fails if a file of the function cannot be read or is no Python, or an argument is given twice.
+    /// Fails if a file of the function cannot be read or is no Python.
     pub(super) fn open(
         function: PythonFunction,
         arguments: Vec<String>,
@@ -44,13 +44,8 @@ impl FunctionService {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let code = Arc::new(Code::of(&function, context)?);
-        let directory = context.resolve("");
-        if let Some(name) = function.given_twice(&directory, &arguments) {
-            let message = format!("each call of `{}` gives the argument `{name}`, too", function.function);
-            return Err(OperatorError::pipeline(message).with_help("rename it in `arguments`, or remove it there"));
-        }
-        let width = if function.is_class(&directory) { 1 } else { context.threads().min(PROCESSES) };
-        let pool = Arc::new(Pool::new(function, (arguments, Vec::new()), width, context));
+        let width = Width { function: context.threads().min(PROCESSES), class: 1 };
+        let pool = Arc::new(Pool::new(function, arguments, width, context));
         // A model is paid before the first call.
         pool.check()?;
         let service = Service { place, prices: Prices::default() };

@@ -34,6 +34,9 @@ pub struct FunctionParams {
     /// More files and folders that decide what the function returns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// Files and folders that the function writes, or that it reads without an effect on what it returns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
     /// Environment variables passed to the function besides `PATH` and `HOME`. Their values are not part of the cache
     /// key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,6 +89,7 @@ impl FunctionParams {
         PythonFunction {
             interpreter: self.interpreter.clone(),
             files: self.files.clone(),
+            writes: self.writes.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
             seconds: self.timeout_seconds,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
-use searchmill_data::program::variable_issues;
+use searchmill_data::program::{Command, variable_issues, write_issues};
 use searchmill_data::python::PythonFunction;
-use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secret, is_web_address};
+use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secret, Source, is_web_address};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -165,16 +165,23 @@ pub struct McpParams {
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub url: Option<String>,
-    /// Program that speaks MCP on stdin and stdout, and its arguments; no shell is involved. Part of the cache key,
-    /// unless `service` is set.
+    /// Program that speaks MCP on stdin and stdout, and its arguments; no shell is involved. Part of the cache key, with
+    /// the content of your files that it names, unless `service` is set.
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub command: Option<Vec<String>>,
+    /// More files and folders of yours that decide what the program answers. A file of yours that it reads and that is not
+    /// part of the key is an error, unless `service` is set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Files and folders that the program writes, or that it reads without an effect on its answers (logs, caches).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
     /// Environment variables passed to the program besides `PATH` and `HOME`. Their values are not part of the cache
     /// key.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// Name of the server in cache keys, in place of `url` or `command`: set it if the address may change.
+    /// Name of the server in cache keys, in place of `url` or `command` and its files: set it if the address may change.
     #[serde(default)]
     pub service: Option<String>,
     /// Headers sent with every request.
@@ -286,6 +293,14 @@ impl ToolParams {
         match self {
             Self::Python(python) => Some(python.function()),
             _ => None,
+        }
+    }
+
+    /// Returns the user's files behind the tool, other than those of a Python function.
+    pub fn files(&self, directory: &Path) -> Vec<Source> {
+        match self {
+            Self::Mcp(mcp) => mcp.sources(directory),
+            _ => Vec::new(),
         }
     }
 
@@ -495,6 +510,20 @@ impl McpParams {
         self.url.as_ref().or(self.command.iter().flatten().next()).map_or("", String::as_str)
     }
 
+    /// Returns the user's files that decide what the program answers; none if `service` stands for them.
+    pub(super) fn sources(&self, directory: &Path) -> Vec<Source> {
+        let Some(words) = self.command.as_deref().filter(|_| self.service.is_none()) else { return Vec::new() };
+        let command = Command { program: words, arguments: &[], version: None, writes: &self.writes };
+        let mut sources = command.sources(directory);
+        // A launcher (`npx`) stands in the command itself: another version of it is no other server.
+        sources.retain(|source| match source {
+            Source::Executable(path) => path.starts_with(directory),
+            source => matches!(source, Source::Argument(_)),
+        });
+        sources.extend(self.files.iter().cloned().map(Source::Argument));
+        sources
+    }
+
     fn identity(&self) -> Value {
         match &self.service {
             Some(service) => json!({"mcp": service, "headers": self.headers}),
@@ -509,6 +538,7 @@ impl McpParams {
         let program = self.command.as_ref().is_none_or(|command| command.first().is_some_and(|name| !name.is_empty()));
         issues.require("mcp.command", program, "names no program");
         issues.0.extend(variable_issues("mcp.environment", &self.environment));
+        issues.0.extend(write_issues("mcp.writes", &self.writes));
         let some = self.tools.as_ref().is_none_or(|tools| !tools.is_empty());
         issues.require("mcp.tools", some, "names no tool: leave it out to offer all");
         let prefix = self.prefix.is_empty() || is_tool_name(&self.prefix);
@@ -519,6 +549,8 @@ impl McpParams {
         let http = self.command.is_none();
         let headers = self.headers.is_empty() && self.secret_headers.is_empty() && self.api_key.is_none();
         issues.require("mcp.headers", http || headers, "a program takes no headers or keys: name `environment`");
+        let files = self.files.is_empty() && self.writes.is_empty();
+        issues.require("mcp.files", !http || files, "only a `command` reads files");
         issues.headers("mcp", &self.headers, &self.secret_headers);
         issues.shared("mcp", self.timeout_seconds, self.max_chars, (&self.limits, self.prices.as_ref()));
     }

@@ -38,6 +38,9 @@ pub struct RerankParams {
     /// More files and folders that decide what the function returns, such as a model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// Files and folders that the function writes, or that it reads without an effect on what it returns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
     /// Environment variables passed to the function besides `PATH` and `HOME`. Their values are not part of the cache
     /// key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,6 +57,7 @@ impl RerankParams {
         Some(PythonFunction {
             interpreter: self.interpreter.clone(),
             files: self.files.clone(),
+            writes: self.writes.clone(),
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
             seconds: self.timeout_seconds,
@@ -84,6 +88,7 @@ impl RerankParams {
             ("arguments", !self.arguments.is_empty()),
             ("interpreter", self.interpreter.is_some()),
             ("files", !self.files.is_empty()),
+            ("writes", !self.writes.is_empty()),
             ("environment", !self.environment.is_empty()),
             ("timeout_seconds", self.timeout_seconds > 0),
         ];

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use searchmill_engine::operator::{Source, open_regular};
 
-use super::words::{modules, path, plain, texts};
+use super::words::{LONGEST, modules, path, plain, texts};
 
 /// A command as written in the params.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,8 @@ impl Command<'_> {
         let own = |source: &Source| first.iter().any(|word| source.written() == *word);
         found.extend(named.filter(|source| !own(source) && !self.writes_to(source, places.directory)));
         if self.version.is_none() {
-            found.extend(texts(&words).into_iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
+            let texts = texts(&words);
+            found.extend(texts.iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
         }
         found
     }
@@ -206,6 +207,14 @@ pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<
     candidates.into_iter().map(Source::Argument).collect()
 }
 
+/// Returns the files and folders that words name by absolute paths: what a node gives its program, and what a key covers
+/// already.
+pub(super) fn given(words: &[String], directory: &Path) -> Vec<PathBuf> {
+    let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| word.len() <= LONGEST).collect();
+    let paths = texts(&words).into_iter().map(|text| plain(Path::new(&path(&text))));
+    paths.filter(|path| path.is_absolute() && path.exists() && !holds(path, directory)).collect()
+}
+
 /// Whether a word names a regular file, a folder, or a pattern that matches files. Folders that contain the working
 /// directory do not count: they contain the store.
 fn names_files(word: &str, directory: &Path) -> bool {
@@ -289,6 +298,8 @@ mod tests {
         assert_eq!(of(&["sh", "-c", "python3 -m data.main"]), ["data"], "a package");
         assert_eq!(of(&["..", "/", "/dev/null"]), [""; 0]);
         assert_eq!(of(&["--sets=config.yaml,data/a.txt"]), ["config.yaml", "data/a.txt"]);
+        assert_eq!(of(&["data.files=[config.yaml,data/a.txt]", "-fx.py"]), ["config.yaml", "data/a.txt", "x.py"]);
+        assert_eq!(of(&["sh", "-c", "cat data/{a,b}.txt"]), ["data/a.txt"]);
     }
 
     #[test]

@@ -6,20 +6,153 @@ use std::path::{Path, PathBuf};
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "busybox"];
 
 /// Longest text that is looked up as a path, in bytes.
-const LONGEST: usize = 4096;
+pub(super) const LONGEST: usize = 4096;
 
-/// Returns all texts of a command that may name something: words, values after `=`, and words inside words.
-pub(super) fn texts<'a>(words: &[&'a str]) -> Vec<&'a str> {
+/// Words that one brace expression may stand for.
+const MOST_BRACED: usize = 1024;
+
+/// Returns all texts of a command that may name something: words, values after `=` and behind `-f`, words inside words,
+/// and what a shell makes of quotes, `$PWD`, `$HOME` and braces. A text too much names nothing, or enters the key.
+pub(super) fn texts(words: &[&str]) -> Vec<String> {
     let name = |word: &str| word.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name));
     let shell = words.iter().any(|word| name(word));
     let mut found = Vec::new();
     for word in words {
-        found.push(*word);
-        found.extend(word.split_once('=').map(|(_, value)| value));
-        parts(word, shell, &mut found);
+        // The words themselves stay side by side: `-m` is followed by a module.
+        found.push((*word).to_owned());
+    }
+    for word in words {
+        let said = with_variables(word);
+        inside(&said, shell, &mut found);
+        for plain in unquoted(&said, shell) {
+            for meant in braced(&plain) {
+                inside(&meant, false, &mut found);
+                found.push(meant);
+            }
+        }
     }
     found.retain(|text| !text.is_empty() && text.len() <= LONGEST && !text.contains(['\0', '\n']));
     found
+}
+
+/// Collects the texts inside a word.
+fn inside(word: &str, shell: bool, found: &mut Vec<String>) {
+    let mut all = Vec::new();
+    all.extend(word.split_once('=').map(|(_, value)| value));
+    parts(word, shell, &mut all);
+    for text in all {
+        found.push(text.to_owned());
+        // Ends of lists: `[a.txt,b.txt]`. Brackets also stand in patterns, so the whole text counts, too.
+        let item = text.trim_start_matches('[').trim_end_matches(']');
+        found.extend(Some(item).filter(|item| *item != text).map(str::to_owned));
+        // `-fFILE`
+        let behind = text.strip_prefix('-').and_then(|rest| rest.strip_prefix(|ch: char| ch.is_ascii_alphanumeric()));
+        found.extend(behind.map(str::to_owned));
+    }
+}
+
+/// Replaces the variables that every program gets, and the working directory: paths start there.
+fn with_variables(word: &str) -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let mut said = word.to_owned();
+    for (name, value) in [("$(pwd)", "."), ("`pwd`", "."), ("${PWD}", "."), ("${HOME}", &home)] {
+        said = said.replace(name, value);
+    }
+    for (name, value) in [("$PWD", "."), ("$HOME", &home)] {
+        let mut parts = said.split(name);
+        let mut whole = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            // `$PWDX` is another variable.
+            let same = !part.starts_with(|ch: char| ch.is_ascii_alphanumeric() || ch == '_');
+            whole.push_str(if same { value } else { name });
+            whole.push_str(part);
+        }
+        said = whole;
+    }
+    said
+}
+
+/// Returns the words of a script as a shell reads them, without their quotes, except targets of redirection.
+fn unquoted(script: &str, shell: bool) -> Vec<String> {
+    let (mut words, mut word, mut quote, mut written) = (Vec::new(), None::<String>, None, false);
+    let mut characters = script.chars();
+    while let Some(ch) = characters.next() {
+        match (ch, quote) {
+            (_, Some(mark)) if ch == mark => quote = None,
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(characters.next()),
+            ('\'' | '"', None) => {
+                quote = Some(ch);
+                word.get_or_insert_default();
+            }
+            (_, None) if ch.is_whitespace() || ";|&()<>".contains(ch) => {
+                if let Some(word) = word.take() {
+                    words.extend(Some(word).filter(|_| !written));
+                    written = false;
+                }
+                written = shell && ch == '>' || written && (ch.is_whitespace() || "|&".contains(ch));
+            }
+            _ => word.get_or_insert_default().push(ch),
+        }
+    }
+    words.extend(word.filter(|_| !written));
+    words
+}
+
+/// Returns what the braces of a word stand for: `a{1,2}` for `a1` and `a2`, `{1..3}` for three numbers.
+fn braced(word: &str) -> Vec<String> {
+    let mut done = Vec::new();
+    let mut pending = vec![word.to_owned()];
+    while let Some(word) = pending.pop() {
+        match first_braces(&word) {
+            Some((start, end, choices)) if done.len() + pending.len() + choices.len() <= MOST_BRACED => {
+                let whole = |choice: String| format!("{}{choice}{}", &word[..start], &word[end..]);
+                pending.extend(choices.into_iter().map(whole));
+            }
+            _ => done.push(word),
+        }
+    }
+    done
+}
+
+/// Returns the first braces with several choices: where they start and end, and the choices.
+fn first_braces(word: &str) -> Option<(usize, usize, Vec<String>)> {
+    for (start, _) in word.match_indices('{') {
+        let (mut depth, mut cuts) = (0, vec![start]);
+        for (at, ch) in word[start..].char_indices() {
+            match ch {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => cuts.push(start + at),
+                _ => {}
+            }
+            if depth == 0 {
+                cuts.push(start + at);
+                break;
+            }
+        }
+        let end = *cuts.last()? + 1;
+        if depth > 0 {
+            continue;
+        }
+        let choices: Vec<String> = cuts.windows(2).map(|cut| word[cut[0] + 1..cut[1]].to_owned()).collect();
+        if let [only] = choices.as_slice() {
+            if let Some(numbers) = numbers(only) {
+                return Some((start, end, numbers));
+            }
+            continue;
+        }
+        return Some((start, end, choices));
+    }
+    None
+}
+
+/// Returns the numbers of `1..3`, filled with zeros as the first one is.
+fn numbers(range: &str) -> Option<Vec<String>> {
+    let (first, last) = range.split_once("..")?;
+    let width = if first.starts_with('0') { first.len() } else { 0 };
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    let few = last.checked_sub(first).is_some_and(|count| (count as usize) < MOST_BRACED);
+    few.then(|| (first..=last).map(|number| format!("{number:0width$}")).collect())
 }
 
 /// Collects the words inside a word, including whole quoted texts, except targets of shell redirection (`> log.txt`).
@@ -57,9 +190,10 @@ fn quoted(mark: char, after: &str) -> Option<(&str, &str)> {
     Some((&after[..end], &after[end + mark.len_utf8()..]))
 }
 
-/// Returns the text as a path, with a leading `~` replaced by the home folder.
+/// Returns the text as a path: without `file://`, and with a leading `~` replaced by the home folder.
 pub(super) fn path(text: &str) -> String {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
+    let text = text.strip_prefix("file://").unwrap_or(text);
     match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
         Some(path) => path.to_string_lossy().into_owned(),
         None => text.to_owned(),
@@ -67,8 +201,8 @@ pub(super) fn path(text: &str) -> String {
 }
 
 /// Returns files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
-pub(super) fn modules(texts: &[&str]) -> Vec<String> {
-    let behind = texts.windows(2).filter(|pair| pair[0] == "-m").map(|pair| pair[1]);
+pub(super) fn modules(texts: &[String]) -> Vec<String> {
+    let behind = texts.windows(2).filter(|pair| pair[0] == "-m").map(|pair| pair[1].as_str());
     let joined = texts.iter().filter_map(|text| text.strip_prefix("-m").filter(|module| !module.is_empty()));
     let is_module = |module: &&str| module.chars().all(|ch| ch.is_alphanumeric() || "_.".contains(ch));
     let places = |module: &str| {
@@ -113,12 +247,41 @@ mod tests {
         assert_eq!(of(r#"grep "a \" > b" c.txt; "#, true), ["c.txt"]);
         assert_eq!(of("a >>log.txt 2>&1 <in.txt", true), ["in.txt"]);
         assert_eq!(of("$1 > limit.txt", false), ["limit.txt"]);
-        assert!(!texts(&["env", "/bin/sh", "-c", "a > b.txt"]).contains(&"b.txt"));
-        assert!(texts(&["awk", "a > b.txt"]).contains(&"b.txt"), "no shell");
+        let has = |words: &[&str], wanted: &str| texts(words).iter().any(|text| text == wanted);
+        assert!(!has(&["env", "/bin/sh", "-c", "a > b.txt"], "b.txt"));
+        assert!(!has(&["sh", "-c", "a > 'b c'.txt; d >>\"e\""], "b c.txt"));
+        assert!(has(&["awk", "a > b.txt"], "b.txt"), "no shell");
+    }
+
+    #[test]
+    fn forms_of_trainers_and_shells_name_files() {
+        for (words, wanted) in [
+            (&["data.train_files=[a.txt,b.txt]"][..], &["a.txt", "b.txt"][..]),
+            (&["+data.files=['a.txt', \"b c.txt\"]"], &["a.txt", "b c.txt"]),
+            (&["-fa.txt"], &["a.txt"]),
+            (
+                &["sh", "-c", "cat $PWD/a.txt ${PWD}/b.txt $(pwd)/c.txt \"$PWD\"/d.txt"],
+                &["./a.txt", "./b.txt", "./c.txt", "./d.txt"],
+            ),
+            (
+                &["sh", "-c", "cat data/{a,b/{c,d}}.txt x{08..10}.txt"],
+                &["data/a.txt", "data/b/c.txt", "data/b/d.txt", "x08.txt", "x10.txt"],
+            ),
+            (&["sh", "-c", r"cat a\ b.txt 'c 'd.txt"], &["a b.txt", "c d.txt"]),
+            (&["--data=~/a.txt", "x@b.txt"], &["~/a.txt", "b.txt"]),
+        ] {
+            let found = texts(words);
+            for wanted in wanted {
+                assert!(found.iter().any(|text| text == wanted), "{words:?}: no {wanted} in {found:?}");
+            }
+        }
+        assert_eq!(path("file:///a/b.txt"), "/a/b.txt");
+        assert!(texts(&["$PWDX/a", "{a", "{1..999999999}", "{}{,}{{,}}"]).len() < 100);
     }
 
     #[test]
     fn modules_are_files_and_packages() {
+        let modules = |words: &[&str]| modules(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(modules(&["python3", "-m", "pkg.mod"]), ["pkg/mod.py", "pkg.py", "pkg"]);
         assert_eq!(modules(&["-mtool"]), ["tool.py", "tool.py", "tool"]);
         assert!(modules(&["-m", "a b", "--mode"]).is_empty());

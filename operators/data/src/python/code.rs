@@ -1,4 +1,4 @@
-//! The code of a function, as its calls are remembered by it.
+//! The code of a function or a program, as its calls are remembered by it.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::function::PythonFunction;
 use super::seen::Seen;
 
-/// The sources of a function: an answer is remembered with them, so that other code does not get it.
+/// The sources of a function or a program: an answer is remembered with them, so that other code does not get it.
 pub struct Code {
     digest: String,
     seen: Seen,
@@ -21,16 +21,27 @@ impl Code {
     /// # Errors
     /// Fails if one of its files cannot be read.
     pub fn of(function: &PythonFunction, context: &Context) -> Result<Self, OperatorError> {
+        Self::of_sources(function.sources(&context.resolve("")), context)
+    }
+
+    /// Reads sources.
+    ///
+    /// # Errors
+    /// Fails if one of their files cannot be read.
+    pub fn of_sources(sources: Vec<Source>, context: &Context) -> Result<Self, OperatorError> {
         let directory = context.resolve("");
         let (mut content, mut paths): (Vec<Value>, Vec<PathBuf>) = (Vec::new(), Vec::new());
-        for source in function.sources(&directory) {
-            let (written, is_file) = match &source {
-                Source::Path(path) | Source::Optional(path) => (path.clone(), true),
-                other => (other.written(), false),
-            };
+        for source in sources {
+            let written = source.written();
+            let is_argument = matches!(source, Source::Argument(_) | Source::Executable(_));
+            let is_file = is_argument || matches!(source, Source::Path(_) | Source::Optional(_));
             content.push(json!(written));
             let files = || context.source_files(&written).unwrap_or_else(|| vec![directory.join(&written)]);
             for path in if is_file { files() } else { Vec::new() } {
+                if is_argument {
+                    // A program sees the names of files, too.
+                    content.push(json!(path.to_string_lossy()));
+                }
                 match hash_file(&path) {
                     Ok(digest) => content.push(json!(digest.to_string())),
                     Err(_) if matches!(source, Source::Optional(_)) => {}

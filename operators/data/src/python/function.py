@@ -41,6 +41,46 @@ def said(error):
     return readable((name + ": " + text if text else name)[:2000])
 
 
+def parameters(call):
+    """Returns the parameters of what is called. A wrapper that takes anything passes it on to what it wraps."""
+    import functools
+    import inspect
+
+    if inspect.ismethod(call):
+        return parameters(call.__func__)[1:]
+    wrapped = getattr(call, "__wrapped__", None)
+    known = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
+    if not isinstance(call, known) and wrapped is None:
+        method = inspect.getattr_static(call if isinstance(call, type) else type(call), "__call__")
+        if isinstance(method, (staticmethod, classmethod)):
+            return parameters(method.__func__)[isinstance(method, classmethod) :]
+        return parameters(method)[1:]
+    try:
+        own = list(inspect.signature(call, follow_wrapped=False).parameters.values())
+    except ValueError:
+        if wrapped is None:
+            raise
+        return parameters(wrapped)
+    if wrapped is None or all(one.kind != one.VAR_KEYWORD for one in own):
+        return own
+    names = {one.name for one in own}
+    own = [one for one in own if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    return own + [one for one in parameters(wrapped) if one.name not in names]
+
+
+def taken(call):
+    """Returns the names of the arguments of what is called; `None` if it takes any, or a whole row."""
+    if isinstance(call, type) and (call.__new__ is not object.__new__ or type(call).__call__ is not type.__call__):
+        # Its objects need not be of this class.
+        return None
+    try:
+        found = parameters(call)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    names = [one.name for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    return None if "row" in names or any(one.kind == one.VAR_KEYWORD for one in found) else names
+
+
 class Function:
     """The function, and how it is called."""
 
@@ -49,15 +89,24 @@ class Function:
     def __init__(self, asked):
         self.file, self.name = os.path.abspath(asked["file"]), asked["function"]
         Function.folders = folders_of(self.file, asked["directory"])
-        self.arguments, self.columns, self.input = asked["arguments"], asked["columns"], asked["input"]
         self.seen = set()
         self.loop = None
+        self.batch = asked["batch"]
         search_first(self.file)
         sys.argv = [self.file]
-        if asked["batch"]:
+        if self.batch:
             self.needs_arrow()
-        self.call = self.opened(self.found(self.module()))
-        self.names = None if asked["batch"] else self.passed()
+        self.call = self.found(self.module())
+        self.is_class = isinstance(self.call, type)
+        self.takes = None if self.batch else taken(self.call)
+
+    def settle(self, asked):
+        """Prepares calls with these columns."""
+        self.arguments, self.columns, self.input = asked["arguments"], asked["columns"], asked["input"]
+        self.call = self.opened(self.call)
+        if self.is_class and self.takes is not None and taken(self.call) != self.takes:
+            raise Failed("the objects of `{}` do not take what its `__call__` says".format(self.name))
+        self.names = None if self.batch else self.passed()
 
     def needs_arrow(self):
         try:
@@ -118,18 +167,16 @@ class Function:
 
     def passed(self):
         """Returns the names of the columns that are passed; `None` for all. Checks the rest."""
-        import inspect
-
         self.whole = False
         try:
-            taken = inspect.signature(self.call).parameters.values()
-        except (TypeError, ValueError):
+            found = parameters(self.call)
+        except (AttributeError, TypeError, ValueError):
             return None
-        named = [one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        named = [one for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
         names = {one.name for one in named}
-        required = {one.name for one in taken if one.default is one.empty and one.kind not in (2, 4)}
+        required = {one.name for one in found if one.default is one.empty and one.kind not in (2, 4)}
         required -= set(self.arguments)
-        every = any(one.kind == one.VAR_KEYWORD for one in taken)
+        every = any(one.kind == one.VAR_KEYWORD for one in found)
         if required == {"row"} and "row" not in self.columns:
             self.whole = True
             return None
@@ -143,8 +190,8 @@ class Function:
         if twice:
             help = "rename it in `arguments`, or remove it there"
             raise Failed("each call of `{}` gives the argument `{}`, too".format(self.name, twice[0]), help)
-        missing = [one.name for one in taken if one.name in required and one.name not in self.columns]
-        positional = [one.name for one in taken if one.kind == one.POSITIONAL_ONLY and one.name in required]
+        missing = [one.name for one in found if one.name in required and one.name not in self.columns]
+        positional = [one.name for one in found if one.kind == one.POSITIONAL_ONLY and one.name in required]
         if positional:
             what = "`{}` takes `{}` by position only".format(self.name, positional[0])
             raise Failed(what, "remove the `/` from its arguments: they are passed by name")

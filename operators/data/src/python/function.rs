@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use searchmill_engine::operator::ParamIssue;
 use serde_json::{Map, Value};
 
-use crate::program::{plain, variable_issues};
+use crate::program::{plain, variable_issues, write_issues};
 
 /// A function, or a class whose objects can be called, in a file of the user.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +18,8 @@ pub struct PythonFunction {
     pub interpreter: Option<Vec<String>>,
     /// More files and folders whose content determines the output.
     pub files: Vec<String>,
+    /// Files and folders that it writes, or that do not decide the output.
+    pub writes: Vec<String>,
     /// Keyword arguments of the function beside the columns, or of the class.
     pub arguments: Map<String, Value>,
     /// Environment variables passed on.
@@ -53,6 +55,7 @@ impl PythonFunction {
     /// Reports problems of the interpreter and the environment variables, with their positions.
     pub fn issues(&self) -> Vec<ParamIssue> {
         let mut issues: Vec<ParamIssue> = variable_issues("environment", &self.environment).collect();
+        issues.extend(write_issues("writes", &self.writes));
         if self.interpreter.as_ref().is_some_and(|words| words.first().is_none_or(String::is_empty)) {
             let issue = ParamIssue::new("interpreter", "names no program");
             issues.push(issue.with_help("write the program and its arguments as a list: `[python3]`"));

@@ -1,5 +1,5 @@
-# Finds, without running any of it, the modules of the project that a file imports at any depth, and what the function
-# takes. Writes one JSON object. `absent` lists paths that would change the answer if they existed.
+# Finds, without running any of it, the modules of the project that a file imports at any depth. Writes one JSON object.
+# `absent` lists paths that would change the answer if they existed.
 import ast
 import importlib.machinery
 import json
@@ -71,9 +71,9 @@ class Imports:
                         self.module(base + "." + text)
 
     def of_call(self, node, package):
-        """Handles `import_module("name")` and `__import__("name")`."""
+        """Handles `import_module("name")`, `__import__("name")` and `run_module("name")`."""
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if called in ("import_module", "__import__") and node.args:
+        if called in ("import_module", "__import__", "run_module") and node.args:
             for text in strings(node.args[0]):
                 level = len(text) - len(text.lstrip("."))
                 name = relative(text.lstrip("."), level, package)
@@ -155,36 +155,6 @@ def parsed(path):
         return None
 
 
-def definition(file, function):
-    """Returns the last definition of that name at the top level of the file."""
-    found, pending = None, [parsed(file)]
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, (ast.Module, ast.If, ast.Try, ast.ExceptHandler)):
-            pending = list(ast.iter_child_nodes(node)) + pending
-        elif getattr(node, "name", None) == function:
-            found = node
-    return found
-
-
-def takes(found):
-    """Returns the columns that a function takes as keyword arguments; `None` if it takes all, or is not found."""
-    is_class = isinstance(found, ast.ClassDef)
-    if is_class:
-        calls = [item for item in found.body if getattr(item, "name", None) == "__call__"]
-        found = calls[-1] if calls else None
-    elif found is not None and found.decorator_list:
-        return None
-    arguments = getattr(found, "args", None)
-    if arguments is None or found.decorator_list or arguments.kwarg is not None:
-        return None
-    named = [item.arg for item in arguments.args]
-    if is_class:
-        named = named[1:]
-    named += [item.arg for item in arguments.kwonlyargs]
-    return None if "row" in named else named
-
-
 # Words with which a module may bind names that its text does not show.
 UNSEEN = {"__getattr__", "eval", "exec", "globals", "locals", "modules", "setattr", "vars"}
 
@@ -244,7 +214,6 @@ def answer(asked):
     search_first(file)
     imports = Imports(file, asked["directory"])
     imports.walk()
-    found = definition(file, asked["function"])
     libraries = ("site-packages", "dist-packages")
     site = {os.path.abspath(place) for place in sys.path if os.path.basename(place) in libraries}
     return {
@@ -253,8 +222,6 @@ def answer(asked):
         "files": sorted(imports.files),
         "absent": sorted(imports.absent),
         "site": sorted(site),
-        "takes": takes(found),
-        "is_class": isinstance(found, ast.ClassDef),
         "lacking": lacking(file, asked["function"]),
         "syntax_error": syntax_error(file),
         "packages": packages() if asked["packages"] else [],

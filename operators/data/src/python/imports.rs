@@ -29,7 +29,7 @@ const TRIES: u32 = 3;
 const CHOICES: [&str; 4] = [".python-version", ".tool-versions", "mise.toml", ".mise.toml"];
 const OWN_CHOICES: [&str; 4] = [".pyenv/version", ".python-version", ".tool-versions", ".config/mise/config.toml"];
 
-/// What Python says of a function.
+/// What Python says of the text of a function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) version: String,
@@ -40,9 +40,6 @@ pub(super) struct Answer {
     absent: Vec<PathBuf>,
     /// Folders of installed packages: some of them extend the search path.
     site: Vec<PathBuf>,
-    /// Columns that the function takes; `None` for all.
-    pub(super) takes: Option<Vec<String>>,
-    pub(super) is_class: bool,
     /// The functions and classes of the file, if it has none of the asked name.
     pub(super) lacking: Option<Vec<String>>,
     pub(super) syntax_error: Option<SyntaxError>,

@@ -24,11 +24,20 @@ pub struct Pool {
     input: Vec<String>,
     context: Context,
     known: OnceLock<Arc<Known>>,
-    width: usize,
+    width: Width,
     state: Mutex<State>,
     freed: Condvar,
     /// Calls in a row that lost their process.
     lost: AtomicU32,
+}
+
+/// Number of processes (at most).
+#[derive(Clone, Copy, Debug)]
+pub struct Width {
+    /// Of a function.
+    pub function: usize,
+    /// Of a class: its objects may hold a model.
+    pub class: usize,
 }
 
 #[derive(Default)]
@@ -36,29 +45,49 @@ struct State {
     idle: Vec<Worker>,
     /// Processes that run or are being started.
     live: usize,
+    /// Processes (at most), once one has said what it calls.
+    most: Option<usize>,
 }
 
 impl Pool {
-    /// Creates a pool of at most `width` processes; calls start them. Rows have these columns; `input` are all columns of
-    /// the table, for messages (empty: rows are the arguments of calls).
+    /// Creates a pool; calls start its processes. Rows are the arguments of calls, with these names.
     #[must_use]
-    pub fn new(
-        function: PythonFunction,
-        (columns, input): (Vec<String>, Vec<String>),
-        width: usize,
-        context: &Context,
-    ) -> Self {
+    pub fn new(function: PythonFunction, arguments: Vec<String>, width: Width, context: &Context) -> Self {
         Self {
             function,
-            columns,
-            input,
+            columns: arguments,
+            input: Vec::new(),
             context: context.clone(),
             known: OnceLock::new(),
-            width: width.max(1),
+            width,
             state: Mutex::default(),
             freed: Condvar::new(),
             lost: AtomicU32::new(0),
         }
+    }
+
+    /// Creates a pool whose rows are those of a table with these columns, and starts its first process, which says what
+    /// the function takes. Returns the columns that rows must have.
+    ///
+    /// # Errors
+    /// Fails if the function cannot be imported.
+    pub fn of_table(
+        function: PythonFunction,
+        table: Vec<String>,
+        width: Width,
+        context: &Context,
+    ) -> Result<(Self, Vec<String>), OperatorError> {
+        let mut pool = Self::new(function, table.clone(), width, context);
+        pool.input = table;
+        let worker = pool.take()?;
+        if let Some(takes) = &worker.takes {
+            // A class takes its arguments before the first call.
+            let given = |name: &String| !worker.is_class && pool.function.arguments.contains_key(name);
+            pool.columns.retain(|name| takes.contains(name) && !given(name));
+        }
+        pool.release(worker, true);
+        let columns = pool.columns.clone();
+        Ok((pool, columns))
     }
 
     /// Calls the function with every row, and waits for all answers. A row that ends its process, or takes too long, is a
@@ -72,7 +101,7 @@ impl Pool {
         while called.len() < rows.len() {
             let before = called.len();
             let mut worker = self.take()?;
-            let lost = worker.call(rows, alone, &mut called);
+            let lost = self.settled(&mut worker).and_then(|()| worker.call(rows, alone, &mut called));
             self.release(worker, matches!(lost, Ok(None)));
             let lost = lost?;
             if called.len() > before {
@@ -94,7 +123,7 @@ impl Pool {
     /// Fails like [`Pool::call`].
     pub fn call_batch(&self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
         let mut worker = self.take()?;
-        let called = worker.call_batch(batch);
+        let called = self.settled(&mut worker).and_then(|()| worker.call_batch(batch));
         let is_lost = |failure: &Failure| matches!(failure.why, Why::Late | Why::Ended);
         let lost = matches!(&called, Ok(CalledBatch::Failed(failure)) if is_lost(failure));
         self.release(worker, called.is_ok() && !lost);
@@ -132,23 +161,29 @@ impl Pool {
             if let Some(worker) = state.idle.pop() {
                 return Ok(worker);
             }
-            if state.live < self.width {
+            let Width { function, class } = self.width;
+            if state.live < state.most.unwrap_or(function.min(class)).max(1) {
                 state.live += 1;
                 break;
             }
             state = self.freed.wait_timeout(state, WATCH).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(state);
-        let started = self.start();
-        if started.is_err() {
-            self.locked().live -= 1;
-            self.freed.notify_one();
+        let started = self.known().and_then(|known| self.function.started(&self.context, &known));
+        let mut state = self.locked();
+        if let Ok(worker) = &started {
+            state.most = Some(if worker.is_class { self.width.class } else { self.width.function });
+        } else {
+            state.live -= 1;
         }
+        // Others may have waited for either.
+        self.freed.notify_all();
+        drop(state);
         started
     }
 
-    fn start(&self) -> Result<Worker, OperatorError> {
-        self.function.started(&self.context, &self.columns, &self.input, &self.known()?)
+    fn settled(&self, worker: &mut Worker) -> Result<(), OperatorError> {
+        worker.settle(&self.columns, &self.input)
     }
 
     /// Checks the file and its imports, before a call starts a process.

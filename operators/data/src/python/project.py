@@ -1,4 +1,4 @@
-# Which files belong to the user's project. Shared by the worker and by the search for imports.
+# Which modules are the user's own. Shared by the worker and by the search for imports.
 import os
 import sys
 import sysconfig
@@ -8,31 +8,36 @@ _LIBRARY = tuple(
     for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     if path
 )
+# Folders of the system, of the interpreter, and hidden ones of the user.
+_OTHERS = ("/bin/", "/etc/", "/lib/", "/lib64/", "/nix/", "/opt/", "/snap/", "/usr/", "/var/", "/System/", "/Library/")
+_OTHERS += tuple(os.path.join(os.path.abspath(place), "") for place in (sys.prefix, sys.base_prefix, sys.exec_prefix))
+_OTHERS += (os.path.join(os.path.expanduser("~"), "."),)
 
 
 def own(path, folders):
-    """Whether a file lies in one of the project's folders and is not an installed package."""
+    """Whether a file is the user's: of the project, or of a folder on the search path, but no installed package."""
     if path.startswith(_LIBRARY):
         return False
-    for folder in folders:
-        if path.startswith(folder):
-            parts = path[len(folder) :].split(os.sep)
-            if "site-packages" not in parts and "dist-packages" not in parts:
-                return True
-    return False
+    inside = [folder for folder in folders if path.startswith(folder)]
+    parts = path[max(map(len, inside), default=0) :].split(os.sep)
+    if "site-packages" in parts or "dist-packages" in parts:
+        return False
+    return bool(inside) or not path.startswith(_OTHERS)
 
 
 def folders_of(file, directory):
-    """Returns the folder of the file and the working directory, each with a separator at its end."""
-    places = {os.path.dirname(os.path.abspath(file)), os.path.abspath(directory)}
+    """Returns the folder of the file, where its link leads, and the working directory, each with a separator at its
+    end."""
+    places = {os.path.dirname(os.path.abspath(file)), os.path.dirname(os.path.realpath(file)), os.path.abspath(directory)}
     return tuple(sorted(os.path.join(place, "") for place in places))
 
 
 def search_first(file):
-    """Puts the folder of the file first on the search path, like `python FILE`."""
+    """Puts the folder of the file first on the search path, like `python FILE`, and then the one that it links to."""
     if sys.path and sys.path[0] == "":
         del sys.path[0]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    places = [os.path.dirname(os.path.abspath(file)), os.path.dirname(os.path.realpath(file))]
+    sys.path[:0] = list(dict.fromkeys(places))
 
 
 def version():

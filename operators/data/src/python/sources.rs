@@ -45,25 +45,6 @@ impl PythonFunction {
         }
     }
 
-    /// Returns the columns that the function takes, as far as its text says; `None` for all.
-    pub fn takes(&self, directory: &Path) -> Option<Vec<String>> {
-        match look(self, directory) {
-            Looked::Found(found) if !self.batch => {
-                let takes = found.takes.clone()?;
-                Some(takes.into_iter().filter(|name| !self.arguments.contains_key(name)).collect())
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns an argument of `arguments` that each call gives, too; `None` as far as the file does not say.
-    pub fn given_twice(&self, directory: &Path, called_with: &[String]) -> Option<&str> {
-        // A class takes its arguments before the first call.
-        let is_function = matches!(look(self, directory), Looked::Found(found) if !found.is_class);
-        let twice = called_with.iter().find_map(|name| self.arguments.get_key_value(name));
-        twice.filter(|_| is_function).map(|(name, _)| name.as_str())
-    }
-
     /// Returns why the file cannot be called, as far as its text says, at the param `path` whose value ends with the name
     /// of the function.
     pub fn file_issue(&self, path: &str, written: &str, directory: &Path) -> Option<ParamIssue> {
@@ -80,11 +61,6 @@ impl PythonFunction {
         Some(issue.about(Word::at(written, place)).with_help(suggest(&self.function, &known, "functions in it")))
     }
 
-    /// Whether it is a class, as far as its file says: its objects may hold a model.
-    pub fn is_class(&self, directory: &Path) -> bool {
-        matches!(look(self, directory), Looked::Found(found) if found.is_class)
-    }
-
     /// Says for `validate` what the key does not cover.
     pub fn unseen(&self) -> String {
         let variables = match self.environment.as_slice() {
@@ -92,8 +68,8 @@ impl PythonFunction {
             names => format!(", and the values of {}", names.join(", ")),
         };
         format!(
-            "the cache key covers `{}`, what it imports from the project, and lock files; it does not cover data that \
-             `files` does not name, and packages that no lock file pins{variables}",
+            "the cache key covers `{}`, what it imports from the project, and lock files; it does not cover packages that \
+             no lock file pins, folders that it lists, and what it reads under `writes`{variables}",
             self.file
         )
     }

@@ -19,23 +19,13 @@ const SCRIPT: &str = concat!(
     include_str!("function.py"),
     include_str!("worker.py"),
 );
+
 impl PythonFunction {
-    /// Starts a process that calls the function with rows of these columns. `input` are all columns, for messages (empty:
-    /// rows are the arguments of calls).
+    /// Starts a process that has imported the function.
     ///
     /// # Errors
-    /// Fails if the process cannot be started, or the function cannot be called.
-    pub fn start(&self, context: &Context, columns: &[String], input: &[String]) -> Result<Worker, OperatorError> {
-        self.started(context, columns, input, &Arc::new(Known::of(self, context)?))
-    }
-
-    pub(super) fn started(
-        &self,
-        context: &Context,
-        columns: &[String],
-        input: &[String],
-        known: &Arc<Known>,
-    ) -> Result<Worker, OperatorError> {
+    /// Fails if the process cannot be started, or does not find the function.
+    pub(super) fn started(&self, context: &Context, known: &Arc<Known>) -> Result<Worker, OperatorError> {
         let mut words = known.words.clone();
         words.extend(["-c".to_owned(), SCRIPT.to_owned()]);
         let given = BTreeMap::from([
@@ -43,13 +33,15 @@ impl PythonFunction {
             ("PYTHONHASHSEED".to_owned(), "0".to_owned()),
             ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
         ]);
-        let program = Program { command: &words, given, allowed: &self.environment, seconds: self.seconds };
-        let mut worker = Worker::of(program.start(Stdio::piped(), context)?, self, context, known)?;
-        let hello = json!({
+        let (allowed, writes) = (&self.environment, &self.writes);
+        let program = Program { command: &words, given, allowed, writes, seconds: self.seconds };
+        let running = program.start(Stdio::piped(), context)?;
+        let listens = !running.is_observed();
+        let mut worker = Worker::of(running, self, context, known)?;
+        worker.greet(&json!({
             "file": known.directory.join(&self.file), "function": self.function, "directory": known.directory,
-            "arguments": self.arguments, "columns": columns, "input": input, "batch": self.batch,
-        });
-        worker.greet(&hello)?;
+            "batch": self.batch, "listens": listens,
+        }))?;
         Ok(worker)
     }
 }

@@ -42,14 +42,26 @@ impl Project {
     }
 
     fn pool(&self, function: &PythonFunction, columns: &[&str]) -> Pool {
+        self.opened(function, columns).unwrap()
+    }
+
+    fn opened(&self, function: &PythonFunction, columns: &[&str]) -> Result<Pool, OperatorError> {
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
-        Pool::new(function.clone(), (columns.clone(), columns), 2, &self.harness.context())
+        Pool::of_table(function.clone(), columns, TWO, &self.harness.context()).map(|(pool, _)| pool)
+    }
+
+    /// Returns the columns that a function takes of these.
+    fn taken(&self, function: &PythonFunction, columns: &[&str]) -> Vec<String> {
+        let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+        Pool::of_table(function.clone(), columns, TWO, &self.harness.context()).unwrap().1
     }
 
     fn call(&self, function: &PythonFunction, words: &[&str]) -> Result<Vec<Called>, OperatorError> {
-        self.pool(function, &["word"]).call(&rows(words))
+        self.opened(function, &["word"])?.call(&rows(words))
     }
 }
+
+const TWO: Width = Width { function: 2, class: 2 };
 
 fn rows(words: &[&str]) -> JsonRows {
     let row = |word: &&str| Map::from_iter([("word".to_owned(), json!(word))]);
@@ -200,10 +212,10 @@ fn arguments_are_passed_beside_the_columns_that_the_function_takes() {
     let arguments = json!({"times": 2}).as_object().unwrap().clone();
     let twice = PythonFunction { arguments: arguments.clone(), ..function("f.py", "f") };
     assert_eq!(project.call(&twice, &["ab"]).unwrap(), [row(json!({"text": "abab"}))]);
-    assert_eq!(twice.takes(project.folder.path()), Some(vec!["word".to_owned()]));
+    assert_eq!(project.taken(&twice, &["other", "word", "times"]), ["word"]);
     for name in ["every", "whole"] {
         assert_eq!(project.call(&function("f.py", name), &["a"]).unwrap(), [row(json!({"word": "a"}))]);
-        assert_eq!(function("f.py", name).takes(project.folder.path()), None);
+        assert_eq!(project.taken(&function("f.py", name), &["other", "word"]), ["other", "word"]);
     }
     assert_eq!(project.call(&function("f.py", "later"), &["a"]).unwrap(), [row(json!({"later": "a"}))]);
     let refused =
@@ -213,7 +225,7 @@ fn arguments_are_passed_beside_the_columns_that_the_function_takes() {
     assert_eq!(missing.help.as_deref(), Some("the columns are `id`, `text`"));
     let unknown = PythonFunction { arguments, ..function("f.py", "later") };
     assert_eq!(refused(&["word"], &unknown).message, "`later` takes no argument `times`");
-    let none = refused(&["word"], &function("f.py", "g"));
+    let none = project.call(&function("f.py", "g"), &["a"]).unwrap_err();
     assert_eq!(
         (none.message.as_str(), none.help.as_deref()),
         ("`f.py` has no function `g`", Some("it has `f`, `every`, `whole`, `later`"))
@@ -228,7 +240,7 @@ fn arguments_of_calls_are_not_called_columns() {
     let given = |name: &str| json!({name: 2}).as_object().unwrap().clone();
     let refused = |function: &PythonFunction, names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let pool = Pool::new(function.clone(), (names, Vec::new()), 1, &project.harness.context());
+        let pool = Pool::new(function.clone(), names, TWO, &project.harness.context());
         pool.call(&rows(&["a"])).unwrap_err()
     };
     let missing = refused(&function("f.py", "f"), &["query", "documents"]);
@@ -237,10 +249,19 @@ fn arguments_of_calls_are_not_called_columns() {
     assert_eq!(missing.help.as_deref(), Some(help));
     let twice = PythonFunction { arguments: given("word"), ..function("f.py", "f") };
     assert_eq!(refused(&twice, &["word"]).message, "each call of `f` gives the argument `word`, too");
-    let names = ["word".to_owned()];
-    assert_eq!(twice.given_twice(project.folder.path(), &names), Some("word"));
     let object = PythonFunction { arguments: given("word"), ..function("f.py", "C") };
-    assert_eq!(object.given_twice(project.folder.path(), &names), None, "it takes them before the first call");
+    let called = Pool::new(object, vec!["word".to_owned()], TWO, &project.harness.context()).call(&rows(&["a"]));
+    assert_eq!(called.unwrap(), [row(json!({"text": "a"}))], "a class takes them before the first call");
+}
+
+#[test]
+fn an_import_without_an_end_is_stopped_and_says_what_it_printed() {
+    let project = Project::new(&[("f.py", "import time\nprint('waits for the network')\ntime.sleep(600)\n")]);
+    let start = Instant::now();
+    let late = project.call(&function("f.py", "f"), &["a"]).unwrap_err();
+    assert!(late.message.starts_with("`f.py:f` is still being imported after 2 seconds"), "{late}");
+    assert!(late.message.contains("waits for the network") && late.help.is_some(), "{late}");
+    assert!(start.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -342,7 +363,7 @@ fn cancelling_the_run_ends_the_process() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (context, listener): (Context, _) = listened(folder.path(), 0, "ready", &runtime);
     let columns = vec!["word".to_owned()];
-    let pool = Pool::new(function("f.py", "f"), (columns.clone(), columns), 1, &context);
+    let pool = Pool::new(function("f.py", "f"), columns, TWO, &context);
     assert_eq!(pool.call(&rows(&["a"])).unwrap_err().blame, Blame::Cancelled);
     assert_eq!(*listener.lines.lock().unwrap(), ["ready"]);
 }

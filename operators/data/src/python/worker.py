@@ -1,8 +1,9 @@
 # Serves calls of one function. Frames are a letter, a length (8 bytes, little endian) and that many bytes.
 #
-# In: H (hello, JSON), R and S (rows, a JSON array; S: answer every row by itself), B (a batch, an Arrow IPC stream).
-# Out: K (ready) or F (failed), then for every message A frames (one line of JSON per row), or a B or an X frame (a
-# batch, or why there is none), and an E frame at its end with the modules that were loaded.
+# In: H (hello, JSON), C (the columns, JSON), then R and S (rows, a JSON array; S: answer every row by itself) or B (a
+# batch, an Arrow IPC stream).
+# Out: K (done) or F (failed) for H and C, then for every message A frames (one line of JSON per row), or a B or an X
+# frame (a batch, or why there is none), and an E frame at its end with what was loaded.
 OWN = globals()
 # Bytes of answers that are sent together, and seconds after which they are sent anyway.
 TOGETHER, SOON = 4 << 20, 0.05
@@ -54,6 +55,27 @@ def send(kind, payload):
     for view in (memoryview(kind + len(payload).to_bytes(8, "little")), memoryview(payload)):
         while view:
             view = view[os.write(OUTPUT, view) :]
+
+
+# Files that Python opened since the last report, with the flags of `open`, where the system does not tell them.
+opened = {}
+
+
+def listen():
+    def note(event, given):
+        if event == "open" and isinstance(given[0], (str, bytes)):
+            opened.setdefault(os.path.abspath(os.fsdecode(given[0])), given[2])
+        elif event == "sqlite3.connect" and isinstance(given[0], (str, bytes)):
+            opened.setdefault(os.path.abspath(os.fsdecode(given[0])), os.O_RDWR)
+
+    sys.addaudithook(note)
+
+
+def report(function):
+    """Returns what was loaded and opened since the last report."""
+    told = {"modules": function.loaded(), "opened": [(readable(path), flags) for path, flags in opened.copy().items()]}
+    opened.clear()
+    return told
 
 
 def send_json(kind, value):
@@ -133,12 +155,21 @@ def answer_batch(function, payload):
 def serve():
     kind, payload = message()
     try:
-        function = Function(json.loads(payload))
+        asked = json.loads(payload)
+        if asked["listens"]:
+            listen()
+        function = Function(asked)
+        told = {"version": version(), "takes": function.takes, "is_class": function.is_class}
+        send_json(b"K", dict(told, **report(function)))
+        kind, payload = message()
+        if kind == b"":
+            return
+        function.settle(json.loads(payload))
+        send_json(b"K", dict(told, **report(function)))
     except Failed as error:
         trace = traced(error.cause) if error.cause is not None else ""
         send_json(b"F", {"message": readable(str(error)), "help": readable(error.help), "traceback": trace})
         return
-    send_json(b"K", {"version": version(), "modules": function.loaded()})
     while True:
         kind, payload = message()
         if kind == b"":
@@ -147,7 +178,7 @@ def serve():
             answer_batch(function, payload)
         else:
             answer_rows(function, payload, kind == b"S")
-        send_json(b"E", {"modules": function.loaded()})
+        send_json(b"E", report(function))
 
 
 def message():

@@ -10,23 +10,25 @@ use arrow::array::RecordBatch;
 use searchmill_engine::Tail;
 use searchmill_engine::operator::{Blame, Context, OperatorError};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::answer::{Called, CalledBatch, Failure, JsonRows, Why, read_batches, read_failure, read_row, write_batch};
 use super::function::{PythonFunction, written};
 use super::known::Known;
 use super::wire::{Frame, feed, framed, read_frames};
-use crate::program::{Running, succeeded};
+use crate::program::{Passed, Running, repeated, succeeded};
 
 /// How often cancellation, the time limit and the process are checked.
 const WATCH: Duration = Duration::from_millis(50);
 /// Time that a process has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// Shortest timeout of a start in seconds, if calls have one: it may load a model.
-const LEAST_START: u64 = 600;
+/// Shortest timeout of an import in seconds, if calls have one, and the timeout if they have none.
+const IMPORT: (u64, u64) = if cfg!(test) { (2, 2) } else { (120, 600) };
+/// Shortest timeout of the creation of an object in seconds, if calls have one: it may load a model.
+const LEAST_SETUP: u64 = 600;
 
 /// A Python process that calls one function. Dropping it ends the process with all its descendants.
-pub struct Worker {
+pub(super) struct Worker {
     running: Option<Running>,
     requests: Option<Sender<Vec<u8>>>,
     frames: Receiver<Frame>,
@@ -37,6 +39,12 @@ pub struct Worker {
     name: String,
     seconds: u64,
     known: Arc<Known>,
+    arguments: Map<String, Value>,
+    passed: Passed,
+    /// Columns that the function takes as it was loaded; `None` for all.
+    pub(super) takes: Option<Vec<String>>,
+    pub(super) is_class: bool,
+    settled: bool,
 }
 
 /// Why no frame came.
@@ -48,12 +56,18 @@ enum Silence {
 #[derive(Deserialize)]
 struct Ready {
     version: String,
-    modules: Vec<PathBuf>,
+    takes: Option<Vec<String>>,
+    is_class: bool,
+    #[serde(flatten)]
+    loaded: Loaded,
 }
 
+/// What the process loaded and opened since its last report.
 #[derive(Deserialize)]
-struct End {
+struct Loaded {
     modules: Vec<PathBuf>,
+    /// Files with the flags of `open`, where the system does not tell them.
+    opened: Vec<(String, i32)>,
 }
 
 #[derive(Deserialize)]
@@ -97,6 +111,11 @@ impl Worker {
             name: format!("{}:{}", function.file, function.function),
             seconds: function.seconds,
             known: Arc::clone(known),
+            arguments: function.arguments.clone(),
+            passed: Passed::of(&function.environment, context),
+            takes: None,
+            is_class: false,
+            settled: false,
         })
     }
 
@@ -105,7 +124,7 @@ impl Worker {
     ///
     /// # Errors
     /// Fails if the run was cancelled, the process was killed, or it loaded a module that is no source.
-    pub fn call(
+    pub(super) fn call(
         &mut self,
         rows: &JsonRows,
         alone: bool,
@@ -118,7 +137,7 @@ impl Worker {
                 Err(silence) => return self.lost(&silence).map(Some),
             };
             match frame.kind {
-                b'A' => called.extend(frame.payload.split(|byte| *byte == b'\n').map(read_row)),
+                b'A' => called.extend(frame.payload.split(|byte| *byte == b'\n').map(|line| self.read(line))),
                 b'E' if called.len() == rows.len() => return self.check_modules(&frame.payload).map(|()| None),
                 _ => return Err(self.garbled()),
             }
@@ -129,7 +148,7 @@ impl Worker {
     ///
     /// # Errors
     /// Fails like [`Worker::call`].
-    pub fn call_batch(&mut self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
+    pub(super) fn call_batch(&mut self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
         self.send(b'B', &write_batch(batch)?);
         let mut answer = None;
         loop {
@@ -138,7 +157,13 @@ impl Worker {
                 Err(silence) => return self.lost(&silence).map(CalledBatch::Failed),
             };
             match (frame.kind, answer.take()) {
-                (b'B', None) => answer = Some(read_batches(&frame.payload)),
+                (b'B', None) => {
+                    let read = read_batches(&frame.payload);
+                    if let CalledBatch::Rows(batches) = &read {
+                        batches.iter().try_for_each(|batch| self.passed.check(batch))?;
+                    }
+                    answer = Some(read);
+                }
                 (b'X', None) => {
                     let failure = read_failure(&frame.payload).map_err(|_| self.garbled())?;
                     answer = Some(CalledBatch::Failed(failure));
@@ -149,12 +174,46 @@ impl Worker {
         }
     }
 
-    /// Names the function, and waits until it can be called.
+    /// Names the function, and waits until it is imported.
     pub(super) fn greet(&mut self, hello: &Value) -> Result<(), OperatorError> {
         self.send(b'H', hello.to_string().as_bytes());
-        let limit = if self.seconds == 0 { 0 } else { self.seconds.max(LEAST_START) };
+        let limit = if self.seconds == 0 { IMPORT.1 } else { self.seconds.max(IMPORT.0) };
+        let ready = self.ready(limit, "is still being imported")?;
+        if ready.version != self.known.version {
+            return Err(OperatorError::changed(&format!("Python {}", self.known.version)));
+        }
+        (self.takes, self.is_class) = (ready.takes, ready.is_class);
+        self.check(ready.loaded)
+    }
+
+    /// Says with which columns the function is called, if that was not said yet. `input` are all columns, for messages
+    /// (empty: rows are the arguments of calls).
+    pub(super) fn settle(&mut self, columns: &[String], input: &[String]) -> Result<(), OperatorError> {
+        if self.settled {
+            return Ok(());
+        }
+        let given = json!({"columns": columns, "input": input, "arguments": self.arguments});
+        self.send(b'C', given.to_string().as_bytes());
+        let limit = if self.seconds == 0 { 0 } else { self.seconds.max(LEAST_SETUP) };
+        let ready = self.ready(limit, "is still being set up")?;
+        self.settled = true;
+        self.check(ready.loaded)
+    }
+
+    /// Waits at most `limit` seconds (0: without a limit) until the process has done what it was told; if it has not,
+    /// `what` says what it is doing.
+    fn ready(&mut self, limit: u64, what: &str) -> Result<Ready, OperatorError> {
         let frame = match self.next(limit)? {
             Ok(frame) => frame,
+            Err(Silence::Late) => {
+                self.lost(&Silence::Late)?;
+                let said = self.tail.said();
+                let message = format!("`{}` {what} after {limit} seconds: its process was stopped{said}", self.name);
+                return Err(OperatorError::pipeline(message).with_help(
+                    "what waits for a network, an input or a lock does so without an end; a higher \
+                                `timeout_seconds` gives it more time",
+                ));
+            }
             Err(silence) => {
                 let failure = self.lost(&silence)?;
                 let detail = failure.detail.unwrap_or_default();
@@ -163,13 +222,7 @@ impl Worker {
             }
         };
         match frame.kind {
-            b'K' => {
-                let ready: Ready = serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
-                if ready.version != self.known.version {
-                    return Err(OperatorError::changed(&format!("Python {}", self.known.version)));
-                }
-                self.check(&ready.modules)
-            }
+            b'K' => serde_json::from_slice(&frame.payload).map_err(|_| self.garbled()),
             b'F' => {
                 let NotReady { message, help, traceback } =
                     serde_json::from_slice(&frame.payload).map_err(|_| self.garbled())?;
@@ -179,6 +232,14 @@ impl Worker {
                 Err(if help.is_empty() { error } else { error.with_help(help) })
             }
             _ => Err(self.garbled()),
+        }
+    }
+
+    /// Reads the answer to one row. A row with a secret fails.
+    fn read(&self, line: &[u8]) -> Called {
+        match (read_row(line), self.passed.named_in_json(line)) {
+            (Called::Row(_) | Called::Rows(_), Some(name)) => Called::Failed(Failure::new(Why::Unfit, repeated(name))),
+            (called, _) => called,
         }
     }
 
@@ -244,13 +305,17 @@ impl Worker {
     }
 
     fn check_modules(&self, payload: &[u8]) -> Result<(), OperatorError> {
-        let end: End = serde_json::from_slice(payload).map_err(|_| self.garbled())?;
-        self.check(&end.modules)
+        self.check(serde_json::from_slice(payload).map_err(|_| self.garbled())?)
     }
 
-    /// Fails if a loaded module is no source.
-    fn check(&self, modules: &[PathBuf]) -> Result<(), OperatorError> {
-        let Some(unknown) = modules.iter().find(|path| !self.known.files.contains(*path)) else { return Ok(()) };
+    /// Fails if a loaded module, or another file that was read, is no source.
+    fn check(&self, loaded: Loaded) -> Result<(), OperatorError> {
+        let known = &self.known.files;
+        let Some(unknown) = loaded.modules.iter().find(|path| !known.contains(*path)) else {
+            let Some(running) = &self.running else { return Ok(()) };
+            running.note(loaded.opened);
+            return running.check_opened(&self.name, &self.context, |path| known.contains(path));
+        };
         let shown = written(unknown, &self.known.directory);
         let message = format!("`{}` loaded {shown}, which its cache key does not contain", self.name);
         Err(OperatorError::pipeline(message).with_help(format!("add it to the files of the node: `files: [{shown}]`")))

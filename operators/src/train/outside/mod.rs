@@ -169,7 +169,11 @@ impl Trainer<'_> {
         };
         let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
         let allowed: Vec<String> = environment.iter().cloned().chain(devices).collect();
-        self.follow(&Program { command: &command, given, allowed: &allowed, seconds })?;
+        let writes = match &self.params.backend {
+            Backend::Exec(own) => own.writes.as_slice(),
+            Backend::Candle | Backend::Swift(_) => &[],
+        };
+        self.follow(&Program { command: &command, given, allowed: &allowed, writes, seconds })?;
         Ok(metrics::read(&self.given.files.metrics))
     }
 
@@ -235,8 +239,7 @@ impl Trainer<'_> {
     /// Runs the program to its end. Logs its lines and reports its progress.
     fn follow(&self, program: &Program<'_>) -> Result<(), OperatorError> {
         let mut running = program.start(Stdio::null(), self.context)?;
-        let pipes = (running.process.stdout.take(), running.process.stderr.take());
-        let (Some(stdout), Some(stderr)) = pipes else {
+        let Some((stdout, stderr)) = running.outputs() else {
             return Err(OperatorError::engine("the program was started without pipes"));
         };
         let (log, ended) = (Log::new(self.context), AtomicBool::new(false));

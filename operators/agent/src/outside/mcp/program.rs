@@ -14,6 +14,7 @@ use searchmill_engine::operator::{CallFailure, Context, FailureKind, OperatorErr
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::super::params::McpParams;
 use super::super::wire::{MOST_BYTES, late};
 use super::message::{Fault, response};
 
@@ -21,6 +22,9 @@ use super::message::{Fault, response};
 pub(super) struct ProgramServer {
     command: Vec<String>,
     environment: Vec<String>,
+    writes: Vec<String>,
+    /// Whether a name in the params stands for all files of the program.
+    is_named: bool,
     timeout: Duration,
     context: Context,
     running: Mutex<Option<Talk>>,
@@ -33,7 +37,7 @@ struct Talk {
     lines: Sender<String>,
     waiting: Waiting,
     ended: Arc<AtomicBool>,
-    _program: Running,
+    program: Running,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,8 +45,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ProgramServer {
-    pub(super) fn new(command: Vec<String>, environment: Vec<String>, timeout: Duration, context: Context) -> Self {
-        Self { command, environment, timeout, context, running: Mutex::default() }
+    pub(super) fn new(params: &McpParams, timeout: Duration, context: Context) -> Self {
+        Self {
+            command: params.command.clone().unwrap_or_default(),
+            environment: params.environment.clone(),
+            writes: params.writes.clone(),
+            is_named: params.service.is_some(),
+            timeout,
+            context,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Fails if the program has read a file of the user that no key covers.
+    fn covered(&self) -> Result<(), Fault> {
+        let running = locked(&self.running);
+        let check = |talk: &Talk| talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
+        let Some(Err(error)) = running.as_ref().map(check) else { return Ok(()) };
+        let failure = CallFailure::new(FailureKind::Refused, error.told(), None);
+        Err(Fault::Failed(CallFailure { same_for_all: true, ..failure }))
     }
 
     /// Whether the program runs: otherwise the next request starts it, and the handshake comes first.
@@ -56,7 +77,10 @@ impl ProgramServer {
             .ask(message, id)
             .map_err(|error| Fault::Failed(CallFailure::new(FailureKind::Connection, error.to_string(), None)))?;
         match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Ok(message)) => response(&message, id).unwrap_or(Err(Fault::Gone)),
+            Ok(Ok(message)) => {
+                self.covered()?;
+                response(&message, id).unwrap_or(Err(Fault::Gone))
+            }
             Ok(Err(_)) => {
                 self.stop();
                 let message = "the program ended before it answered; its output is in the node's log";
@@ -100,7 +124,8 @@ impl ProgramServer {
 
     fn start(&self) -> Result<Talk, OperatorError> {
         let given = BTreeMap::new();
-        let program = Program { command: &self.command, given, allowed: &self.environment, seconds: 0 };
+        let (command, allowed, writes) = (&self.command, &self.environment, &self.writes);
+        let program = Program { command, given, allowed, writes, seconds: 0 };
         let mut program = program.start(Stdio::piped(), &self.context)?;
         let waiting = Waiting::default();
         let (lines, written) = channel();
@@ -120,7 +145,7 @@ impl ProgramServer {
             end.store(true, Ordering::Release);
             locked(&waits).clear();
         });
-        Ok(Talk { lines, waiting, ended, _program: program })
+        Ok(Talk { lines, waiting, ended, program })
     }
 }
 

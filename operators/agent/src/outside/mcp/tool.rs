@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use searchmill_data::python::Code;
 use searchmill_engine::operator::{
     Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
 };
@@ -31,6 +32,8 @@ pub(crate) struct McpTool {
     params: McpParams,
     service: Service,
     client: Client,
+    /// The user's files behind a program, if there are some.
+    code: Option<Code>,
 }
 
 impl McpTool {
@@ -43,13 +46,12 @@ impl McpTool {
                 let wire = Wire::open(&params.headers, secrets, params.timeout_seconds, context)?;
                 Server::Http(HttpServer { url: url.clone(), wire, http: context.http().clone() })
             }
-            (None, command) => {
-                let command = command.clone().unwrap_or_default();
-                Server::Program(ProgramServer::new(command, params.environment.clone(), timeout, context.clone()))
-            }
+            (None, _) => Server::Program(ProgramServer::new(params, timeout, context.clone())),
         };
+        let sources = params.sources(&context.resolve(""));
+        let code = if sources.is_empty() { None } else { Some(Code::of_sources(sources, context)?) };
         let service = Service { place, prices: params.prices.clone().unwrap_or_default() };
-        Ok(Self { params: params.clone(), service, client: Client::new(server) })
+        Ok(Self { params: params.clone(), service, client: Client::new(server), code })
     }
 
     /// Returns the tools that the rollouts are told: the remembered list of the server, or its list now.
@@ -65,7 +67,11 @@ impl McpTool {
         };
         // The list itself costs nothing.
         let free = Service { prices: Prices::default(), ..self.service.clone() };
-        let tools = free.ask(&listing, "tools/list", context).await.map_err(failed)?;
+        let asked = match &self.code {
+            Some(code) => format!("tools/list {}", code.digest()),
+            None => "tools/list".to_owned(),
+        };
+        let tools = free.ask(&listing, asked, context).await.map_err(failed)?;
         let tools = self.chosen(tools).map_err(|message| unusable(&message))?;
         let offers = tools.iter().map(|tool| self.offer(tool)).collect();
         self.client.expect(tools);
@@ -101,8 +107,18 @@ impl McpTool {
     pub(crate) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
         let name = call.tool.strip_prefix(self.params.prefix.as_str()).unwrap_or(call.tool);
         let calling = Calling { tool: self, name, arguments: call.arguments };
-        let request = json!({"arguments": call.arguments, "tool": name}).to_string();
-        self.service.call(call.tool, &calling, request, context).await
+        let mut request = json!({"arguments": call.arguments, "tool": name});
+        if let Some(code) = &self.code {
+            request["code"] = json!(code.digest());
+        }
+        self.service.call(call.tool, &calling, request.to_string(), context).await
+    }
+
+    /// Fails if a file of the program has changed: an answer of other code counts for nothing.
+    fn unchanged(&self) -> Result<(), CallFailure> {
+        let message = || "a file of the MCP server changed while it was called".to_owned();
+        let holds = self.code.as_ref().is_none_or(Code::holds);
+        if holds { Ok(()) } else { Err(CallFailure::new(FailureKind::Cancelled, message(), None)) }
     }
 }
 
@@ -144,7 +160,12 @@ impl Exchange for Listing<'_> {
     type Answer = Vec<Value>;
 
     fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move { Ok(Value::Array(self.tool.client.list(attempt).await?).to_string()) }.boxed()
+        async move {
+            let tools = self.tool.client.list(attempt).await?;
+            self.tool.unchanged()?;
+            Ok(Value::Array(tools).to_string())
+        }
+        .boxed()
     }
 
     fn read(&self, text: &str) -> Result<Vec<Value>, String> {
@@ -169,6 +190,7 @@ impl Exchange for Calling<'_> {
     fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
         async move {
             let result = self.tool.client.call(self.name, self.arguments, attempt).await?;
+            self.tool.unchanged()?;
             match text_of(&result) {
                 // The tool itself says that the call failed: the next try would, too.
                 Err(message) if result.get("isError") == Some(&Value::Bool(true)) => {

@@ -1,0 +1,288 @@
+//! The user's files that a program opened for reading, and their comparison with its cache key.
+//!
+//! A file is the user's if it lies in the working directory, in the home folder or on another disk, but not in a folder
+//! of the system, an environment of an interpreter, a cache, or the store. Files that the program made itself, or that
+//! `writes` names, do not count.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use searchmill_engine::operator::{Context, OperatorError};
+
+use super::words::plain;
+
+/// Folders of the system.
+const SYSTEM: [&str; 19] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/run", "/sbin",
+    "/snap", "/sys", "/usr", "/var", "/System", "/Library",
+];
+/// Folders of packages, of version control and of bytecode, wherever they are.
+const OF_TOOLS: [&str; 7] =
+    ["site-packages", "dist-packages", "node_modules", "__pycache__", ".git", "lib-dynload", ".ipynb_checkpoints"];
+/// Settings that choose an interpreter or its packages, which have keys of their own.
+const SETTINGS: [&str; 13] = [
+    ".python-version",
+    ".tool-versions",
+    "mise.toml",
+    ".mise.toml",
+    "pyproject.toml",
+    "uv.toml",
+    "uv.lock",
+    "setup.cfg",
+    "pyvenv.cfg",
+    "package.json",
+    "package-lock.json",
+    ".npmrc",
+    ".gitignore",
+];
+/// Starts of names of folders for temporary files in which compilers and servers keep what they made.
+const CACHES: [&str; 6] = ["torchinductor_", "triton", "ray", "vllm", "matplotlib-", "."];
+/// Flags of `open` with which no content of a file is read.
+#[cfg(target_os = "linux")]
+const NO_FILE: i32 = libc::O_DIRECTORY | libc::O_PATH;
+#[cfg(not(target_os = "linux"))]
+const NO_FILE: i32 = libc::O_DIRECTORY;
+/// Files that a message names (at most).
+const NAMED: usize = 5;
+
+/// What a program asks to open.
+pub(super) struct Asked {
+    /// Absolute.
+    pub(super) path: PathBuf,
+    /// Flags of `open`.
+    pub(super) flags: i32,
+}
+
+/// The user's files that one start of a program opened.
+pub(crate) struct Opened {
+    places: Places,
+    /// Files and folders that do not count.
+    exempt: Vec<PathBuf>,
+    start: SystemTime,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Files that were read.
+    read: BTreeSet<PathBuf>,
+    /// Files of `read` that were not compared with the key yet.
+    fresh: Vec<PathBuf>,
+    /// Files that the program made.
+    made: BTreeSet<PathBuf>,
+}
+
+impl Opened {
+    /// `variables` are the names of the variables that the program gets, `writes` the files and folders that it writes,
+    /// `given` those that its words name by absolute paths.
+    pub(super) fn new(context: &Context, variables: &[String], writes: &[String], given: Vec<PathBuf>) -> Self {
+        let directory = std::path::absolute(context.resolve("")).unwrap_or_else(|_| context.resolve(""));
+        let mut exempt = given;
+        exempt.extend(writes.iter().map(|path| plain(&directory.join(path))));
+        Self {
+            exempt,
+            places: Places::of(&directory, context.scratch(), variables),
+            start: SystemTime::now(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether a file may be the user's, and is not noted yet. Asks no file system.
+    pub(super) fn concerns(&self, asked: &Asked) -> bool {
+        let path = plain(&asked.path);
+        let is_noted = || {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.read.contains(&path) || state.made.contains(&path)
+        };
+        let is_file = asked.flags & NO_FILE == 0;
+        is_file && self.places.may_be_users(&path) && !is_noted()
+    }
+
+    /// Notes a file that is about to be opened. Returns whether the program may see it: not so bytecode of the user's
+    /// modules.
+    pub(super) fn note(&self, asked: Asked) -> bool {
+        let Asked { path, flags } = asked;
+        let path = plain(&path);
+        let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        if let Some(source) = source_of(&path).filter(|_| only_reads) {
+            return !self.places.are_users(&source) || !source.is_file();
+        }
+        if self.places.are_users(&path) && !self.exempt.iter().any(|exempt| path.starts_with(exempt)) {
+            self.read(&path, flags);
+        }
+        true
+    }
+
+    fn read(&self, path: &Path, flags: i32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.read.contains(path) || state.made.contains(path) {
+            return;
+        }
+        let found = std::fs::metadata(path);
+        let makes = flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0;
+        if makes {
+            state.made.insert(path.to_owned());
+            return;
+        }
+        let Some(found) = found.ok().filter(std::fs::Metadata::is_file) else { return };
+        // Made by the program, and then renamed.
+        let is_new = found.created().is_ok_and(|made| made > self.start);
+        if flags & libc::O_ACCMODE != libc::O_WRONLY && !is_new {
+            state.read.insert(path.to_owned());
+            state.fresh.push(path.to_owned());
+        }
+    }
+
+    /// Compares what was read since the last call with the key. `name` is the program's.
+    ///
+    /// # Errors
+    /// Fails with the files that the key does not cover.
+    pub(crate) fn check(&self, name: &str, covers: impl Fn(&Path) -> bool) -> Result<(), OperatorError> {
+        let fresh = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).fresh);
+        let unknown: Vec<PathBuf> = fresh.into_iter().filter(|path| !covers(path)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let mut shown: Vec<String> = unknown.iter().map(|path| self.places.shown(path)).collect();
+        shown.sort();
+        let more = shown.len().saturating_sub(NAMED);
+        shown.truncate(NAMED);
+        let shown = shown.join(", ");
+        let others = if more > 0 { format!(" and {more} more files") } else { String::new() };
+        // Whoever calls again, after this error, hears of the same files.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).fresh.extend(unknown);
+        let message = format!("`{name}` read {shown}{others}, which its cache key does not contain");
+        Err(OperatorError::pipeline(message).with_help(format!(
+            "add what decides the result to the node's `files`: `files: [{shown}]`; and what does not (logs, caches, \
+             credentials) to its `writes`"
+        )))
+    }
+}
+
+/// Returns the source of a module's bytecode, as Python names it: `__pycache__/NAME.TAG.pyc` beside `NAME.py`.
+fn source_of(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| folder.file_name() == Some(OsStr::new("__pycache__")))?;
+    let name = path.file_name()?.to_str()?.strip_suffix(".pyc")?;
+    Some(folder.parent()?.join(format!("{}.py", name.split('.').next()?)))
+}
+
+/// Which files are the user's.
+struct Places {
+    /// Folders with files of the user.
+    own: Vec<PathBuf>,
+    /// Folders without, unless one of `own` lies deeper.
+    others: Vec<PathBuf>,
+    home: Option<PathBuf>,
+    temporary: PathBuf,
+    start: SystemTime,
+    /// Folders that are environments of interpreters, or stores, as far as it was asked.
+    known: Mutex<BTreeMap<PathBuf, bool>>,
+}
+
+impl Places {
+    fn of(directory: &Path, scratch: &Path, variables: &[String]) -> Self {
+        let mut own = vec![plain(directory)];
+        own.extend(directory.canonicalize().ok());
+        let mut others: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        others.extend(std::path::absolute(scratch).ok().map(|path| plain(&path)));
+        others.extend(scratch.canonicalize().ok());
+        let of_caches = variables.iter().filter(|name| name.ends_with("_HOME") || name.contains("CACHE"));
+        others.extend(of_caches.filter_map(std::env::var_os).map(PathBuf::from).filter(|path| path.is_absolute()));
+        Self {
+            own,
+            others,
+            home: std::env::home_dir(),
+            temporary: std::env::temp_dir(),
+            start: SystemTime::now(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whether a path says that a file may be the user's.
+    fn may_be_users(&self, path: &Path) -> bool {
+        let own = deepest(&self.own, path);
+        let hidden = self.home.as_ref().filter(|home| {
+            let first = path.strip_prefix(home).ok().and_then(|rest| rest.components().next());
+            first.is_some_and(|first| is_hidden(first.as_os_str()))
+        });
+        let hidden = hidden.map(|home| home.components().count() + 1);
+        deepest(&self.others, path).max(hidden) <= own
+    }
+
+    fn are_users(&self, path: &Path) -> bool {
+        if !self.may_be_users(path) {
+            return false;
+        }
+        let own = deepest(&self.own, path);
+        let of_tools = |part: Component<'_>| {
+            let name = part.as_os_str().to_string_lossy();
+            OF_TOOLS.contains(&name.as_ref()) || name.ends_with(".egg-info") || name.ends_with(".dist-info")
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.components().any(of_tools) || has_library_of_python(path) || SETTINGS.contains(&name.as_ref()) {
+            return false;
+        }
+        if own.is_none() && (self.is_temporary(path) || is_library(&name)) {
+            return false;
+        }
+        let inside = own.unwrap_or_default();
+        !path
+            .ancestors()
+            .skip(1)
+            .take_while(|folder| folder.components().count() > inside)
+            .any(|folder| self.is_made(folder))
+    }
+
+    /// Whether a file outside the working directory is one of those that compilers and servers keep among temporary
+    /// files.
+    fn is_temporary(&self, path: &Path) -> bool {
+        let Ok(rest) = path.strip_prefix(&self.temporary) else { return false };
+        let first = rest.components().next().map(|first| first.as_os_str().to_string_lossy()).unwrap_or_default();
+        let made = std::fs::metadata(path).and_then(|found| found.created());
+        CACHES.iter().any(|start| first.starts_with(start)) || made.is_ok_and(|made| made > self.start)
+    }
+
+    /// Whether a folder is the environment of an interpreter, or a store.
+    fn is_made(&self, folder: &Path) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(is) = known.get(folder) {
+            return *is;
+        }
+        let is_store = || folder.join("format").is_file() && folder.join("artifacts").is_dir();
+        let is = folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir() || is_store();
+        known.insert(folder.to_owned(), is);
+        is
+    }
+
+    /// Returns a path as it can be written in a pipeline.
+    fn shown(&self, path: &Path) -> String {
+        let inside = self.own.iter().find_map(|folder| path.strip_prefix(folder).ok());
+        inside.unwrap_or(path).display().to_string()
+    }
+}
+
+/// Returns the number of parts of the deepest of these folders that contains a path.
+fn deepest(folders: &[PathBuf], path: &Path) -> Option<usize> {
+    folders.iter().filter(|folder| path.starts_with(folder)).map(|folder| folder.components().count()).max()
+}
+
+/// Whether a path lies in `lib/python3.12` of an interpreter, wherever it is installed.
+fn has_library_of_python(path: &Path) -> bool {
+    let parts: Vec<Cow<'_, str>> = path.iter().map(OsStr::to_string_lossy).collect();
+    let is_version = |name: &str| name.strip_prefix("python").is_some_and(|rest| rest.starts_with(['2', '3']));
+    parts.windows(2).any(|pair| pair[0].starts_with("lib") && is_version(&pair[1]))
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Whether a name is that of a shared library: the loader looks for it where the environment says.
+fn is_library(name: &str) -> bool {
+    let ending = Path::new(name).extension().and_then(OsStr::to_str);
+    matches!(ending, Some("so" | "dylib")) || name.contains(".so.")
+}
