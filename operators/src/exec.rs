@@ -179,7 +179,7 @@ impl Params {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let (kind, passed) = (RecordKind::from(self.output), Passed::of(&self.environment, context));
-        let start = stdout.fill_buf()?;
+        let start = stdout.fill_buf().map_err(|error| malformed(&error.to_string()))?;
         if start.is_empty() {
             return Err(malformed("it wrote nothing"));
         }

@@ -66,6 +66,8 @@ impl Operator for Index {
             .repeatability(params.kind.repeatability())
             .variant(params.kind.name())
             .uses_gpus(params.kind.has_model())
+            // 1: words have one Unicode form. Vectors of models, which take hours, stay as they are.
+            .revision(u32::from(params.kind.has_words()))
             .reads(move |directory| read.sources(directory))
             .fetches(move |context| fetched.fetch(context))
     }

@@ -83,7 +83,9 @@ fn encoded(format: Format, rows: &[Pair], dice: &mut Dice) -> Vec<u8> {
             let delimiter = if format == Format::Csv { b',' } else { b'\t' };
             let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
             writer.write_record(["id", "question"]).unwrap();
-            rows.iter().for_each(|(id, text)| writer.write_record([id, text]).unwrap());
+            for (id, text) in rows {
+                writer.write_record([id, text]).unwrap();
+            }
             writer.into_inner().unwrap()
         }
         Format::Parquet => {

@@ -333,7 +333,7 @@ fn other_encodings_and_formats_are_named() {
     assert!(fault("d.jsonl", "PAR1xxxxPAR1", document()).contains("write `format: parquet`"));
     assert!(fault("d.jsonl.gz", "", document()).contains("it is empty"));
     // A byte order mark belongs to no column.
-    let outcome = read_text("d.csv", format!("\u{feff}\"id\",text\n1,x\n"), document()).unwrap();
+    let outcome = read_text("d.csv", "\u{feff}\"id\",text\n1,x\n", document()).unwrap();
     assert_eq!(outcome.read::<Document>("rows")[0].id, "1");
 }
 

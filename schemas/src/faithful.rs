@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
 use crate::record::SchemaError;
@@ -109,7 +109,15 @@ pub fn bytes_as_text(column: &ArrayRef) -> Result<ArrayRef, SchemaError> {
         DataType::LargeBinary => DataType::LargeUtf8,
         other => other.clone(),
     });
-    cast_exactly(&cast_exactly(column, &plain)?, &text)
+    let cast = |column: &ArrayRef| cast_exactly(&cast_exactly(column, &plain)?, &text);
+    // Of a slice, Arrow checks the bytes of all rows that share its buffer.
+    cast(column).or_else(|_| cast(&copied(column, 0, column.len())?))
+}
+
+/// Returns some rows in buffers of their own.
+fn copied(column: &ArrayRef, first: usize, rows: usize) -> Result<ArrayRef, SchemaError> {
+    let places: UInt64Array = (first as u64..(first + rows) as u64).collect();
+    take(column.as_ref(), &places, None).map_err(|error| SchemaError(error.to_string()))
 }
 
 /// Most digits that a number with fraction keeps.
@@ -145,7 +153,7 @@ pub fn with_bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch, (String, u
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let Ok(text) = bytes_as_text(column) else {
-            let is_unfit = |row: &usize| bytes_as_text(&column.slice(*row, 1)).is_err();
+            let is_unfit = |row: &usize| copied(column, *row, 1).and_then(|one| bytes_as_text(&one)).is_err();
             let row = (0..column.len()).find(is_unfit).unwrap_or_default();
             return Err((field.name().clone(), row));
         };

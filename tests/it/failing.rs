@@ -309,13 +309,6 @@ fn the_other_operators_that_ask_a_model_stop_in_the_same_way() {
             "  rollouts: {{op: rollout, from: {{questions: questions}}, with: {{policy: evidence}}}}\n  asked: {{op: judge, \
              from: {{trajectories: rollouts}}, with: {{policy: {endpoint}}}}}\n"
         ),
-        format!(
-            "  corpus: {{op: read, with: {{path: documents.jsonl, as: document}}}}\n  chunks: {{op: chunk, from: corpus, with: \
-             {{size: 40, count: words}}}}\n  bm25: {{op: index, from: chunks, with: {{kind: bm25}}}}\n  asked: {{op: rollout, \
-             from: {{questions: questions, search: bm25}}, with: {{policy: {{evidence: {{wording: plain}}}}, rerank: {{keep: 2, \
-             prompt: {{user: \"{{{{ query }}}}{{% for d in documents %}} {{{{ d.number }}}}{{% endfor %}}\", policy: \
-             {endpoint}}}}}}}}}\n"
-        ),
     ];
     for node in nodes {
         let server = FailingServer::start(|_, _, _| vllm(404, "The model `m` does not exist."));

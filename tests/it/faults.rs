@@ -235,7 +235,7 @@ const FAULTS: [Fault; 17] = [
     Fault {
         name: "damaged digests of sources",
         harm: |bench| fs::write(bench.mill.store_path().join("sources.json"), "[[").expect("written"),
-        audit: "",
+        audit: "sources.json",
         ran: "",
         reason: "",
         paid: 0..=0,

@@ -117,13 +117,13 @@ fn links_inside_an_output_folder_are_copied_and_never_written_through() {
 #[test]
 fn what_outlives_its_program_writes_into_no_artifact() {
     let script = "echo whole > \"$1/open\"; echo whole > \"$1/named\"; ln \"$1/named\" other-name\n\
-                  cd \"$1\"; setsid sh -c 'exec 3>>open; touch \"$0/ready\"; sleep 2; echo late >&3; echo late > new; \
-                  echo late > \"$0/ended\"' \"$OLDPWD\" </dev/null >/dev/null 2>&1 &\n\
+                  cd \"$1\"; setsid sh -c 'exec 3>>open 4>\"$0/ended\"; touch \"$0/ready\"; sleep 2; echo late >&3; \
+                  echo late > new; echo late >&4' \"$OLDPWD\" </dev/null >/dev/null 2>&1 &\n\
                   cd \"$OLDPWD\"; while [ ! -e ready ]; do sleep 0.05; done; cp rows.parquet \"$2\"\n";
     let mill = mill(script, "");
     mill.call(&["run", "pipeline.yaml"]).exit(0);
     let start = Instant::now();
-    while !mill.path("ended").exists() {
+    while mill.read("ended").is_empty() {
         assert!(start.elapsed() < Duration::from_secs(30), "the process did not end");
         std::thread::sleep(Duration::from_millis(20));
     }

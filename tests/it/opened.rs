@@ -133,7 +133,10 @@ fn refused(mill: &Mill, file: &str) {
     let told = mill.run(&[]).exit(1);
     let said = format!("{file}, which its cache key does not contain");
     assert!(told.stdout.contains(&said), "{}: {}", mill.read("pipeline.yaml"), told.stdout);
-    assert!(told.stdout.contains(&format!("files: [{file}]")) && told.stdout.contains("`writes`"), "{}", told.stdout);
+    assert!(told.stdout.contains(&format!("files: [{file}]")), "{}", told.stdout);
+    // A module that was loaded decides the output.
+    let is_module = told.stdout.contains(&format!("loaded {file}"));
+    assert!(is_module || told.stdout.contains("`writes`"), "{}", told.stdout);
     let pipeline = mill.read("pipeline.yaml");
     let with = |param: &str| {
         let before = "from: rows, with: {";
@@ -145,6 +148,9 @@ fn refused(mill: &Mill, file: &str) {
     mill.write(file, &text);
     assert_eq!(mill.run(&[]).exit(0).ran(), "made", "its content counts");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    if is_module {
+        return;
+    }
     with("writes");
     mill.run(&[]).exit(0);
     let text = mill.read(file).replace("two", "one");

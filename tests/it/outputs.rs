@@ -245,7 +245,7 @@ fn a_key_that_an_endpoint_repeats_is_nowhere() {
     let body = serde_json::json!({"error": {"message": format!("the key {KEY} is not valid")}}).to_string();
     let basic = "c2stbGl2ZS01ZjNhLzljK0";
     let script = [
-        ("refused", vec![Step::Status(401, Vec::new(), body.clone())]),
+        ("refused", vec![Step::Status(400, Vec::new(), body.clone())]),
         ("in a header", vec![Step::Status(400, Vec::new(), format!("Authorization: Basic {basic}I="))]),
         ("in a URL", vec![Step::Status(400, Vec::new(), "GET /?key=sk-live-5f3a%2F9c%2BB HTTP/1.1".to_owned())]),
         ("cut in two", vec![Step::Status(400, Vec::new(), format!("{}{KEY}", "x".repeat(490)))]),

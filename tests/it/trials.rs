@@ -280,7 +280,7 @@ fn text_without_the_mark_of_utf8_is_text() {
     }
     for node in ["documents", "table"] {
         let texts: Vec<Value> = shown(&mill, node, &[]).iter().map(|row| row["text"].clone()).collect();
-        assert_eq!(texts, ["Velmora lies on the river Tael.", "Ostrin was founded in 1604."], "{node}");
+        assert_eq!(texts, ["Velmora lies on the river Tael.", "Ostrín was founded in 1604."], "{node}");
     }
     let questions = shown(&mill, "questions", &[]);
     let texts: Vec<_> = questions.iter().map(|row| (&row["question"], &row["golden_answers"])).collect();
@@ -373,7 +373,17 @@ fn cut_and_empty_answers_are_no_ordinary_rows() {
     let all = format!("{}\n{}\n{report}\n{rejected}", told.stdout, told.stderr).to_lowercase();
     for (letter, words) in [
         ("E", &["reasoning", "thought"][..]),
-        ("F", &["call in the text", "calls in the text", "calls in its text", "tool call in", "tool_call"][..]),
+        (
+            "F",
+            &[
+                "call in the text",
+                "calls in the text",
+                "calls in its text",
+                "tool call in",
+                "tool call is left in the text",
+                "tool_call",
+            ][..],
+        ),
         ("G", &["content_filter", "filter"][..]),
         ("H", &["empty"][..]),
     ] {

@@ -105,7 +105,9 @@ impl Context {
             None => None,
         };
         let answer = self.answered(call, open, turn.as_ref()).await?;
-        turn.iter().for_each(Turn::answered);
+        if let Some(turn) = &turn {
+            turn.answered();
+        }
         Ok(answer)
     }
 
@@ -128,10 +130,14 @@ impl Context {
             }
             attempts.failed();
             if failure.kind == FailureKind::Refused || number >= retry.max_attempts {
-                turn.iter().for_each(|turn| turn.failed(&failure, retry.stop_after));
+                if let Some(turn) = turn {
+                    turn.failed(&failure, retry.stop_after);
+                }
                 return Err(failure.of_row(number));
             }
-            turn.iter().for_each(|turn| turn.goes_on());
+            if let Some(turn) = turn {
+                turn.goes_on();
+            }
             number += 1;
             let wait = retry.wait(number, failure.retry_after);
             if failure.kind == FailureKind::RateLimited || failure.retry_after.is_some() {

@@ -90,7 +90,10 @@ impl Standing {
 
     fn close(&mut self, message: String, failure: &CallFailure) {
         let error = OperatorError::machine(message);
-        self.closed = Some(failure.help.iter().fold(error, |error, help| error.with_help(help)));
+        self.closed = Some(match &failure.help {
+            Some(help) => error.with_help(help),
+            None => error,
+        });
     }
 
     /// Forgets a call that ended without an outcome.

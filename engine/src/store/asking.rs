@@ -6,18 +6,13 @@ use std::fs::File;
 use std::path::Path;
 
 use super::files::open_to_lock;
-use super::layout::Store;
-use crate::fingerprint::{Digest, RowKey};
+use crate::fingerprint::RowKey;
 
 /// Calls to one model. On file systems without byte locks, every call may proceed.
 #[derive(Debug)]
 pub(super) struct Asking(Option<File>);
 
 impl Asking {
-    pub(super) fn open(store: &Store, base: &Digest) -> Self {
-        Self::at(&store.root().join("leases").join(format!("{}.calls", base.hex())))
-    }
-
     /// Opens the file whose bytes are locked.
     pub(super) fn at(path: &Path) -> Self {
         Self(open_to_lock(path).inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())

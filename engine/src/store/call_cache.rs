@@ -65,7 +65,8 @@ impl CallCache {
     /// the run may pay again for any number of damaged answers.
     #[must_use]
     pub fn asking(self, rebuy: bool) -> Self {
-        let asking = Some(Asking::open(&self.store, &self.base));
+        let file = self.store.root().join("leases").join(format!("{}.calls", self.base.hex()));
+        let asking = Some(Asking::at(&file));
         Self { rebuy, asking, ..self }
     }
 

@@ -123,14 +123,14 @@ impl Store {
     pub(super) fn try_guard(&self, path: PathBuf, alone: bool, watch: &mut Watch) -> Result<Option<Guard>, StoreError> {
         let claim = Claim::new(machine().to_owned());
         if self.make_claim(&path, &claim)? {
-            return Ok(Some(self.guard(path, claim)));
+            return Ok(Some(guard(path, claim)));
         }
         let Some(line) = Succession::read(&path) else { return Ok(None) };
         let left = alone && line.machines.iter().all(|found| found.as_ref() == Some(&claim.machine));
         if !left && !watch.is_dead(&line.texts.concat()) {
             return Ok(None);
         }
-        Ok(self.inherit(&path, &line, &claim)?.then(|| self.guard(path, claim)))
+        Ok(self.inherit(&path, &line, &claim)?.then(|| guard(path, claim)))
     }
 
     /// Replaces a dead claim unless another heir was faster.
@@ -148,28 +148,6 @@ impl Store {
         Ok(same)
     }
 
-    fn guard(&self, path: PathBuf, mut claim: Claim) -> Guard {
-        let (held, holder) = (path.clone(), claim.holder.clone());
-        let file = nofollow::open_to_write(&path);
-        let beat = move |last: bool| {
-            if !is_held_by(&path, &claim.holder) {
-                return;
-            }
-            claim.beat(last);
-            let told = match &file {
-                _ if last => nofollow::remove_file(&path),
-                // Into the file of this claim, not under its name: if this process sleeps here until another one has
-                // taken over, it writes into a file that has no name any more.
-                Ok(file) => overwrite(file, &claim),
-                Err(error) => Err(error.kind().into()),
-            };
-            if let Err(error) = told {
-                tracing::debug!("cannot update a claim: {error}");
-            }
-        };
-        Guard { _beating: Heartbeat::start(beat), path: held, holder }
-    }
-
     fn users_folder(&self) -> PathBuf {
         self.root().join("leases").join("users")
     }
@@ -181,7 +159,7 @@ impl Store {
         let folder = self.users_folder();
         nofollow::create_folder(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
-        self.make_claim(&path, &claim).ok()?.then(|| self.guard(path, claim))
+        self.make_claim(&path, &claim).ok()?.then(|| guard(path, claim))
     }
 
     /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
@@ -228,6 +206,29 @@ impl Store {
         }
         false
     }
+}
+
+/// Renews a claim until the guard is dropped.
+fn guard(path: PathBuf, mut claim: Claim) -> Guard {
+    let (held, holder) = (path.clone(), claim.holder.clone());
+    let file = nofollow::open_to_write(&path);
+    let beat = move |last: bool| {
+        if !is_held_by(&path, &claim.holder) {
+            return;
+        }
+        claim.beat(last);
+        let told = match &file {
+            _ if last => nofollow::remove_file(&path),
+            // Into the file of this claim, not under its name: if this process sleeps here until another one has
+            // taken over, it writes into a file that has no name any more.
+            Ok(file) => overwrite(file, &claim),
+            Err(error) => Err(error.kind().into()),
+        };
+        if let Err(error) = told {
+            tracing::debug!("cannot update a claim: {error}");
+        }
+    };
+    Guard { _beating: Heartbeat::start(beat), path: held, holder }
 }
 
 #[cfg(test)]

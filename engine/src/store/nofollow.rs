@@ -276,7 +276,8 @@ mod tests {
     /// Each function with a link as each component of `a/b/deep/file`.
     #[test]
     fn no_function_reaches_through_a_link() {
-        let functions: [(&str, fn(&Path) -> io::Result<()>); 11] = [
+        type Function = fn(&Path) -> io::Result<()>;
+        let functions: [(&str, Function); 11] = [
             ("create", |path| create(path).map(drop)),
             ("create_new", |path| create_new(path).map(drop)),
             ("append", |path| append(path).map(drop)),
@@ -296,11 +297,7 @@ mod tests {
                 fs::create_dir_all(link.parent().unwrap()).unwrap();
                 let target = if above == "a/b/deep" { theirs.join("deep") } else { theirs.clone() };
                 symlink(target, &link).unwrap();
-                let path = match above {
-                    "a" => store.join("a/file"),
-                    "a/b" => store.join("a/b/deep/thesis"),
-                    _ => store.join("a/b/deep/thesis"),
-                };
+                let path = store.join(if above == "a" { "a/file" } else { "a/b/deep/thesis" });
                 let error = function(&path).unwrap_err().to_string();
                 assert!(error.contains(&format!("{} is a link", link.display())), "{name} {above}: {error}");
                 untouched(&theirs);

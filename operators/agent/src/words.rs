@@ -74,14 +74,12 @@ pub(crate) fn is_page(headers: &HeaderMap, body: &str) -> bool {
 /// Returns the beginning of a text on one line, control characters and direction marks written out.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::new();
-    let mut count = 0;
-    for ch in text.split_whitespace().flat_map(|word| word.chars().chain([' '])) {
+    for (count, ch) in text.split_whitespace().flat_map(|word| word.chars().chain([' '])).enumerate() {
         if count == MOST_CHARS {
             line.truncate(line.trim_end().len());
             line.push('…');
             return line;
         }
-        count += 1;
         if ch.is_control()
             || matches!(ch, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         {
@@ -137,7 +135,7 @@ fn message(value: &Value) -> Option<String> {
             }
             for name in ["code", "type"] {
                 let code = object.get(name).and_then(Value::as_str).unwrap_or_default();
-                if code.contains(|ch: char| ch == '_') && !found.contains(code) {
+                if code.contains('_') && !found.contains(code) {
                     found.push_str(&format!(" [{code}]"));
                     break;
                 }

@@ -58,11 +58,6 @@ pub use token_encoder::TokenEncoderParams;
 use device::Compute;
 use place::{ModelPlace, Needs};
 
-/// Returns the identity of the rules by which texts become words, for keys of what is computed from words.
-pub fn word_rules() -> Source {
-    Source::Identity(format!("rules for words, version {}", searchmill_text::analysis::VERSION))
-}
-
 /// A BERT model consists of three files; others in its folder are ignored.
 const BERT: Needs = Needs { files: bert_engine::FILES, whole_folder: false, beside: &[] };
 
@@ -122,7 +117,7 @@ impl EncoderParams {
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self.place(directory) {
             Some(place) => place.sources(BERT),
-            None => vec![word_rules()],
+            None => Vec::new(),
         }
     }
 

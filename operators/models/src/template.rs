@@ -131,13 +131,13 @@ fn bound(instructions: &Instructions<'static>) -> Instructions<'static> {
             Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(target(to)),
             Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(target(to)),
             Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(target(to)),
-            Instruction::BuildMacro(name, body, flags) => Instruction::BuildMacro(*name, target(body), *flags),
+            Instruction::BuildMacro(name, body, flags) => Instruction::BuildMacro(name, target(body), *flags),
             Instruction::StringConcat => filter(CONCAT, Some(2)),
             Instruction::Add => filter(ADD, Some(2)),
             Instruction::Mul => filter(MUL, Some(2)),
             Instruction::ApplyFilter(name, count, id) => match guard(name) {
                 Some(guard) => filter(guard, *count),
-                None => Instruction::ApplyFilter(*name, *count, *id),
+                None => Instruction::ApplyFilter(name, *count, *id),
             },
             other => other.clone(),
         };
@@ -151,8 +151,11 @@ const CONCAT: &str = "~";
 const ADD: &str = "+";
 const MUL: &str = "*";
 
+/// A check of a filter's arguments.
+type Check = fn(&[Value]) -> Result<(), Error>;
+
 /// Filters that make texts, the names of the filters that check them first, and the checks.
-const GUARDED: [(&str, &str, fn(&[Value]) -> Result<(), Error>); 15] = [
+const GUARDED: [(&str, &str, Check); 15] = [
     ("join", "join!", |args| check_join(args.first(), args.get(1))),
     ("replace", "replace!", check_replace),
     ("indent", "indent!", check_indent),
@@ -302,12 +305,11 @@ pub fn check_json(value: &Value, indent: Option<usize>) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
     let mut counter = Counter(0);
-    let counted = match indent {
-        None => serde_json::to_writer(&mut counter, value),
-        Some(_) => {
-            let formatter = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut counter, formatter))
-        }
+    let counted = if indent.is_none() {
+        serde_json::to_writer(&mut counter, value)
+    } else {
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
+        value.serialize(&mut serde_json::Serializer::with_formatter(&mut counter, formatter))
     };
     match counted {
         Err(error) if error.is_io() => Err(too_long()),

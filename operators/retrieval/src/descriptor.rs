@@ -4,7 +4,7 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Computed, Context, OperatorError, ParamIssue, Repeatability, RowsInput, Source};
-use searchmill_models::{EncoderParams, word_rules};
+use searchmill_models::EncoderParams;
 use searchmill_text::analysis;
 use serde::{Deserialize, Serialize};
 
@@ -51,10 +51,19 @@ impl IndexKind {
         }
     }
 
+    /// Whether it consists of words, as [`searchmill_text::analysis`] finds them in texts.
+    pub fn has_words(&self) -> bool {
+        match self {
+            Self::Bm25(_) => true,
+            Self::Dense(params) => matches!(params.encoder, EncoderParams::Hashing(_)),
+            Self::Late(_) => false,
+        }
+    }
+
     /// Returns the external files that it reads.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
-            Self::Bm25(_) => vec![word_rules()],
+            Self::Bm25(_) => Vec::new(),
             Self::Dense(params) => params.encoder.sources(directory),
             Self::Late(params) => params.encoder.sources(directory),
         }

@@ -59,19 +59,15 @@ impl OfText {
     }
 
     fn converted(&self, values: &ArrayRef) -> Result<ArrayRef> {
-        match values.data_type() {
-            DataType::List(item) => {
-                let list = values.as_list::<i32>();
-                let texts = self.converted(list.values())?;
-                let item = Arc::new(item.as_ref().clone().with_data_type(texts.data_type().clone()));
-                Ok(Arc::new(ListArray::try_new(item, list.offsets().clone(), texts, list.nulls().cloned())?))
-            }
-            _ => {
-                let texts = cast(values, &DataType::Utf8)?;
-                let converted = texts.as_string::<i32>().iter().map(|text| text.map(self.convert));
-                Ok(Arc::new(converted.collect::<StringArray>()))
-            }
+        if let DataType::List(item) = values.data_type() {
+            let list = values.as_list::<i32>();
+            let texts = self.converted(list.values())?;
+            let item = Arc::new(item.as_ref().clone().with_data_type(texts.data_type().clone()));
+            return Ok(Arc::new(ListArray::try_new(item, list.offsets().clone(), texts, list.nulls().cloned())?));
         }
+        let texts = cast(values, &DataType::Utf8)?;
+        let converted = texts.as_string::<i32>().iter().map(|text| text.map(self.convert));
+        Ok(Arc::new(converted.collect::<StringArray>()))
     }
 }
 

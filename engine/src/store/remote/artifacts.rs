@@ -4,6 +4,7 @@ use std::path::{Component, Path as FilePath, PathBuf};
 
 use object_store::path::Path;
 
+use super::flights::OnlyFetch;
 use super::objects::Reply;
 use super::{Remote, objects};
 use crate::fingerprint::hash_file;
@@ -124,7 +125,7 @@ impl Store {
         let here = self.check_here(id);
         let Some(remote) = self.remote.as_ref().filter(|_| here.is_err()) else { return Ok(here) };
         remote.flights.once(&id.digest(), || {
-            let _alone = self.only_fetch(&id.digest());
+            let _alone = OnlyFetch::of(self.root(), &id.digest());
             // It came while this one waited for its turn.
             if self.check_here(id).is_ok() {
                 return Ok(Ok(()));

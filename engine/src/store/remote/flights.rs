@@ -1,15 +1,17 @@
 //! One fetch per artifact or memo: whoever needs what another thread or process of this machine is fetching waits for it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::aside;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+
 use crate::fingerprint::{Digest, RowKey};
 use crate::store::asking::Asking;
 use crate::store::error::StoreError;
-use crate::store::layout::Store;
 
 /// Pause between two looks at whether another process still fetches.
 const LOOK: Duration = Duration::from_millis(50);
@@ -60,15 +62,24 @@ impl Drop for OnlyFetch {
     }
 }
 
-impl Store {
-    /// Waits until no other process of this machine fetches it. Without locks of bytes, it waits for nobody.
-    pub(super) fn only_fetch(&self, what: &Digest) -> OnlyFetch {
-        let asking = Asking::at(&self.root().join("leases").join("fetches"));
+impl OnlyFetch {
+    /// Waits until no other process of this machine fetches it into the store at `root`. Without locks of bytes, it waits
+    /// for nobody.
+    pub(super) fn of(root: &Path, what: &Digest) -> Self {
+        let asking = Asking::at(&root.join("leases").join("fetches"));
         let (key, start) = (RowKey(*what), Instant::now());
         while !asking.begin(&key) && start.elapsed() < LONGEST {
             sleep(LOOK);
         }
-        OnlyFetch(asking, key)
+        Self(asking, key)
+    }
+}
+
+/// Runs code that may wait for long, so that the other tasks of this thread's runtime go on.
+pub(super) fn aside<T>(wait: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
+        _ => wait(),
     }
 }
 
@@ -105,11 +116,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (Store::open(folder.path()).unwrap(), Store::open(folder.path()).unwrap());
         let id = hash_bytes(b"a");
-        let held = one.only_fetch(&id);
+        let held = OnlyFetch::of(one.root(), &id);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 let start = Instant::now();
-                drop(other.only_fetch(&id));
+                drop(OnlyFetch::of(other.root(), &id));
                 start.elapsed()
             });
             sleep(Duration::from_millis(300));

@@ -47,10 +47,10 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
-use tokio::task::{block_in_place, unconstrained};
+use tokio::runtime::Runtime;
+use tokio::task::unconstrained;
 
-use self::flights::Flights;
+use self::flights::{Flights, aside};
 use self::objects::{Objects, Reply};
 use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
@@ -127,14 +127,6 @@ impl Remote {
             self.learnt().fault.get_or_insert_with(|| error.to_string());
             T::default()
         })
-    }
-}
-
-/// Runs code that may wait for long, so that the other tasks of this thread's runtime go on.
-fn aside<T>(wait: impl FnOnce() -> T) -> T {
-    match Handle::try_current() {
-        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
-        _ => wait(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path as FilePath;
 
 use bytes::Bytes;
 
+use super::flights::OnlyFetch;
 use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, range_of, text};
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
@@ -59,7 +60,7 @@ impl Store {
     pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         remote.flights.once(base, || {
-            let _alone = self.only_fetch(base);
+            let _alone = OnlyFetch::of(self.root(), base);
             for _ in 0..LOOKS {
                 if self.fetch_segments(remote, base)? {
                     break;

@@ -34,8 +34,9 @@ use super::objects::generic;
 use crate::store::files::clear;
 use crate::store::folder::names_in;
 
-/// Versions below the newest that stay, so that a listing during replacements still sees one.
-const KEPT: u64 = 2;
+/// Versions below the newest that stay. Whoever created a version knows by them that it was the first to do so, even if
+/// others have replaced it since; and a listing during replacements still sees one.
+const KEPT: u64 = 32;
 /// Attempts to read an object that is replaced meanwhile.
 const LOOKS: usize = 20;
 /// Age from which an unfinished file belongs to a killed process.
@@ -85,13 +86,15 @@ impl SharedFolder {
             Err(Error::AlreadyExists { .. }) => return Err(lost(object)),
             made => drop(made?),
         }
-        // Only now is it known whether others were faster: this process may have slept before it wrote.
+        // Only now is it known whether others were faster: this process may have slept before it wrote, until the file of
+        // its number was removed. If few replaced it, it was not: they have replaced this version.
         let versions = self.versions(object).await?;
-        if versions.last() != Some(&number) {
+        let newest = versions.last().copied().unwrap_or(number);
+        if newest > number + KEPT {
             self.remove(&file).await;
             return Err(lost(object));
         }
-        for old in versions.iter().filter(|version| **version + KEPT < number) {
+        for old in versions.iter().filter(|version| **version + KEPT < newest) {
             self.remove(&versions_of(object)?.join(old.to_string())).await;
         }
         Ok(PutResult { e_tag: Some(number.to_string()), version: None })
@@ -224,18 +227,18 @@ mod tests {
         // Another machine takes it over and beats; the files of early numbers are removed.
         let mut version = first.clone();
         let mut versions = vec![first];
-        for beat in 1..9 {
+        for beat in 1..KEPT + 8 {
             version = made(replace(&objects, &path, text(&format!("other {beat}")), version).await.unwrap()).unwrap();
             versions.push(version.clone());
         }
         versions.pop();
         for slept in versions {
             assert!(made(replace(&objects, &path, text("one again"), slept).await.unwrap()).is_none());
-            assert_eq!(now(&objects, &path).await, "other 8");
+            assert_eq!(now(&objects, &path).await, format!("other {}", KEPT + 7));
         }
         let left = fs::read_dir(folder.path().join("claim.next")).unwrap().count();
         assert!(left <= KEPT as usize + 1, "{left} files");
-        assert!(made(replace(&objects, &path, text("other 9"), version).await.unwrap()).is_some());
+        assert!(made(replace(&objects, &path, text("more"), version).await.unwrap()).is_some());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

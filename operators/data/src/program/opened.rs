@@ -210,7 +210,9 @@ impl Places {
             first.is_some_and(|first| is_hidden(first.as_os_str()))
         });
         let hidden = hidden.map(|home| home.components().count() + 1);
-        deepest(&self.others, path).max(hidden) <= own
+        // Outside the working directory, hidden folders hold settings, caches and interpreters, whoever's home it is.
+        let is_outside = own.is_none() && path.iter().any(is_hidden);
+        !is_outside && deepest(&self.others, path).max(hidden) <= own
     }
 
     fn are_users(&self, path: &Path) -> bool {

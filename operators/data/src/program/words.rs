@@ -26,6 +26,12 @@ pub(super) fn texts(words: &[&str]) -> Vec<String> {
         inside(&said, shell, &mut found);
         for plain in unquoted(&said, shell) {
             for meant in braced(&plain) {
+                // The folder before the braces of `data/{a,b}.txt` is not read as a whole.
+                if let Some((folder, _)) =
+                    plain.split_once('{').filter(|(folder, _)| meant != plain && folder.ends_with('/'))
+                {
+                    found.retain(|text| text != folder);
+                }
                 inside(&meant, false, &mut found);
                 found.push(meant);
             }

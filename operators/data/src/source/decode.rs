@@ -125,7 +125,9 @@ impl Direct {
     /// Reads a record. Returns whether it has constants that JSON lacks, which are null.
     fn json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<bool, Fault> {
         let read = |record: &[u8]| {
-            columns.iter_mut().for_each(|column| column.truncate(row));
+            for column in columns.iter_mut() {
+                column.truncate(row);
+            }
             self.strict_json(columns, row, number, record)
         };
         strict::with_constants(record, read).map(|((), has_constants)| has_constants)

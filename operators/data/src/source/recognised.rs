@@ -50,11 +50,9 @@ fn wide(start: &[u8]) -> Option<&'static str> {
     match start {
         [0xff, 0xfe, 0, 0, ..] => Some("UTF-32LE"),
         [0, 0, 0xfe, 0xff, ..] => Some("UTF-32BE"),
-        [0xff, 0xfe, ..] => Some("UTF-16LE"),
-        [0xfe, 0xff, ..] => Some("UTF-16BE"),
         // Without a mark: the first characters of these formats are ASCII.
-        [1..0x80, 0, 1..0x80, 0, ..] => Some("UTF-16LE"),
-        [0, 1..0x80, 0, 1..0x80, ..] => Some("UTF-16BE"),
+        [0xff, 0xfe, ..] | [1..0x80, 0, 1..0x80, 0, ..] => Some("UTF-16LE"),
+        [0xfe, 0xff, ..] | [0, 1..0x80, 0, 1..0x80, ..] => Some("UTF-16BE"),
         _ => None,
     }
 }

@@ -312,7 +312,8 @@ mod tests {
         assert_eq!(items(text), (owned(&[(3, "{\"a\": [1]}"), (4, "{}")]), false));
         assert_eq!(items("{\"Data\": []}"), (owned(&[]), false));
         assert_eq!(items("[{\"Data\": [1]}, 2]"), (owned(&[(1, "{\"Data\": [1]}"), (1, "2")]), false));
-        assert_eq!(items("{\"a\": 1}\n{\"b\": {\"Data\": [1]}}"), (owned(&[]), true));
+        assert_eq!(items("{\"b\": {\"Data\": [1]}}"), (owned(&[]), true));
+        assert!(fault("{\"a\": 1}\n{\"Data\": [1]}", Cut::Items("Data")).contains("behind the end"));
         let long = format!("{{\"x\": [{}0],\n \"Data\": [7]}}", "[1, 2], ".repeat(BLOCK_BYTES / 4));
         assert_eq!(items(&long), (owned(&[(2, "7")]), false));
     }

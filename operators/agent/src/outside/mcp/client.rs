@@ -17,7 +17,7 @@ const MOST_PAGES: usize = 64;
 /// How the server is reached.
 pub(super) enum Server {
     Http(HttpServer),
-    Program(ProgramServer),
+    Program(Box<ProgramServer>),
 }
 
 /// A client.

@@ -46,7 +46,7 @@ impl McpTool {
                 let wire = Wire::open(&params.headers, secrets, params.timeout_seconds, context)?;
                 Server::Http(HttpServer { url: url.clone(), wire, http: context.http().clone() })
             }
-            (None, _) => Server::Program(ProgramServer::new(params, timeout, context.clone())),
+            (None, _) => Server::Program(Box::new(ProgramServer::new(params, timeout, context.clone()))),
         };
         let sources = params.sources(&context.resolve(""));
         let code = if sources.is_empty() { None } else { Some(Code::of_sources(sources, context)?) };

@@ -89,14 +89,12 @@ impl Exchange {
             (Err(Undecoded { message, beginning }), None) => return Err(bad_response(message, &beginning)),
         };
         match (raw.heard(), broken) {
-            // A connection that breaks behind the answer costs nothing.
-            (Ok(_), _) => Ok(raw),
             (Err(_), Some(failure)) => Err(failure),
             (Err(message), None) if is_page(&headers, &String::from_utf8_lossy(&raw.body)) => {
                 Err(self.unread(message, &headers, &raw.body, context).await)
             }
-            // Paid for, and stored as it came.
-            (Err(_), None) => Ok(raw),
+            // A connection that breaks behind the answer costs nothing. What cannot be read was paid for, too.
+            _ => Ok(raw),
         }
     }
 

@@ -158,6 +158,11 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    struct One {
+        a: u32,
+    }
+
     fn texts(pieces: &[&[u8]]) -> String {
         let piece = |piece: &&[u8]| parse::<String>(piece).expect("a text");
         let mut text: String = pieces.iter().map(piece).collect();
@@ -195,10 +200,6 @@ mod tests {
             ("{\"a\": \"\\ud83d\", \"a\": 2}", json!({"a": 2})),
         ] {
             assert_eq!(value(text), Ok(wanted), "{text}");
-        }
-        #[derive(Debug, PartialEq, serde::Deserialize)]
-        struct One {
-            a: u32,
         }
         assert_eq!(parse::<One>(b"{\"a\": 1, \"a\": 2}").expect("the last one"), One { a: 2 });
         assert_eq!(parse::<One>(br#""{\"a\": 3}""#).expect("a text of JSON"), One { a: 3 });

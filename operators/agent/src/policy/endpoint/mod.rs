@@ -30,6 +30,7 @@ use super::{Actor, EndpointParams, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::{Protocol, Seen};
 use crate::tokens::{Reported, RewrittenHistory, TurnTokens};
+use crate::words::one_line;
 
 /// A model on a server.
 pub struct Endpoint {
@@ -147,7 +148,10 @@ impl Call for Asking<'_> {
     fn read(&self, answer: &[u8]) -> Result<Answer, CallFailure> {
         let told = |failure| told(failure, self.context.redactor());
         let kept = Kept::read(answer, self.endpoint.exchange.stream);
-        let kept = kept.map_err(|Unread { message, detail }| told(bad_response(message, detail.as_bytes())))?;
+        let kept = kept.map_err(|Unread { message, detail }| {
+            let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
+            told(bad_response(format!("{message}{ending}"), detail.as_bytes()))
+        })?;
         let tokens = self.endpoint.record.as_ref().map(|_| kept.heard.tokens().whole()).transpose();
         let tokens = tokens.map_err(|message| told(without_tokens(message, kept.heard.withholds_tokens())))?;
         let reply = kept.reply(self.endpoint.protocol.as_ref(), self.context.redactor(), tokens.is_some());

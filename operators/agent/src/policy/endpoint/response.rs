@@ -228,8 +228,13 @@ fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
     let mut made = Vec::with_capacity(calls.len());
     for (place, call) in calls.into_iter().enumerate() {
         let named = call.id.filter(|id| !id.is_empty() && !ids.contains(id));
-        let numbered = || (place..).map(|number| format!("call_{number}")).find(|id| !ids.contains(id));
-        let id = named.or_else(numbered).unwrap_or_default();
+        let id = named.unwrap_or_else(|| {
+            let mut number = place;
+            while ids.contains(&format!("call_{number}")) {
+                number += 1;
+            }
+            format!("call_{number}")
+        });
         ids.insert(id.clone());
         let arguments = as_written(call.arguments.unwrap_or_default());
         made.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
