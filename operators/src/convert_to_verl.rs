@@ -160,8 +160,10 @@ impl ConvertToVerlParams {
 
 /// Returns the messages that the model reads first in a rollout.
 fn opening(protocol: &ProtocolParams, question: &str) -> Value {
+    // The trainer offers a search, as the rollouts had one.
+    let settings = ProtocolSettings { tool: Some("search"), ..ProtocolSettings::default() };
     let mut messages = Vec::new();
-    for message in protocol.open(&ProtocolSettings::default()).opening(question) {
+    for message in protocol.open(&settings).opening(question) {
         // A message of a tool is the beginning of the model's turn.
         if message.is_opening() {
             messages.push(json!({"role": message.role, "content": message.content}));

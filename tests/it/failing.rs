@@ -39,7 +39,7 @@ fn run(mill: &Mill, base: &str, more: &[&str]) -> Told {
     let mut command = mill.command(&[&["run", "pipeline.yaml"], more].concat());
     command.env("ENDPOINT", base).env("API_KEY", KEY);
     let told = Told::new(command.output().expect("a run"));
-    println!("$ searchmill run pipeline.yaml {}\n{}{}", more.join(" "), told.stderr, told.stdout);
+    crate::say(&format!("$ searchmill run pipeline.yaml {}\n{}{}", more.join(" "), told.stderr, told.stdout));
     told
 }
 
@@ -177,7 +177,8 @@ fn only_500s_end_after_eight_calls_with_the_servers_words() {
 
 #[test]
 fn every_class_of_failure_ends_after_eight_calls() {
-    let classes: [(&str, fn() -> Option<Answer>); 6] = [
+    type Reply = fn() -> Option<Answer>;
+    let classes: [(&str, Reply); 6] = [
         ("403 Forbidden: not from here", || said(403, &json!({"error": "not from here"}))),
         ("400 Bad Request: bad seed", || vllm(400, "bad seed")),
         ("422 Unprocessable Entity: body.top_k: too large", || {

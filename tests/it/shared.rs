@@ -598,8 +598,10 @@ fn a_server_that_asks_to_try_again_or_loses_its_answers_costs_nothing() {
             let names = team.s3.objects(below).into_iter();
             names.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect::<Vec<_>>()
         };
-        let segments: Vec<String> =
-            keys("team/store/memo").into_iter().filter(|name| name.ends_with(".rows")).collect();
+        let segments: Vec<String> = keys("team/store/memo")
+            .into_iter()
+            .filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "rows"))
+            .collect();
         assert!(segments.iter().all(|name| name.matches('.').count() == 3), "{trouble:?}: {segments:?}");
     }
 }

@@ -89,6 +89,7 @@ mod tests {
 
     use super::*;
     use crate::fingerprint::hash_bytes;
+    use crate::store::layout::Store;
 
     #[test]
     fn those_who_waited_for_a_failed_fetch_fail_with_it_and_the_next_one_tries_again() {
