@@ -1,6 +1,6 @@
 //! Tests of a store on S3 shared by several machines: each machine is a process with its own folder and local copy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
