@@ -7,7 +7,6 @@
 mod conversation;
 mod exchange;
 mod fitting;
-mod ipc_stream;
 mod params;
 mod repetition;
 
@@ -16,7 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use searchmill_data::program::{Command, Passed, Program, unseen, variable_issues, write_issues};
+use searchmill_data::program::{ArrowTable, Command, Passed, Program, unseen, variable_issues, write_issues};
 use searchmill_engine::operator::{
     Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, Repeatability, Source, TreeKind,
@@ -26,7 +25,6 @@ use serde_json::{Map, Value};
 
 use self::conversation::held_open;
 use self::fitting::checked;
-use self::ipc_stream::IpcStream;
 pub use self::params::Params;
 
 /// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
@@ -191,10 +189,10 @@ impl Params {
                 String::from_utf8_lossy(&start[..start.len().min(40)])
             )));
         }
-        let mut stream = IpcStream::open(&mut *stdout).map_err(|error| malformed(&error))?;
+        let mut stream = ArrowTable::beginning(&mut *stdout).map_err(|error| malformed(&error))?;
         let mut rows = 0;
         outputs.write("rows", &checked(None, kind, &RecordBatch::new_empty(stream.schema()), &passed)?)?;
-        while let Some(batch) = stream.next().map_err(|error| malformed(&error))? {
+        while let Some(batch) = stream.next_batch().map_err(|error| malformed(&error))? {
             outputs.write("rows", &checked(None, kind, &batch, &passed)?)?;
             rows += batch.num_rows() as u64;
             context.progress().set(rows, 0, "rows");

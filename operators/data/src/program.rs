@@ -2,6 +2,7 @@
 //!
 //! Nothing else outside the engine starts programs.
 
+mod arrow_table;
 mod observer;
 mod opened;
 mod passed;
@@ -24,6 +25,7 @@ use searchmill_engine::{Guard, Lent, Tail};
 
 use opened::Opened;
 
+pub use arrow_table::ArrowTable;
 pub use passed::Passed;
 pub(crate) use passed::repeated;
 pub use pipe::Pipe;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -139,17 +139,26 @@ fn room_beside(target: &Path) -> io::Result<Room> {
     fs::create_dir_all(folder)?;
     loop {
         let room = tempfile::Builder::new().prefix(WRITING).tempdir_in(folder)?;
-        let lock = File::open(room.path())?;
-        if is_ours(&lock) {
-            return Ok(Room { room, _lock: lock });
+        match File::open(room.path()) {
+            Ok(lock) if is_ours(&lock, room.path()) => return Ok(Room { room, _lock: lock }),
+            // A sweep took it for abandoned: take another name.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Locks an unfinished file or folder, which shows that its owner lives: see [`sweep`]. Returns false if a sweep was
-/// faster and removes it. Without locks in the file system, its age decides.
-fn is_ours(file: &File) -> bool {
-    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+/// faster: it removes the file, or has done so. Without locks in the file system, its age decides.
+fn is_ours(file: &File, path: &Path) -> bool {
+    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return false;
+    }
+    // Looked at after the lock: from now on no sweep removes it.
+    let at_path = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let opened = file.metadata().map(|found| (found.dev(), found.ino()));
+    at_path.is_ok_and(|at_path| opened.is_ok_and(|opened| at_path == opened))
 }
 
 /// A temporary folder, locked while it is used.
@@ -265,7 +274,7 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
     let permissions = Permissions::from_mode(0o666);
     let mut temporary = loop {
         let new = tempfile::Builder::new().prefix(WRITING).permissions(permissions.clone()).tempfile_in(folder)?;
-        if is_ours(new.as_file()) {
+        if is_ours(new.as_file(), new.path()) {
             break new;
         }
     };
@@ -315,5 +324,25 @@ mod tests {
             fs::read_dir(folder.path()).expect("entries").flatten().map(|entry| entry.file_name()).collect();
         left.sort();
         assert_eq!(left, [".writing-held00", ".writing-notes.md", "out.jsonl"]);
+    }
+
+    /// A sweep may come between the creation of an unfinished file and its lock.
+    #[test]
+    fn writers_into_one_folder_take_nothing_from_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let at = |name: String| folder.path().join(name);
+                threads.spawn(move || {
+                    for round in 0..300 {
+                        let bytes = round.to_string();
+                        replace(&at(format!("{thread}.jsonl")), || Ok(bytes.as_bytes())).expect("a file is written");
+                        let room = room_beside(&at(format!("{thread}"))).expect("a folder is made");
+                        fs::write(room.room.path().join("new"), "x").expect("the folder is there");
+                        sweep(&at(String::new()));
+                    }
+                });
+            }
+        });
     }
 }

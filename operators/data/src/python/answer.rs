@@ -1,13 +1,14 @@
 //! What goes to a function and comes back: rows as JSON lines, batches as Arrow IPC streams.
 
 use arrow::array::RecordBatch;
-use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::with_bytes_as_text;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+
+use crate::program::ArrowTable;
 
 /// Rows as JSON objects, with explicit nulls.
 #[derive(Clone, Debug, Default)]
@@ -170,14 +171,22 @@ pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
     if bytes.is_empty() {
         return CalledBatch::Rows(Vec::new());
     }
-    let batches = StreamReader::try_new(bytes, None).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    batches.map_or_else(
-        |error| {
-            let message = format!("the batch that the function returned cannot be read: {error}");
-            CalledBatch::Failed(Failure::new(Why::Unfit, message))
-        },
-        CalledBatch::Rows,
-    )
+    let mut batches = Vec::new();
+    let unreadable = |error: String| {
+        let message = format!("the batch that the function returned cannot be read: {error}");
+        CalledBatch::Failed(Failure::new(Why::Unfit, message))
+    };
+    let mut table = match ArrowTable::stream(bytes) {
+        Ok(table) => table,
+        Err(error) => return unreadable(error),
+    };
+    loop {
+        match table.next_batch() {
+            Ok(Some(batch)) => batches.push(batch),
+            Ok(None) => return CalledBatch::Rows(batches),
+            Err(error) => return unreadable(error),
+        }
+    }
 }
 
 #[cfg(test)]
