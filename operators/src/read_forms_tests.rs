@@ -161,11 +161,11 @@ fn two_columns_of_one_name_are_an_error() {
     let row = r#"{"id": "q1", "question": "first?", "question": "second?", "golden_answers": ["A"]}"#;
     for params in [json!({"as": "question"}), json!({"as": "table"}), json!({"as": "question", "layout": "nq-open"})] {
         let said = fault("q.jsonl", row, params);
-        assert!(said.contains("q.jsonl:1") && said.contains("the key `question` stands twice"), "{said}");
+        assert!(said.contains("q.jsonl:1") && said.contains("the field `question` is there twice"), "{said}");
     }
     // Inside objects too, and in fields that go to the metadata.
     for row in [r#"{"id": 1, "text": "t", "more": {"a": 1, "a": 2}}"#, r#"{"id": 1, "text": "t", "k": 1, "k": 2}"#] {
-        assert!(fault("d.jsonl", row, json!({"as": "document"})).contains("stands twice"), "{row}");
+        assert!(fault("d.jsonl", row, json!({"as": "document"})).contains("is there twice"), "{row}");
     }
 }
 

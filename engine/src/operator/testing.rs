@@ -84,6 +84,8 @@ impl Outcome {
 pub struct Harness {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
+    /// Made once: it reads the certificates of the system.
+    http: reqwest::Client,
     /// Seed of the operators.
     pub seed: u64,
     /// Rows per batch of a `Map` kernel's input.
@@ -115,11 +117,12 @@ impl Harness {
     /// Creates a harness with a new folder; relative paths start at the current directory.
     ///
     /// # Panics
-    /// Panics if no temporary folder or runtime can be created.
+    /// Panics if no temporary folder, runtime or HTTP client can be created.
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             runtime: tokio::runtime::Runtime::new().expect("a runtime"),
+            http: super::http_client().expect("an HTTP client"),
             seed: 0,
             batch_rows: 8192,
             concurrency: 8,
@@ -156,7 +159,6 @@ impl Harness {
         let secrets = self.secrets.clone();
         let scratch = self.path().join("scratch");
         std::fs::create_dir_all(&scratch).expect("a scratch folder");
-        let http = super::http_client().expect("an HTTP client");
         Context::new(ContextParts {
             seed: self.seed,
             scratch,
@@ -170,7 +172,7 @@ impl Harness {
             checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
             pieces: Arc::clone(&self.pieces),
             sources,
-            ..ContextParts::bare(&self.directory, self.runtime.handle(), http)
+            ..ContextParts::bare(&self.directory, self.runtime.handle(), self.http.clone())
         })
     }
 

@@ -6,8 +6,8 @@ use searchmill_engine::operator::Context;
 use searchmill_schemas::{Message, Trajectory};
 use searchmill_text::thoughts;
 
-/// How models begin a call (Qwen, Hermes, Mistral, Llama, DeepSeek, GLM, Kimi, MiniMax and others).
-const MARKS: [&str; 11] = [
+/// How models begin a call (Qwen, Hermes, Mistral, Llama, DeepSeek, GLM, Kimi, MiniMax, gpt-oss and others).
+const MARKS: [&str; 12] = [
     "<tool_call>",
     "<tool_calls>",
     "<|tool_call",
@@ -19,6 +19,7 @@ const MARKS: [&str; 11] = [
     "<function_call>",
     "<invoke name=",
     "<|action_start|>",
+    "<|channel|>commentary to=",
 ];
 
 const HELP: &str = "start the server with a parser for them (vLLM: `--enable-auto-tool-choice --tool-call-parser NAME`, \
@@ -53,7 +54,7 @@ impl CallsInText {
 }
 
 /// Whether an answer without a call holds one in its text.
-fn holds_call(message: &Message) -> bool {
+pub(super) fn holds_call(message: &Message) -> bool {
     if message.role != "assistant" || !message.tool_calls.is_empty() {
         return false;
     }

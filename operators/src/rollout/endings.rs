@@ -3,17 +3,9 @@
 use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
-use searchmill_schemas::{Message, Trajectory, from_batch, text_column};
+use searchmill_schemas::{Trajectory, from_batch, text_column};
 
-/// Marks with which models begin calls of tools: Hermes and Qwen, Qwen3-Coder, Mistral, Llama, DeepSeek, gpt-oss.
-const CALLS: [&str; 6] = [
-    "<tool_call>",
-    "<function=",
-    "[TOOL_CALLS]",
-    "<|python_tag|>",
-    "<｜tool▁calls▁begin｜>",
-    "<|channel|>commentary to=",
-];
+use super::calls_in_text::holds_call;
 
 /// How a rollout ended without an answer: the name of a figure, and its hint.
 type Ending = (&'static str, &'static str);
@@ -66,12 +58,6 @@ fn ending(rollout: &Trajectory) -> Option<Ending> {
     }
 }
 
-fn holds_call(message: &Message) -> bool {
-    let texts = std::iter::once(&message.content).chain(&message.reasoning);
-    let holds = |text: &String| CALLS.iter().any(|mark| text.contains(mark));
-    message.tool_calls.is_empty() && texts.into_iter().any(holds)
-}
-
 /// Returns a hint for each reason.
 pub(super) fn hints(sums: &BTreeMap<&'static str, f64>) -> Vec<String> {
     let counted = ALL.into_iter().filter_map(|(name, hint)| Some((*sums.get(name)?, hint)));
@@ -84,7 +70,7 @@ pub(super) fn hints(sums: &BTreeMap<&'static str, f64>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use searchmill_schemas::to_batch;
+    use searchmill_schemas::{Message, to_batch};
 
     use super::*;
     use crate::relation::testing::trajectories;

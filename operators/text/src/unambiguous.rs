@@ -23,7 +23,8 @@ impl<'de> Deserialize<'de> for Unambiguous {
     }
 }
 
-struct ValueVisitor;
+/// Builds an [`Unambiguous`] value.
+pub struct ValueVisitor;
 
 impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
@@ -71,13 +72,28 @@ impl<'de> Visitor<'de> for ValueVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some((name, Unambiguous(value))) = entries.next_entry::<String, Unambiguous>()? {
-            if fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("the field `{name}` is there twice")));
-            }
-            fields.insert(name, value);
+            insert_once(&mut fields, name, value).map_err(A::Error::custom)?;
         }
         Ok(Value::Object(fields))
     }
+}
+
+/// Adds a field.
+///
+/// # Errors
+/// If the object has one of this name.
+pub fn insert_once(fields: &mut Map<String, Value>, name: String, value: Value) -> Result<(), String> {
+    if fields.contains_key(&name) {
+        return Err(field_twice(&name));
+    }
+    fields.insert(name, value);
+    Ok(())
+}
+
+/// Returns the message for a field that an object has twice.
+#[must_use]
+pub fn field_twice(name: &str) -> String {
+    format!("the field `{name}` is there twice")
 }
 
 #[cfg(test)]

@@ -42,8 +42,9 @@ fn what_the_budget_leaves_out_is_asked_the_next_night() {
     let told = night(&mill, &server).exit(4);
     assert_eq!(server.count(), 6, "{}", told.stdout);
     assert_eq!((&told.summary()["skipped"], &told.summary()["budget"]), (&0.into(), &"6 of 6 calls".into()));
+    // The budget leaves any two of the eight rows out, good ones or not.
     let first = written(&mill);
-    assert!(!first.is_empty() && first.len() < 5, "{first:?}");
+    assert!((3..=5).contains(&first.len()), "{first:?}");
     night(&mill, &server).exit(0);
     assert_eq!(
         (server.count(), written(&mill)),

@@ -11,11 +11,12 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 use searchmill_engine::spec::closest;
+use searchmill_text::unambiguous::{ValueVisitor, field_twice};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::python_list::{ListText, list_of};
-use super::strict::{self, Strict, key_twice};
+use super::strict;
 
 /// How strictly values must match the column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -459,7 +460,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
                 column.unfold_last().map_err(A::Error::custom)
             }
             Values::Text { .. } => {
-                let value = Strict.visit_seq(parts)?;
+                let value = ValueVisitor.visit_seq(parts)?;
                 column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
             }
             _ => Err(A::Error::custom(column.mismatch("a list"))),
@@ -489,7 +490,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
                 Ok(())
             }
             Values::Text { .. } => {
-                let value = Strict.visit_map(parts)?;
+                let value = ValueVisitor.visit_map(parts)?;
                 column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
             }
             Values::List { offsets, item } if column.fit == Fit::Lenient => {
@@ -515,7 +516,7 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
         match found {
             Found::Column(place) => {
                 if columns[place].len() > row {
-                    return Err(A::Error::custom(key_twice(columns[place].name())));
+                    return Err(A::Error::custom(field_twice(columns[place].name())));
                 }
                 parts.next_value_seed(Fill(&mut columns[place]))?;
                 expected = place + 1;

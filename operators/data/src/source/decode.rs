@@ -8,6 +8,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{Document, Question, RecordKind, Trajectory, to_batch};
+use searchmill_text::unambiguous::{Unambiguous, insert_once};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -19,7 +20,7 @@ use super::layout::Layout;
 use super::mapping::Origin;
 use super::recognised::not_utf8;
 use super::record::{Block, Decoded, Fault, Place, Records};
-use super::strict::{self, Strict, insert_once};
+use super::strict;
 
 /// How records become rows.
 pub enum Decoder {
@@ -201,7 +202,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, parts: A) -> Result<(), A::Error> {
         fill_fields(self.columns, self.place, parts, |name, parts| match &mut self.rest {
             Some(rest) => {
-                let value = parts.next_value_seed(Strict)?;
+                let Unambiguous(value) = parts.next_value()?;
                 insert_once(rest, name, value).map_err(A::Error::custom)
             }
             None if self.fit == Fit::Lenient => parts.next_value::<IgnoredAny>().map(|_| ()),

@@ -2,8 +2,9 @@
 //! constants that Python's tools write where JSON has no number (`NaN`, `Infinity`, `-Infinity`) are null.
 
 use memchr::memchr2;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use searchmill_text::unambiguous::Unambiguous;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::record::Fault;
 
@@ -13,94 +14,13 @@ const MANY_DIGITS: usize = 19;
 /// Words that Python's `json.dumps` writes for numbers that JSON lacks.
 const CONSTANTS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
 
-/// Reads the next value of a parser.
-pub(crate) struct Strict;
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = parts.next_element_seed(Strict)? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut parts: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(name) = parts.next_key::<String>()? {
-            let value = parts.next_value_seed(Strict)?;
-            insert_once(&mut fields, name, value).map_err(A::Error::custom)?;
-        }
-        Ok(Value::Object(fields))
-    }
-}
-
-/// Adds a field.
-///
-/// # Errors
-/// Fails if the object has one of this name.
-pub(crate) fn insert_once(fields: &mut Map<String, Value>, name: String, value: Value) -> Result<(), String> {
-    if fields.contains_key(&name) {
-        return Err(key_twice(&name));
-    }
-    fields.insert(name, value);
-    Ok(())
-}
-
-/// Returns the message for a key that an object has twice.
-pub(crate) fn key_twice(name: &str) -> String {
-    format!("the key `{name}` stands twice in one object")
-}
-
 /// Reads a value.
 ///
 /// # Errors
 /// Fails if the text is no JSON, repeats a key in an object, or has a whole number beyond 64 bits.
 pub(crate) fn value(record: &[u8]) -> Result<Value, Fault> {
     let mut parser = serde_json::Deserializer::from_slice(record);
-    let value = Strict.deserialize(&mut parser)?;
+    let Unambiguous(value) = Unambiguous::deserialize(&mut parser)?;
     parser.end()?;
     check_numbers(record)?;
     Ok(value)
@@ -205,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_key_that_stands_twice_is_a_fault_at_any_depth() {
-        assert_eq!(fault(r#"{"a": 1, "b": 2, "a": 1}"#), "the key `a` stands twice in one object");
+        assert_eq!(fault(r#"{"a": 1, "b": 2, "a": 1}"#), "the field `a` is there twice");
         assert!(fault(r#"[{"x": [{"k": 1, "k": null}]}]"#).contains("`k`"));
         let text = r#"{"a": {"a": [1, -2, 1.5, null, true, "é"]}, "b": {}}"#;
         assert_eq!(value(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());

@@ -155,7 +155,8 @@ impl Call for Asking<'_> {
         let tokens = self.endpoint.record.as_ref().map(|_| kept.heard.tokens().whole()).transpose();
         let tokens = tokens.map_err(|message| told(without_tokens(message, kept.heard.withholds_tokens())))?;
         let reply = kept.reply(self.endpoint.protocol.as_ref(), self.context.redactor(), tokens.is_some());
-        let reply = reply.map_err(|message| told(CallFailure::new(FailureKind::BadResponse, message, None)))?;
+        // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.
+        let reply = reply.map_err(|message| told(CallFailure::new(FailureKind::Refused, message, None)))?;
         Ok(Answer { reply, tokens })
     }
 }
