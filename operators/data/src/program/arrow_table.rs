@@ -259,12 +259,13 @@ mod tests {
         let views = StringViewArray::from_iter_values((0..40).map(|i| format!("a longer text of row {i}")));
         let names: DictionaryArray<Int32Type> = (0..40).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
         let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..40).map(|i| Some((0..i % 4).map(Some))));
+        let numbers: Int64Array = (0..40).map(|i| (i % 7 > 0).then_some(i)).collect();
         let batch = RecordBatch::try_from_iter([
             ("text", Arc::new(texts) as _),
             ("view", Arc::new(views) as _),
             ("name", Arc::new(names) as _),
             ("list", Arc::new(lists) as _),
-            ("number", Arc::new(Int64Array::from_iter((0..40).map(|i| (i % 7 > 0).then_some(i)))) as _),
+            ("number", Arc::new(numbers) as _),
         ]);
         let batch = batch.unwrap();
         [batch.slice(0, 20), batch.slice(20, 20)]
@@ -273,14 +274,18 @@ mod tests {
     fn stream(options: IpcWriteOptions) -> Vec<u8> {
         let batches = batches();
         let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        for batch in &batches {
+            writer.write(batch).unwrap();
+        }
         writer.into_inner().unwrap()
     }
 
     fn file(options: IpcWriteOptions) -> Vec<u8> {
         let batches = batches();
         let mut writer = FileWriter::try_new_with_options(Vec::new(), &batches[0].schema(), options).unwrap();
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        for batch in &batches {
+            writer.write(batch).unwrap();
+        }
         writer.into_inner().unwrap()
     }
 
