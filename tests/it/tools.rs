@@ -380,6 +380,7 @@ for line in sys.stdin:
             sys.exit(1)
         if "hang" in query: time.sleep(60)
         print("a line of a careless program", flush=True)
+        print("and one without an end: ", end="", flush=True)
         print(json.dumps({"jsonrpc": "2.0", "id": 7777, "method": "ping"}), flush=True)
         result = {"content": [{"type": "text", "text": f"{query} is Rome"}]}
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
@@ -396,6 +397,8 @@ fn a_program_that_speaks_mcp_is_started_called_and_gone() {
     assert_eq!(texts[..2], ["one is Rome", "die is Rome"], "a program that died is started again");
     assert!(texts[2].contains("no answer within 2 s"), "{}", texts[2]);
     assert_eq!(project.mill.read("paid"), "one\ndie\ndie\nhang\nhang\n");
+    let logs = project.call(&["logs"]).exit(0).stdout;
+    assert!(logs.contains("a line of a careless program") && logs.contains("and one without an end"), "{logs}");
     let alive = |pid: &str| std::path::Path::new("/proc").join(pid).join("cmdline").exists();
     let start = Instant::now();
     while project.mill.read("pids").lines().any(alive) {

@@ -30,6 +30,9 @@ pub(super) struct ProgramServer {
     running: Mutex<Option<Talk>>,
 }
 
+/// Most places of a line at which a message is looked for.
+const MOST_STARTS: usize = 16;
+
 type Waiting = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
 
 /// A running program and the requests that wait for it.
@@ -140,8 +143,9 @@ impl ProgramServer {
         let (replies, waits) = (lines.clone(), Arc::clone(&waiting));
         let ended = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&ended);
+        let context = self.context.clone();
         std::thread::spawn(move || {
-            read(stdout, &waits, &replies);
+            read(stdout, &waits, &replies, &Log::new(&context));
             end.store(true, Ordering::Release);
             locked(&waits).clear();
         });
@@ -159,9 +163,8 @@ fn write(mut stdin: ChildStdin, lines: &Receiver<String>) {
     }
 }
 
-/// Reads messages until the program ends; requests that still wait are then dropped. Lines that are no messages are
-/// skipped.
-fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>) {
+/// Reads messages until the program ends; requests that still wait are then dropped. What is no message goes to the log.
+fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>, log: &Log<'_>) {
     let mut stdout = BufReader::new(stdout);
     let mut line = Vec::new();
     loop {
@@ -171,7 +174,11 @@ fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>) {
             Ok(count) if count > 0 && line.ends_with(b"\n") => {}
             _ => break,
         }
-        let Ok(message) = serde_json::from_slice::<Value>(&line) else { continue };
+        let (said, message) = message_in(&line);
+        if !said.trim_ascii().is_empty() {
+            log.listen(said);
+        }
+        let Some(message) = message else { continue };
         match (message.get("method").and_then(Value::as_str), message.get("id")) {
             (Some(method), Some(id)) => drop(replies.send(reply(method, id).to_string())),
             (None, Some(id)) => {
@@ -186,10 +193,43 @@ fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>) {
     }
 }
 
+/// Returns the message of a line, and what stands before it: a program may print without a line end.
+fn message_in(line: &[u8]) -> (&[u8], Option<Value>) {
+    if let Ok(message) = serde_json::from_slice(line) {
+        return (&[], Some(message));
+    }
+    let starts = line.iter().enumerate().filter(|(_, byte)| **byte == b'{').map(|(place, _)| place);
+    for start in starts.take(MOST_STARTS) {
+        if let Ok(message) = serde_json::from_slice::<Value>(&line[start..])
+            && message.get("jsonrpc").is_some()
+        {
+            return (&line[..start], Some(message));
+        }
+    }
+    (line, None)
+}
+
 /// What the client answers to a request of the server: it lives, and offers nothing else.
 fn reply(method: &str, id: &Value) -> Value {
     if method == "ping" {
         return json!({"jsonrpc": "2.0", "id": id, "result": {}});
     }
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "this client offers no methods"}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_found_behind_what_was_printed_without_a_line_end() {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "result": {"a": {}}});
+        for before in ["", "loading {model} ... ", "{\"a\": 1}", "\u{e9}"] {
+            let line = format!("{before}{message}\n");
+            assert_eq!(message_in(line.as_bytes()), (before.as_bytes(), Some(message.clone())));
+        }
+        for line in ["a line\n", "{\"level\": \"info\"} {\"a\": 1}\n", &"{".repeat(1000)] {
+            assert_eq!(message_in(line.as_bytes()), (line.as_bytes(), None));
+        }
+    }
 }
