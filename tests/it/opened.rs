@@ -253,6 +253,90 @@ fn a_file_that_a_program_reads_is_in_its_key_or_refused() {
     assert_eq!(mill.run(&[]).exit(0).ran(), "made");
 }
 
+/// Asserts that a run is refused because the list of the folder `data` decides its result, and that the remedy counts it.
+fn refused_for_its_list(mill: &Mill) {
+    std::fs::create_dir_all(mill.path("data/deep")).expect("folders");
+    mill.write("data/a.txt", "one");
+    mill.write("data/deep/b.txt", "one");
+    let told = mill.run(&[]).exit(1);
+    assert!(told.stdout.contains("read data/"), "{}{}", mill.read("pipeline.yaml"), told.stdout);
+    let pipeline = mill.read("pipeline.yaml");
+    mill.write("pipeline.yaml", &pipeline.replace("from: rows, with: {", "from: rows, with: {files: [data/], "));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    mill.write("data/c.txt", "one");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made", "a new file counts");
+    std::fs::rename(mill.path("data/deep/b.txt"), mill.path("data/deep/d.txt")).expect("renamed");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made", "a name counts");
+}
+
+#[test]
+fn the_list_of_a_folder_is_in_the_key_or_refused() {
+    let function = |body: &str| map(&format!("def f(text):\n    return {{'text': str({body})}}\n"), "");
+    for body in [
+        "sorted(__import__('os').listdir('data'))",
+        "sorted(entry.name for entry in __import__('os').scandir(b'data'))",
+        "sorted(__import__('glob').glob('data/**', recursive=True))",
+        "sorted(__import__('pathlib').Path('data').iterdir())",
+        "sorted(__import__('os').walk('data'))",
+    ] {
+        refused_for_its_list(&function(body));
+    }
+    if !is_observed() {
+        return;
+    }
+    refused_for_its_list(&function("__import__('subprocess').check_output(['ls', '-R', 'data'])"));
+    for script in ["ls -R data >&2\ncat\n", "x=data; cat $x/*.txt $x/*/* >&2\ncat\n", "find data -type f >&2; cat\n"] {
+        let mill = exec("[sh, steps/run.sh]", "");
+        mill.write("steps/run.sh", script);
+        refused_for_its_list(&mill);
+    }
+    let mill = exec("[python3, steps/run.py]", "");
+    let copy = "import os, sys, shutil\nos.listdir('data')\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)\n";
+    mill.write("steps/run.py", copy);
+    refused_for_its_list(&mill);
+}
+
+#[test]
+fn a_pattern_stands_for_the_list_of_its_folders() {
+    let mill = map(
+        "import glob\nNAMES = sorted(glob.glob('*/words.txt'))\ndef f(text): return {'text': ' '.join(NAMES)}\n",
+        "",
+    );
+    for folder in ["one", "two"] {
+        std::fs::create_dir(mill.path(folder)).expect("a folder");
+    }
+    mill.write("one/words.txt", "");
+    let told = mill.run(&[]).exit(1);
+    assert!(told.stdout.contains("read the list of the working directory, which"), "{}", told.stdout);
+    assert!(told.stdout.contains(r#"files: [\"*\"]"#), "{}", told.stdout);
+    let pipeline = mill.read("pipeline.yaml");
+    let named = "from: rows, with: {files: [\"*\", \"*/words.txt\"], ";
+    mill.write("pipeline.yaml", &pipeline.replace("from: rows, with: {", named));
+    mill.run(&[]).exit(0);
+    std::fs::rename(mill.path("one/words.txt"), mill.path("two/words.txt")).expect("renamed");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+    assert!(shown(&mill).contains("two/words.txt"), "{}", shown(&mill));
+}
+
+#[test]
+fn folders_that_are_listed_to_find_modules_are_not_data() {
+    let text = "import pkgutil, importlib.metadata, space.inner.m\nlist(pkgutil.iter_modules())\n\
+                list(importlib.metadata.distributions())\ndef f(text): return {'text': space.inner.m.MARK}\n";
+    let copy = "import sys, shutil, space.inner.m\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)\n";
+    let functions = map(text, "");
+    let programs = exec("[python3, steps/run.py]", ", files: [steps]");
+    for mill in [functions, programs] {
+        std::fs::create_dir_all(mill.path("steps/space/inner")).expect("folders");
+        mill.write("steps/space/inner/m.py", "MARK = 'one'\n");
+        mill.write("steps/run.py", copy);
+        mill.run(&[]).exit(0);
+    }
+    // What the program makes is its own, wherever it is.
+    let mill = exec("[sh, -c, \"mkdir -p new/deep; ls new >&2; rm -r new; ls >&2; ls .. >/dev/null; cat\"]", "");
+    mill.run(&[]).exit(0);
+}
+
 #[test]
 fn an_environment_in_the_project_and_hidden_folders_of_the_home_are_no_files_of_the_user() {
     let text = "open('venv/lib/x.txt').read()\nimport os\nopen(os.path.expanduser('~/.cache/x/data.txt')).read()\n\

@@ -46,6 +46,13 @@ impl SeenSource {
         Self { written, ..Self::default() }
     }
 
+    /// Returns the folders whose lists enter the key: those of a folder, and those that a pattern looks through.
+    fn listed(&self) -> impl Iterator<Item = &Path> {
+        let is_pattern = self.written.contains(['*', '?', '[']);
+        let matched = self.files.iter().filter(move |_| is_pattern).filter_map(|file| file.path.parent());
+        self.folders.iter().map(|(folder, _)| folder.as_path()).chain(matched)
+    }
+
     /// Returns the name of something that differs now, if any.
     fn difference(&self, source: &Source, directory: &Path) -> Option<String> {
         if source.written() != self.written {
@@ -81,7 +88,7 @@ pub struct SeenSources {
     read: Mutex<BTreeSet<PathBuf>>,
     /// The first change that was found.
     changed: Mutex<Option<String>>,
-    /// Paths of all files, as the key wrote them, and without links.
+    /// Paths of all files and listed folders, as the key wrote them, and without links.
     covered: OnceLock<BTreeSet<PathBuf>>,
     real: OnceLock<BTreeSet<PathBuf>>,
 }
@@ -157,8 +164,9 @@ impl SourceFiles for SeenSources {
 
     fn covers(&self, path: &Path) -> Option<bool> {
         let of = |real: fn(&Path) -> Option<PathBuf>| {
-            let files = self.seen.iter().flat_map(|source| &source.files);
-            files.filter_map(|file| real(&file.path)).collect::<BTreeSet<_>>()
+            let files = self.seen.iter().flat_map(|source| &source.files).map(|file| &file.path);
+            let folders = self.seen.iter().flat_map(SeenSource::listed);
+            files.map(PathBuf::as_path).chain(folders).filter_map(real).collect::<BTreeSet<_>>()
         };
         let written = self.covered.get_or_init(|| of(|path| Some(path.to_owned())));
         // Links are resolved only for paths that are not as the key writes them.

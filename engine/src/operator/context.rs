@@ -379,7 +379,7 @@ impl Context {
         self.0.sources.files(written)
     }
 
-    /// Whether this node's key covers a file; `None`: there is no key.
+    /// Whether this node's key covers a file, or the list of a folder; `None`: there is no key.
     pub fn covers(&self, path: &Path) -> Option<bool> {
         self.0.sources.covers(path)
     }

@@ -131,7 +131,7 @@ pub trait SourceFiles: Send + Sync {
     /// Returns the files behind a source, given as written, in path order; `None`: the key has no such source.
     fn files(&self, written: &str) -> Option<Vec<PathBuf>>;
 
-    /// Whether the key covers a file, whatever source it belongs to; `None`: there is no key.
+    /// Whether the key covers a file, or the list of a folder, whatever source it belongs to; `None`: there is no key.
     fn covers(&self, _path: &Path) -> Option<bool> {
         None
     }

@@ -103,10 +103,10 @@ impl Running {
         self.observed
     }
 
-    /// Notes files that it says it has opened, with the flags of `open`.
+    /// Notes what it says it has opened or listed, with the flags of `open`.
     pub(crate) fn note(&self, opened: Vec<(String, i32)>) {
         for (path, flags) in opened {
-            self.opened.note(opened::Asked { path: path.into(), flags });
+            self.opened.note(opened::Asked { path: path.into(), flags, process: None });
         }
     }
 

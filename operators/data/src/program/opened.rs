@@ -1,8 +1,10 @@
-//! The user's files that a program opened for reading, and their comparison with its cache key.
+//! The user's files that a program opened for reading, the folders that it listed, and their comparison with its cache
+//! key.
 //!
 //! A file is the user's if it lies in the working directory, in the home folder or on another disk, but not in a folder
 //! of the system, an environment of an interpreter, a cache, or the store. Files that the program made itself, or that
-//! `writes` names, do not count.
+//! `writes` names, do not count. Nor do folders that are listed to find modules, and those that build tools look through
+//! without need: the working directory and those above it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,11 +43,13 @@ const SETTINGS: [&str; 13] = [
 ];
 /// Starts of names of folders for temporary files in which compilers and servers keep what they made.
 const CACHES: [&str; 6] = ["torchinductor_", "triton", "ray", "vllm", "matplotlib-", "."];
-/// Flags of `open` with which no content of a file is read.
+/// The flag of `open` with which nothing is read.
 #[cfg(target_os = "linux")]
-const NO_FILE: i32 = libc::O_DIRECTORY | libc::O_PATH;
+const NOTHING: i32 = libc::O_PATH;
 #[cfg(not(target_os = "linux"))]
-const NO_FILE: i32 = libc::O_DIRECTORY;
+const NOTHING: i32 = 0;
+/// How `files` names the list of the working directory: a pattern, which leaves the store and hidden files out.
+const LISTED_HERE: &str = "\"*\"";
 /// Files that a message names (at most).
 const NAMED: usize = 5;
 
@@ -55,6 +59,8 @@ pub(super) struct Asked {
     pub(super) path: PathBuf,
     /// Flags of `open`.
     pub(super) flags: i32,
+    /// The process that asks; `None`: a function says what its own code opened.
+    pub(super) process: Option<u32>,
 }
 
 /// The user's files that one start of a program opened.
@@ -62,15 +68,17 @@ pub(crate) struct Opened {
     places: Places,
     /// Files and folders that do not count.
     exempt: Vec<PathBuf>,
+    /// The working directory.
+    directory: PathBuf,
     start: SystemTime,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Files that were read.
+    /// Files that were read, and folders that were listed.
     read: BTreeSet<PathBuf>,
-    /// Files of `read` that were not compared with the key yet.
+    /// What of `read` was not compared with the key yet.
     fresh: Vec<PathBuf>,
     /// Files that the program made.
     made: BTreeSet<PathBuf>,
@@ -86,6 +94,7 @@ impl Opened {
         Self {
             exempt,
             places: Places::of(&directory, context.scratch(), variables),
+            directory: plain(&directory),
             start: SystemTime::now(),
             state: Mutex::default(),
         }
@@ -98,21 +107,26 @@ impl Opened {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.read.contains(&path) || state.made.contains(&path)
         };
-        let is_file = asked.flags & NO_FILE == 0;
-        is_file && self.places.may_be_users(&path) && !is_noted()
+        let is_read = asked.flags & NOTHING == 0;
+        is_read && self.places.may_be_users(&path) && !is_noted()
     }
 
     /// Notes a file that is about to be opened. Returns whether the program may see it: not so bytecode of the user's
     /// modules.
     pub(super) fn note(&self, asked: Asked) -> bool {
-        let Asked { path, flags } = asked;
+        let Asked { path, flags, process } = asked;
         let path = plain(&path);
         let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         if let Some(source) = source_of(&path).filter(|_| only_reads) {
             return !self.places.are_users(&source) || !source.is_file();
         }
-        if self.places.are_users(&path) && !self.exempt.iter().any(|exempt| path.starts_with(exempt)) {
+        if !self.places.are_users(&path) || self.exempt.iter().any(|exempt| path.starts_with(exempt)) {
+            return true;
+        }
+        if flags & libc::O_DIRECTORY == 0 {
             self.read(&path, flags);
+        } else if only_reads {
+            self.listed(&path, process);
         }
         true
     }
@@ -137,6 +151,25 @@ impl Opened {
         }
     }
 
+    /// Notes a folder that is about to be listed.
+    fn listed(&self, folder: &Path, process: Option<u32>) {
+        if let Some(process) = process {
+            let is_looked_through = self.directory.starts_with(folder);
+            if is_looked_through || is_python(process) && has_modules(folder) {
+                return;
+            }
+        }
+        let Some(found) = std::fs::metadata(folder).ok().filter(std::fs::Metadata::is_dir) else { return };
+        // Made by the program.
+        if found.created().is_ok_and(|made| made > self.start) {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.read.insert(folder.to_owned()) {
+            state.fresh.push(folder.to_owned());
+        }
+    }
+
     /// Compares what was read since the last call with the key. `name` is the program's.
     ///
     /// # Errors
@@ -147,15 +180,19 @@ impl Opened {
         if unknown.is_empty() {
             return Ok(());
         }
-        let mut shown: Vec<String> = unknown.iter().map(|path| self.places.shown(path)).collect();
+        // A folder stands for the files in it.
+        let is_beside_its_folder = |path: &&PathBuf| !unknown.iter().any(|other| path.parent() == Some(other));
+        let mut shown: Vec<String> =
+            unknown.iter().filter(is_beside_its_folder).map(|path| self.places.shown(path)).collect();
         shown.sort();
         let more = shown.len().saturating_sub(NAMED);
         shown.truncate(NAMED);
         let shown = shown.join(", ");
+        let named = shown.replace(LISTED_HERE, "the list of the working directory");
         let others = if more > 0 { format!(" and {more} more files") } else { String::new() };
         // Whoever calls again, after this error, hears of the same files.
         self.state.lock().unwrap_or_else(PoisonError::into_inner).fresh.extend(unknown);
-        let message = format!("`{name}` read {shown}{others}, which its cache key does not contain");
+        let message = format!("`{name}` read {named}{others}, which its cache key does not contain");
         Err(OperatorError::pipeline(message).with_help(format!(
             "add what decides the result to the node's `files`: `files: [{shown}]`; and what does not (logs, caches, \
              credentials) to its `writes`"
@@ -260,16 +297,37 @@ impl Places {
         is
     }
 
-    /// Returns a path as it can be written in a pipeline.
+    /// Returns a path as it can be written in a pipeline; a listed folder ends with a slash.
     fn shown(&self, path: &Path) -> String {
         let inside = self.own.iter().find_map(|folder| path.strip_prefix(folder).ok());
-        inside.unwrap_or(path).display().to_string()
+        match inside.unwrap_or(path).display().to_string() {
+            shown if shown.is_empty() => LISTED_HERE.to_owned(),
+            shown if path.is_dir() => format!("{shown}/"),
+            shown => shown,
+        }
     }
 }
 
 /// Returns the number of parts of the deepest of these folders that contains a path.
 fn deepest(folders: &[PathBuf], path: &Path) -> Option<usize> {
     folders.iter().filter(|folder| path.starts_with(folder)).map(|folder| folder.components().count()).max()
+}
+
+/// Whether a process is an interpreter of Python.
+fn is_python(process: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("python") || name.starts_with("pypy")
+}
+
+/// Whether Python may look for modules in a folder: they lie in it, or in packages in it.
+fn has_modules(folder: &Path) -> bool {
+    let entries = |folder: &Path| {
+        std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect::<Vec<_>>()
+    };
+    let is_module = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "py");
+    let inside = entries(folder);
+    inside.iter().any(is_module) || inside.iter().any(|package| entries(package).iter().any(is_module))
 }
 
 /// Whether a path lies in `lib/python3.12` of an interpreter, wherever it is installed.

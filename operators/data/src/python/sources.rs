@@ -30,7 +30,11 @@ impl PythonFunction {
         }
         sources.extend(self.locks(directory));
         let named: BTreeSet<&String> = self.files.iter().collect();
-        sources.extend(named.into_iter().cloned().map(Source::Path));
+        for path in named {
+            // What lies in a folder, or matches a pattern, the function sees by its path.
+            let is_one = directory.join(path).is_file();
+            sources.push(if is_one { Source::Path(path.clone()) } else { Source::Argument(path.clone()) });
+        }
         sources
     }
 

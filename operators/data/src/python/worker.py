@@ -57,18 +57,45 @@ def send(kind, payload):
             view = view[os.write(OUTPUT, view) :]
 
 
-# Files that Python opened since the last report, with the flags of `open`, where the system does not tell them.
+# Files that Python opened since the last report, where the system does not tell them, and folders that it listed; with
+# the flags of `open`.
 opened = {}
+# Modules that list folders for their caller, and packages that list folders to find modules.
+HELPERS = ("os", "glob", "pathlib", "shutil", "genericpath", "posixpath")
+FINDERS = ("importlib", "_frozen_importlib_external", "pkgutil", "importlib_metadata", "pkg_resources")
 
 
-def listen():
+def listen(hears_files):
     def note(event, given):
-        if event == "open" and isinstance(given[0], (str, bytes)):
+        if event == "os.listdir" or event == "os.scandir":
+            if not finds_modules(sys._getframe(1)):
+                opened.setdefault(folder(given[0]), os.O_DIRECTORY)
+        elif not hears_files or not isinstance(given[0] if given else None, (str, bytes)):
+            return
+        elif event == "open":
             opened.setdefault(os.path.abspath(os.fsdecode(given[0])), given[2])
-        elif event == "sqlite3.connect" and isinstance(given[0], (str, bytes)):
+        elif event == "sqlite3.connect":
             opened.setdefault(os.path.abspath(os.fsdecode(given[0])), os.O_RDWR)
 
     sys.addaudithook(note)
+
+
+def folder(given):
+    if given is None:
+        return os.getcwd()
+    if isinstance(given, int):
+        return os.path.realpath("/dev/fd/{}".format(given))
+    return os.path.abspath(os.fsdecode(given))
+
+
+def finds_modules(frame):
+    """Whether a folder is listed on behalf of an import."""
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").split(".")[0]
+        if package not in HELPERS:
+            return package in FINDERS
+        frame = frame.f_back
+    return False
 
 
 def report(function):
@@ -156,8 +183,7 @@ def serve():
     kind, payload = message()
     try:
         asked = json.loads(payload)
-        if asked["listens"]:
-            listen()
+        listen(asked["listens"])
         function = Function(asked)
         told = {"version": version(), "takes": function.takes, "is_class": function.is_class}
         send_json(b"K", dict(told, **report(function)))

@@ -298,7 +298,7 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
     };
     let path = PathBuf::from(OsString::from_vec(text(call.pid, path)?));
     if path.is_absolute() {
-        return Some(Asked { path, flags });
+        return Some(Asked { path, flags, process: Some(call.pid) });
     }
     if path.as_os_str().is_empty() {
         return None;
@@ -307,7 +307,7 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
         HERE => format!("/proc/{}/cwd", call.pid),
         folder => format!("/proc/{}/fd/{folder}", call.pid),
     };
-    Some(Asked { path: fs::read_link(folder).ok()?.join(path), flags })
+    Some(Asked { path: fs::read_link(folder).ok()?.join(path), flags, process: Some(call.pid) })
 }
 
 /// Reads a text that ends with a zero from the memory of a process.
