@@ -41,6 +41,22 @@ fn lines(mill: &Mill, name: &str) -> usize {
 }
 
 #[test]
+fn not_a_number_is_none_and_the_log_says_so() {
+    let mill = project("def f(x): return {'text': repr(x)}\n", ", as: document", "");
+    let text = mill.read("pipeline.yaml").replace(
+        "  made: {op: map, from: rows",
+        "  odd: {op: sql, from: rows, with: {query: \"select id, text, 0.0 / (length(text) - 6) as x from input\", as: table}}\n  made: {op: map, from: odd",
+    );
+    mill.write("pipeline.yaml", &text);
+    mill.run(&[]).exit(0);
+    let shown = shown(&mill, "made");
+    assert!(shown.contains("None") && shown.contains("0.0"), "{shown}");
+    let logs = mill.call(&["logs", "--node", "made"]).exit(0).stdout;
+    let lines: Vec<&str> = logs.lines().filter(|line| line.contains("NaN and infinity in the column `x`")).collect();
+    assert_eq!(lines.len(), 1, "{logs}");
+}
+
+#[test]
 fn kill_9_of_a_node_that_remembers_rows_calls_again_only_what_was_in_flight() {
     let mill = project(COUNTED, ", remember: row", ", resources: {concurrency: 2}");
     let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");

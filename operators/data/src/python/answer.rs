@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::program::ArrowTable;
+use crate::source::parquet_file::any_not_finite;
 
 /// Rows as JSON objects, with explicit nulls.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct JsonRows {
     text: Vec<u8>,
     /// Ends of the rows in the text, each behind a line end.
     ends: Vec<usize>,
+    /// Columns with NaN or infinity, which are null in the text.
+    pub(super) not_finite: Vec<String>,
 }
 
 impl JsonRows {
@@ -36,7 +39,13 @@ impl JsonRows {
             text = b"{}\n".repeat(batch.num_rows());
         }
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
-        Ok(Self { text, ends })
+        let mut not_finite = Vec::new();
+        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+            if any_not_finite(column) {
+                not_finite.push(field.name().clone());
+            }
+        }
+        Ok(Self { text, ends, not_finite })
     }
 
     /// Writes objects.

@@ -1,5 +1,6 @@
 //! Processes that call the same function, started when they are needed.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Pool {
     freed: Condvar,
     /// Calls in a row that lost their process.
     lost: AtomicU32,
+    /// Columns of which the log says that NaN and infinity are null.
+    told: Mutex<BTreeSet<String>>,
 }
 
 /// Number of processes (at most).
@@ -63,6 +66,7 @@ impl Pool {
             state: Mutex::default(),
             freed: Condvar::new(),
             lost: AtomicU32::new(0),
+            told: Mutex::default(),
         }
     }
 
@@ -96,6 +100,13 @@ impl Pool {
     /// # Errors
     /// Fails if the run was cancelled, a process was killed or cannot be started, or many calls in a row end theirs.
     pub fn call(&self, rows: &JsonRows) -> Result<Vec<Called>, OperatorError> {
+        for name in &rows.not_finite {
+            if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+                let lacking = "JSON lacks them; with `batch`, the function gets them";
+                let log = format!("warning: NaN and infinity in the column `{name}` are null: {lacking}");
+                self.context.progress().log(&log);
+            }
+        }
         let mut called = Vec::with_capacity(rows.len());
         let mut alone = rows.len() == 1;
         while called.len() < rows.len() {
