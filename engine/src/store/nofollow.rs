@@ -226,19 +226,23 @@ pub(super) enum Found {
 pub(super) fn contents(path: &Path) -> io::Result<Vec<(PathBuf, Found)>> {
     let mut found = Vec::new();
     let root = folder(path)?;
-    list(&root, Path::new(""), &mut found).map_err(|error| explained(error, path))?;
+    list(&root, path, Path::new(""), &mut found)?;
     Ok(found)
 }
 
-fn list(folder: &OwnedFd, below: &Path, found: &mut Vec<(PathBuf, Found)>) -> Result<(), Errno> {
-    for name in names(folder)? {
+fn list(folder: &OwnedFd, root: &Path, below: &Path, found: &mut Vec<(PathBuf, Found)>) -> io::Result<()> {
+    for name in names(folder).map_err(|error| explained(error, &root.join(below)))? {
         let path = below.join(&name);
-        let stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let failed = |error: Errno| {
+            let error = explained(error, &root.join(&path));
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 found.push((path.clone(), Found::Folder));
-                let inner = openat(folder, &name, FOLDER, Mode::empty())?;
-                list(&inner, &path, found)?;
+                let inner = openat(folder, &name, FOLDER, Mode::empty()).map_err(failed)?;
+                list(&inner, root, &path, found)?;
             }
             FileType::RegularFile => found.push((path, Found::File)),
             FileType::Symlink => found.push((path, Found::Link)),

@@ -76,7 +76,16 @@ fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, Found)>, OperatorEr
         }
         _ => {}
     }
-    Ok(nofollow::contents(folder).map_err(StoreError::io("read", folder))?)
+    let listed = nofollow::contents(folder).map_err(StoreError::io("read", folder))?;
+    for (path, _) in &listed {
+        // Parts of artifacts are named by text, with `/` between folders, on every system and in every store.
+        if path.to_str().is_none_or(|name| name.contains('\\')) {
+            let message =
+                format!("the output folder contains a file whose name no artifact can have: {}", path.display());
+            return Err(OperatorError::data(message).with_help("name files by UTF-8 text without `\\`"));
+        }
+    }
+    Ok(listed)
 }
 
 fn unfit(path: &Path, what: &str) -> OperatorError {
@@ -147,7 +156,7 @@ fn may_have_writer(_file: &File) -> bool {
 
 /// Flushes and hashes the files, sorted by their names in the artifact.
 fn parts(folder: &Path, paths: Vec<PathBuf>) -> Result<Vec<Part>, OperatorError> {
-    let mut names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().replace('\\', "/")).collect();
+    let mut names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     names.sort();
     let mut parts = Vec::with_capacity(names.len());
     for name in names {

@@ -129,7 +129,7 @@ impl Store {
         while let Some(current) = pending.pop() {
             for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
                 let path = entry.path();
-                let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+                let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().into_owned();
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() => pending.push(path),
                     Ok(kind) if kind.is_file() && known.contains(name.as_str()) => {}

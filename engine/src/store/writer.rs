@@ -490,6 +490,33 @@ mod tests {
         assert!(store.open_input(&id).is_err());
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_whose_names_no_artifact_can_have_are_refused() {
+        use crate::operator::TreeKind;
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        for (name, fits) in [(&b"a\\b"[..], false), (b"a\xffb", false), (b"a\nb", true), ("\u{202e}é".as_bytes(), true)]
+        {
+            let ports = IndexMap::from([("files".to_owned(), PortType::Tree(TreeKind::Files))]);
+            let mut sink = StoreSink::new(&store, ports);
+            let tree = sink.tree("files").unwrap();
+            // The name must not be taken for this path.
+            fs::create_dir(tree.join("a")).unwrap();
+            fs::write(tree.join("a/b"), "other").unwrap();
+            fs::write(tree.join(std::ffi::OsStr::from_bytes(name)), "content").unwrap();
+            match sink.commit() {
+                Ok(committed) => {
+                    let id = committed.outputs["files"].id;
+                    assert!(fits, "{name:?}");
+                    assert_eq!((store.check(&id), store.artifact(&id).unwrap().parts.len()), (Ok(()), 2));
+                }
+                Err(error) => assert!(!fits && error.message.contains("no artifact can have"), "{}", error.message),
+            }
+        }
+    }
+
     #[test]
     fn damage_is_found() {
         let folder = tempfile::tempdir().unwrap();
