@@ -166,6 +166,7 @@ fn a_file_that_a_function_reads_is_in_its_key_or_refused() {
     for body in [
         "open('data.txt').read()",
         "open('data.txt', 'r+').read()",
+        "open('/proc/self/cwd/data.txt').read()",
         "__import__('pathlib').Path('steps/../data.txt').read_text()",
         "__import__('os').popen('cat data.txt').read()",
         "__import__('subprocess').check_output(['cat', 'data.txt']).decode()",
@@ -292,7 +293,7 @@ fn the_list_of_a_folder_is_in_the_key_or_refused() {
         refused_for_its_list(&mill);
     }
     let mill = exec("[python3, steps/run.py]", "");
-    let copy = "import os, sys, shutil\nos.listdir('data')\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)\n";
+    let copy = "import os, sys, shutil\nos.listdir(os.open('data', os.O_RDONLY))\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)\n";
     mill.write("steps/run.py", copy);
     refused_for_its_list(&mill);
 }

@@ -2,7 +2,8 @@
 //! nothing else. Stores of earlier versions have it in the folder, as `artifact.json`; it is moved when the artifact is
 //! opened.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -16,10 +17,30 @@ use super::place::{artifact_place, description_place};
 /// The description in the folders of earlier versions.
 pub(super) const IN_FOLDER: &str = "artifact.json";
 
+/// A description that was read.
+pub(super) struct Described {
+    pub(super) artifact: Artifact,
+    pub(super) path: PathBuf,
+    /// Time of the description; the files of its artifact are older unless they were changed.
+    pub(super) at: Option<SystemTime>,
+}
+
+impl Described {
+    /// Reads a description of that artifact.
+    fn read(path: PathBuf, id: &ArtifactId) -> Option<Self> {
+        let file = File::open(&path).ok()?;
+        let found = file.metadata().ok()?;
+        // One call more than the file has bytes finds its end: a node that is known costs few calls.
+        let mut text = Vec::with_capacity(usize::try_from(found.len()).ok()? + 1);
+        file.take(u64::MAX).read_to_end(&mut text).ok()?;
+        let artifact: Artifact = serde_json::from_slice(&text).ok()?;
+        (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })
+    }
+}
+
 /// Reads a description of that artifact.
 pub(super) fn read_description(path: &Path, id: &ArtifactId) -> Option<Artifact> {
-    let artifact: Artifact = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    (artifact.id() == *id).then_some(artifact)
+    Described::read(path.to_owned(), id).map(|described| described.artifact)
 }
 
 /// Whether the file describes the artifact in whose folder an earlier version put it.
@@ -39,19 +60,24 @@ impl Store {
         self.root().join(description_place(id))
     }
 
-    /// Returns the description of a local artifact, and when it was described: after its files were written.
-    pub(super) fn described_here(&self, id: &ArtifactId) -> Option<(Artifact, PathBuf)> {
+    /// Returns the description of a local artifact.
+    pub(super) fn described_here(&self, id: &ArtifactId) -> Option<Described> {
         let folder = self.artifact_folder(id);
         if !folder.is_dir() {
             return None;
         }
-        let paths = [self.description_path(id), folder.join(IN_FOLDER)];
-        paths.into_iter().find_map(|path| Some((read_description(&path, id)?, path)))
+        Described::read(self.description_path(id), id).or_else(|| Described::read(folder.join(IN_FOLDER), id))
+    }
+
+    /// Returns the time of the description of a local artifact.
+    pub(super) fn described_at(&self, id: &ArtifactId) -> Option<SystemTime> {
+        let paths = [self.description_path(id), self.artifact_folder(id).join(IN_FOLDER)];
+        paths.iter().find_map(|path| path.metadata().ok()?.modified().ok())
     }
 
     /// Returns the description of a local artifact.
     pub(super) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
-        self.described_here(id).map(|(artifact, _)| artifact)
+        self.described_here(id).map(|described| described.artifact)
     }
 
     /// Moves a finished folder to the place of its artifact. Returns `false` if another process has put an intact one
@@ -119,9 +145,4 @@ impl Store {
             }
         }
     }
-}
-
-/// Returns the time of a description; the files of its artifact are older unless they were changed.
-pub(super) fn described_at(description: &Path) -> Option<SystemTime> {
-    fs::metadata(description).and_then(|metadata| metadata.modified()).ok()
 }

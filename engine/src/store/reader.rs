@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
-use super::description::{IN_FOLDER, described_at, is_in_folder};
+use super::description::{Described, IN_FOLDER, is_in_folder};
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
@@ -145,10 +145,9 @@ impl Store {
     /// since its readers may read everything; of a table, only the parts are opened.
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
-        let Some((artifact, description)) = self.described_here(id) else {
+        let Some(Described { artifact, path, at: described }) = self.described_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
         };
-        let described = described_at(&description);
         let mut read = false;
         for part in &artifact.parts {
             read |= look_at(&folder, part, described)?;
@@ -158,7 +157,7 @@ impl Store {
             return Err(Damage::Corrupt);
         }
         if read {
-            renew(&description);
+            renew(&path);
         }
         Ok(artifact)
     }
@@ -170,8 +169,7 @@ impl Store {
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
     pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
-        let Some((_, description)) = self.described_here(id) else { return false };
-        look_at(&self.artifact_folder(id), part, described_at(&description)).is_ok()
+        look_at(&self.artifact_folder(id), part, self.described_at(id)).is_ok()
     }
 
     /// Reads every file of an artifact and compares digests.
@@ -216,10 +214,10 @@ impl Store {
     pub(super) fn read_whole(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
-        let (artifact, description) = self.described_here(id).ok_or(Damage::Missing)?;
-        let damaged: Vec<&Part> = artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
+        let described = self.described_here(id).ok_or(Damage::Missing)?;
+        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
-            distrust(&folder, part, described_at(&description));
+            distrust(&folder, part, described.at);
         }
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }

@@ -123,7 +123,8 @@ impl Opened {
         if !self.places.are_users(&path) || self.exempt.iter().any(|exempt| path.starts_with(exempt)) {
             return true;
         }
-        if flags & libc::O_DIRECTORY == 0 {
+        // Programs written in Go, and those that list an open folder, do not say that it is one.
+        if !path.is_dir() {
             self.read(&path, flags);
         } else if only_reads {
             self.listed(&path, process);

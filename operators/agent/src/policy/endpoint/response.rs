@@ -48,6 +48,11 @@ impl Heard {
         finish_reason: Option<String>,
     ) -> Self {
         message.content.iter_mut().for_each(complete);
+        if let Some(parts) = message.content.as_ref().filter(|content| !content.is_string()) {
+            let whole = text(parts);
+            message.reasoning_content = message.thought();
+            message.content = Some(Value::String(whole));
+        }
         let thoughts = [&mut message.refusal, &mut message.reasoning_content, &mut message.reasoning];
         thoughts.into_iter().flatten().for_each(completed);
         for call in &mut message.tool_calls {
@@ -278,6 +283,13 @@ mod tests {
     fn content_reasoning_and_calls_are_taken_in_every_form() {
         let parts = said(json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}));
         assert_eq!((parts.content.as_str(), parts.prompt_tokens, parts.completion_tokens), ("ab", Some(7), Some(3)));
+        let thought = json!({"type": "thinking", "thinking": [{"type": "text", "text": "r"}, {"text": "s"}]});
+        let parts = said(json!({"content": [thought, {"type": "text", "text": "a"}, "b", {"type": "image_url"}]}));
+        assert_eq!((parts.content.as_str(), parts.reasoning.as_deref()), ("ab", Some("rs")));
+        for (content, text) in [(json!(42), "42"), (json!({"answer": "x"}), "{\"answer\":\"x\"}"), (json!([]), "")] {
+            assert_eq!(said(json!({"content": content})).content, text);
+        }
+        assert_eq!(said(json!({"content": "x", "tool_calls": "none"})).tool_calls, []);
         assert_eq!(said(json!({"content": "x", "reasoning": "r"})).reasoning.as_deref(), Some("r"));
         assert_eq!(said(json!({"content": "x", "reasoning_content": "r"})).reasoning.as_deref(), Some("r"));
         assert_eq!(said(json!({"content": null, "refusal": "no"})).content, "no");

@@ -64,9 +64,9 @@ pub(super) struct WireMessage {
 }
 
 impl WireMessage {
-    /// The thoughts, under either name.
+    /// The thoughts, under either name, or as parts of the content.
     pub(super) fn thought(&mut self) -> Option<String> {
-        let named = [self.reasoning_content.take(), self.reasoning.take()];
+        let named = [self.reasoning_content.take(), self.reasoning.take(), self.content.as_ref().map(thinking)];
         named.into_iter().flatten().find(|text| !text.is_empty())
     }
 }
@@ -190,8 +190,12 @@ fn thoughts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>
 pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
-    let is_none = |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "" | "null" | "none");
     Ok(kind.or_else(|| worded(value)).filter(|text| !is_none(text)))
+}
+
+/// Whether a text stands for nothing.
+fn is_none(text: &str) -> bool {
+    matches!(text.trim().to_ascii_lowercase().as_str(), "" | "null" | "none")
 }
 
 /// Deserialises an error; nothing, `false`, and an empty text or object are none.
@@ -204,8 +208,11 @@ fn trouble<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 /// Deserialises calls: a list, a single call, or either as text.
 fn calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WireCall>, D::Error> {
     let Some(raw) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Vec::new()) };
-    let inner = serde_json::from_str::<String>(raw.get()).and_then(RawValue::from_string);
-    let raw = inner.unwrap_or(raw);
+    let inner = serde_json::from_str::<String>(raw.get());
+    if inner.as_deref().is_ok_and(is_none) {
+        return Ok(Vec::new());
+    }
+    let raw = inner.and_then(RawValue::from_string).unwrap_or(raw);
     Ok(match serde_json::from_str::<Vec<Box<RawValue>>>(raw.get()) {
         Ok(listed) => listed.iter().filter(|call| call.get() != "null").map(|call| WireCall::of(call)).collect(),
         Err(_) => vec![WireCall::of(&raw)],
@@ -241,11 +248,18 @@ pub(super) fn error_message(error: &Value) -> String {
     }
 }
 
-/// Returns text, or the joined text parts of a list.
+/// Returns text, the joined text parts of a list, or any other value as JSON text.
 pub(super) fn text(content: &Value) -> String {
     match content {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
-        _ => String::new(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part.get("text").or(part.get("refusal")).unwrap_or(part).as_str()).collect()
+        }
+        other => worded(other.clone()).unwrap_or_default(),
     }
+}
+
+/// Returns the thoughts among the parts of a content (Mistral: `{"type": "thinking", "thinking": [parts of text]}`).
+fn thinking(content: &Value) -> String {
+    let parts = content.as_array().map(Vec::as_slice).unwrap_or_default();
+    parts.iter().filter_map(|part| part.get("thinking")).map(text).collect()
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -298,7 +298,7 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
     };
     let path = PathBuf::from(OsString::from_vec(text(call.pid, path)?));
     if path.is_absolute() {
-        return Some(Asked { path, flags, process: Some(call.pid) });
+        return Some(Asked { path: led(path, call.pid), flags, process: Some(call.pid) });
     }
     if path.as_os_str().is_empty() {
         return None;
@@ -308,6 +308,19 @@ fn asked(call: &seccomp_notif) -> Option<Asked> {
         folder => format!("/proc/{}/fd/{folder}", call.pid),
     };
     Some(Asked { path: fs::read_link(folder).ok()?.join(path), flags, process: Some(call.pid) })
+}
+
+/// Follows the links of `/proc` by which a process can name its folders: `/proc/self/cwd`, `/proc/PID/root`.
+fn led(path: PathBuf, process: u32) -> PathBuf {
+    let parts: Vec<_> = path.iter().collect();
+    let [_, proc, whose, link, below @ ..] = parts.as_slice() else { return path };
+    if *proc != "proc" || !(*link == "cwd" || *link == "root") {
+        return path;
+    }
+    let whose =
+        if *whose == "self" || *whose == "thread-self" { process.to_string().into() } else { (*whose).to_owned() };
+    let Ok(folder) = fs::read_link(Path::new("/proc").join(whose).join(link)) else { return path };
+    folder.join(below.iter().collect::<PathBuf>())
 }
 
 /// Reads a text that ends with a zero from the memory of a process.
