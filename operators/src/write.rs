@@ -149,7 +149,9 @@ impl WriteParams {
             given => given,
         };
         let path = tree.join(&name);
-        let target = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let file = File::create(&path)
+            .map_err(|error| OperatorError::machine(format!("cannot write `{}`: {error}", self.path)))?;
+        let target = BufWriter::with_capacity(1 << 20, file);
         let mut target = if format == Format::Parquet {
             encode::parquet(rows, compression, target, context)?
         } else {

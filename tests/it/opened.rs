@@ -199,6 +199,32 @@ fn code_that_is_found_by_its_path_is_in_the_key_or_refused() {
 }
 
 #[test]
+fn a_module_in_an_archive_is_known_by_the_archive() {
+    if !is_observed() {
+        return;
+    }
+    let text =
+        "import sys\nsys.path.insert(0, 'lib' + '.zip')\nimport m\ndef f(text): return {'text': m.MARK + text}\n";
+    let mill = map(text, "");
+    let pack = |mark: &str| {
+        let script = format!(
+            "import zipfile\nwith zipfile.ZipFile('lib.zip', 'w') as z: z.writestr('m.py', 'MARK = \"{mark}\"')"
+        );
+        let mut python = std::process::Command::new("python3");
+        assert!(python.args(["-c", &script]).current_dir(mill.path("")).status().expect("python3").success());
+    };
+    pack("one");
+    let told = mill.run(&[]).exit(1);
+    assert!(told.stdout.contains("files: [lib.zip]"), "{}", told.stdout);
+    let pipeline = mill.read("pipeline.yaml");
+    mill.write("pipeline.yaml", &pipeline.replace("from: rows, with: {", "from: rows, with: {files: [lib.zip], "));
+    mill.run(&[]).exit(0);
+    pack("two");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+    assert!(shown(&mill).contains("twotext 1"), "{}", shown(&mill));
+}
+
+#[test]
 fn a_linked_function_is_known_by_where_the_link_leads() {
     let mill = map("", "");
     std::fs::remove_file(mill.path("steps/f.py")).expect("there");

@@ -214,14 +214,23 @@ impl Spending {
 fn line(run: &str, slot: u64, usage: &Usage, is_last: bool) -> String {
     let Usage { calls, prompt_tokens, completion_tokens, cost_nanos } = usage;
     let numbers = [slot, *calls, *prompt_tokens, *completion_tokens, *cost_nanos];
-    let words: Vec<String> = numbers.iter().map(|number| format!("{number:0DIGITS$}")).collect();
-    let text = format!("{} {}", words.join(" "), MARKS[usize::from(!is_last)]);
-    format!("{text}{}\n", checksum(run, &text))
+    // Every call writes lines: numbers without a width are formatted several times faster.
+    let mut text = String::with_capacity(LINE);
+    for number in numbers {
+        let digits = number.to_string();
+        text.extend(std::iter::repeat_n('0', DIGITS - digits.len()));
+        text.push_str(&digits);
+        text.push(' ');
+    }
+    text.push(MARKS[usize::from(!is_last)]);
+    text.push_str(&checksum(run, &text));
+    text.push('\n');
+    text
 }
 
 /// Returns the checksum of a line of a run: lines of other runs do not fit.
 fn checksum(run: &str, text: &str) -> String {
-    digits_of(format!("{run} {text}").as_bytes(), CHECK)
+    digits_of([run, " ", text].concat().as_bytes(), CHECK)
 }
 
 /// What a line says.

@@ -33,7 +33,7 @@ impl Words {
     /// recognised.
     pub(crate) fn of(headers: &HeaderMap, body: &[u8], redactor: &Redactor) -> Self {
         let body = redactor.strike(&String::from_utf8_lossy(body)).into_owned();
-        let is_page = is_page(headers, &body);
+        let is_page = is_page(headers, body.as_bytes());
         // What stood escaped in JSON or was cut by tags may be a secret now.
         let text = redactor.strike(&if is_page { page(&body) } else { text(&body) }).into_owned();
         let header = |name: &HeaderName| {
@@ -61,14 +61,15 @@ impl Words {
 
 /// Returns the words of a body without headers, for a message.
 pub(crate) fn brief(body: &str) -> String {
-    one_line(&if is_page(&HeaderMap::new(), body) { page(body) } else { text(body) })
+    one_line(&if is_page(&HeaderMap::new(), body.as_bytes()) { page(body) } else { text(body) })
 }
 
 /// Whether a body is a page for people.
-pub(crate) fn is_page(headers: &HeaderMap, body: &str) -> bool {
+pub(crate) fn is_page(headers: &HeaderMap, body: &[u8]) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let start: String = body.trim_start().chars().take(15).collect::<String>().to_ascii_lowercase();
-    kind.to_ascii_lowercase().contains("html") || start.starts_with("<!doctype html") || start.starts_with("<html")
+    let body = body.trim_ascii_start();
+    let start = body[..body.len().min(15)].to_ascii_lowercase();
+    kind.to_ascii_lowercase().contains("html") || start.starts_with(b"<!doctype html") || start.starts_with(b"<html")
 }
 
 /// Returns the beginning of a text on one line, control characters and direction marks written out.

@@ -1,6 +1,6 @@
 //! One Python process that answers calls, and its supervision.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
@@ -311,14 +311,20 @@ impl Worker {
     /// Fails if a loaded module, or another file that was read, is no source.
     fn check(&self, loaded: Loaded) -> Result<(), OperatorError> {
         let known = &self.known.files;
-        let Some(unknown) = loaded.modules.iter().find(|path| !known.contains(*path)) else {
-            let Some(running) = &self.running else { return Ok(()) };
-            running.note(loaded.opened);
-            return running.check_opened(&self.name, &self.context, |path| known.contains(path));
-        };
-        let shown = written(unknown, &self.known.directory);
-        let message = format!("`{}` loaded {shown}, which its cache key does not contain", self.name);
-        Err(OperatorError::pipeline(message).with_help(format!("add it to the files of the node: `files: [{shown}]`")))
+        for module in &loaded.modules {
+            // A module may lie in an archive: `lib.zip/module.py`.
+            let in_file = |path: &&Path| known.contains(*path) || path.is_file();
+            let file = module.ancestors().find(in_file).unwrap_or(module);
+            if !known.contains(file) {
+                let shown = written(file, &self.known.directory);
+                let message = format!("`{}` loaded {shown}, which its cache key does not contain", self.name);
+                let help = format!("add it to the files of the node: `files: [{shown}]`");
+                return Err(OperatorError::pipeline(message).with_help(help));
+            }
+        }
+        let Some(running) = &self.running else { return Ok(()) };
+        running.note(loaded.opened);
+        running.check_opened(&self.name, &self.context, |path| known.contains(path))
     }
 
     /// Closes the pipe of requests: the process ends after its work.

@@ -88,14 +88,17 @@ impl Exchange {
             (Err(_), Some(failure)) => return Err(failure.clone()),
             (Err(Undecoded { message, beginning }), None) => return Err(bad_response(message, &beginning)),
         };
-        match (raw.heard(), broken) {
-            (Err(_), Some(failure)) => Err(failure),
-            (Err(message), None) if is_page(&headers, &String::from_utf8_lossy(&raw.body)) => {
-                Err(self.unread(message, &headers, &raw.body, context).await)
+        // A connection that breaks behind the answer costs nothing. What cannot be read was paid for, too.
+        match broken {
+            Some(failure) if raw.heard().is_err() => return Err(failure),
+            None if is_page(&headers, &raw.body) => {
+                if let Err(message) = raw.heard() {
+                    return Err(self.unread(message, &headers, &raw.body, context).await);
+                }
             }
-            // A connection that breaks behind the answer costs nothing. What cannot be read was paid for, too.
-            _ => Ok(raw),
+            _ => {}
         }
+        Ok(raw)
     }
 
     /// Reads the body, up to the limit. If the connection breaks, returns what came, and the failure.

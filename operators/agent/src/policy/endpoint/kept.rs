@@ -46,7 +46,7 @@ impl Raw {
     }
 
     /// Removes secrets. Returns the answer without them, if the body cannot be stored.
-    fn clean(&mut self, heard: Result<Heard, String>, redactor: &Redactor) -> Option<Heard> {
+    fn clean(&mut self, heard: &Result<Heard, String>, redactor: &Redactor) -> Option<Heard> {
         if redactor.is_empty() {
             return None;
         }
@@ -55,7 +55,7 @@ impl Raw {
         let struck = redactor.strike(&text);
         let is_struck = matches!(struck, Cow::Owned(_));
         let heard = match heard {
-            Ok(heard) => heard,
+            Ok(heard) => heard.clone(),
             // The pieces of a stream hold a secret that no piece holds.
             Err(_) if stream::is_stream(self.body.trim_ascii_start()) => stream::so_far(&self.body),
             Err(_) => {
@@ -95,7 +95,7 @@ struct Understood {
 pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Vec<u8>, Result<Heard, String>), String> {
     let heard = raw.heard();
     let is_read = heard.is_ok();
-    if let Some(clean) = raw.clean(heard.clone(), redactor) {
+    if let Some(clean) = raw.clean(&heard, redactor) {
         if is_read {
             let stored = serde_json::to_vec(&Understood { heard: clean.clone(), calls });
             return Ok((stored.map_err(|error| error.to_string())?, Ok(clean)));
