@@ -54,7 +54,7 @@ pub(crate) struct JudgeParams {
 impl Operator for Judge {
     type Params = JudgeParams;
     const NAME: &'static str = "judge";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
     const ABOUT: &'static str = "Asks a language model whether the answers of rollouts are right.";
     const EXAMPLES: &'static [Example] = &[
         Example {

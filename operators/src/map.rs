@@ -86,7 +86,7 @@ impl Operator for Map {
         let (until, checked) = (params.until.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
             // Answers are read otherwise than before; the rows of functions are what they were.
-            .revision(1)
+            .revision(2)
             .issues(issue)
             .issues(issues(params))
             .issues(prompts.err())

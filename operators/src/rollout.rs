@@ -169,7 +169,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
