@@ -160,7 +160,7 @@ fn a_training_row_is_traced_to_its_sources() {
     let steps = told["steps"].as_array().expect("steps");
     let step = |name: &str| steps.iter().find(|step| step["node"] == name).unwrap_or_else(|| panic!("{name}"));
     assert_eq!(step("rollouts")["params"]["system_prompt"], "Search first.");
-    assert_eq!(step("rollouts")["version"], 8);
+    assert_eq!(step("rollouts")["version"], 9);
     let indexes =
         step("rollouts")["inputs"].as_array().expect("inputs").iter().filter(|input| input["type"] == "index");
     assert_eq!(indexes.count(), 2);
@@ -177,7 +177,7 @@ fn a_trace_is_told_to_people() {
     let example = rows::<Example>(&mill, "swift", "examples").remove(0);
     let text = mill.call(&["trace", "swift", "--row", &example.id]).exit(0).stdout;
     for word in
-        ["rollout v8", "system_prompt=Search first.", "search index", "source /", "documents.jsonl", "kept.kept"]
+        ["rollout v9", "system_prompt=Search first.", "search index", "source /", "documents.jsonl", "kept.kept"]
     {
         assert!(text.contains(word), "{word}: {text}");
     }

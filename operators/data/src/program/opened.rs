@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use searchmill_engine::operator::{Context, OperatorError};
 
@@ -48,6 +48,8 @@ const CACHES: [&str; 6] = ["torchinductor_", "triton", "ray", "vllm", "matplotli
 const NOTHING: i32 = libc::O_PATH;
 #[cfg(not(target_os = "linux"))]
 const NOTHING: i32 = 0;
+/// The clock of file systems goes in ticks: what was made just now may look older by one (100 Hz at the least).
+const TICK: Duration = Duration::from_millis(10);
 /// How `files` names the list of the working directory: a pattern, which leaves the store and hidden files out.
 const LISTED_HERE: &str = "\"*\"";
 /// Files that a message names (at most).
@@ -95,7 +97,7 @@ impl Opened {
             exempt,
             places: Places::of(&directory, context.scratch(), variables),
             directory: plain(&directory),
-            start: SystemTime::now(),
+            start: SystemTime::now() - TICK,
             state: Mutex::default(),
         }
     }
@@ -235,7 +237,7 @@ impl Places {
             others,
             home: std::env::home_dir(),
             temporary: std::env::temp_dir(),
-            start: SystemTime::now(),
+            start: SystemTime::now() - TICK,
             known: Mutex::default(),
         }
     }
