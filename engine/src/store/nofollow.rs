@@ -74,20 +74,17 @@ fn explained(error: Errno, path: &Path) -> io::Error {
 
 /// Creates a folder and those above it.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
-    match open_folder(path, PARENT) {
-        Err(Errno::NOENT) => {}
-        opened => return opened.map(drop).map_err(|error| explained(error, path)),
-    }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    let make = || entry(path).and_then(|(parent, name)| mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)));
+    let mut made = make();
+    if let (Err(Errno::NOENT), Some(parent)) = (made, path.parent().filter(|parent| !parent.as_os_str().is_empty())) {
         create_folder(parent)?;
+        made = make();
     }
-    let (parent, name) = entry(path).map_err(|error| explained(error, path))?;
-    let made = mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE));
-    match made {
-        // Another process was faster; a link is found by opening it.
-        Err(Errno::EXIST) => folder(path).map(drop),
-        made => made.map_err(|error| explained(error, path)),
+    if made == Err(Errno::EXIST) {
+        // A link is found by opening it.
+        made = open_folder(path, PARENT).map(drop);
     }
+    made.map_err(|error| explained(error, path))
 }
 
 /// Whether nothing stands there, not even a link that leads nowhere.
