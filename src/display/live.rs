@@ -282,9 +282,7 @@ impl Live {
             }
             Event::NodeChecked { node, checks } => line(DIM, "checked", node, &checked(checks)),
             Event::HeldBack { node, destinations, reason } => {
-                let help = format!("fix the cause and run again, or write it anyway: --deliver-anyway {node}");
-                let kept = format!("{} stays as it was", destinations.join(", "));
-                line(WARN, "held back", node, &format!("{reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
+                line(WARN, "held back", node, &held_back(node, destinations, reason))
             }
             Event::NodeSkipped { node } => {
                 self.clear(state, node);
@@ -311,6 +309,12 @@ impl Live {
             }
         }
     }
+}
+
+/// Formats why an output was not written, and what to do.
+fn held_back(node: &str, destinations: &[String], reason: &str) -> String {
+    let help = format!("fix the cause and run again, or write it anyway: --deliver-anyway {node}");
+    format!("{reason}; {} stays as it was\n  {HELP}help{HELP:#}: {help}", destinations.join(", "))
 }
 
 /// Formats the outcomes of a node's checks: the number that passed, and a line for each that failed.
