@@ -46,10 +46,10 @@ impl SeenSource {
         Self { written, ..Self::default() }
     }
 
-    /// Returns the folders whose lists enter the key: those of a folder, and those that a pattern looks through.
+    /// Returns the folders whose lists enter the key: those of a folder, and those of which a pattern takes all files.
     fn listed(&self) -> impl Iterator<Item = &Path> {
-        let is_pattern = self.written.contains(['*', '?', '[']);
-        let matched = self.files.iter().filter(move |_| is_pattern).filter_map(|file| file.path.parent());
+        let takes_all = self.written.rsplit('/').next() == Some("*");
+        let matched = self.files.iter().filter(move |_| takes_all).filter_map(|file| file.path.parent());
         self.folders.iter().map(|(folder, _)| folder.as_path()).chain(matched)
     }
 

@@ -183,10 +183,14 @@ impl Opened {
         if unknown.is_empty() {
             return Ok(());
         }
-        // A folder stands for the files in it.
-        let is_beside_its_folder = |path: &&PathBuf| !unknown.iter().any(|other| path.parent() == Some(other));
-        let mut shown: Vec<String> =
-            unknown.iter().filter(is_beside_its_folder).map(|path| self.places.shown(path)).collect();
+        let all: BTreeSet<&Path> = unknown.iter().map(PathBuf::as_path).collect();
+        let mut shown = Vec::new();
+        for path in &unknown {
+            // A listed folder stands for what is in it.
+            if !path.parent().is_some_and(|folder| all.contains(folder)) {
+                shown.push(self.places.shown(path));
+            }
+        }
         shown.sort();
         let more = shown.len().saturating_sub(NAMED);
         shown.truncate(NAMED);

@@ -67,15 +67,12 @@ FINDERS = ("importlib", "_frozen_importlib_external", "pkgutil", "importlib_meta
 
 def listen(hears_files):
     def note(event, given):
-        if event == "os.listdir" or event == "os.scandir":
+        if event in ("os.listdir", "os.scandir"):
             if not finds_modules(sys._getframe(1)):
                 opened.setdefault(folder(given[0]), os.O_DIRECTORY)
-        elif not hears_files or not isinstance(given[0] if given else None, (str, bytes)):
-            return
-        elif event == "open":
-            opened.setdefault(os.path.abspath(os.fsdecode(given[0])), given[2])
-        elif event == "sqlite3.connect":
-            opened.setdefault(os.path.abspath(os.fsdecode(given[0])), os.O_RDWR)
+        elif hears_files and event in ("open", "sqlite3.connect") and isinstance(given[0], (str, bytes)):
+            flags = given[2] if event == "open" else os.O_RDWR
+            opened.setdefault(os.path.abspath(os.fsdecode(given[0])), flags)
 
     sys.addaudithook(note)
 
