@@ -47,11 +47,14 @@ impl Heard {
         usage: Option<TokenUsage>,
         finish_reason: Option<String>,
     ) -> Self {
-        message.content.iter_mut().for_each(complete);
+        // One text each: a secret or half a character may be spread over several parts.
         if let Some(parts) = message.content.as_ref().filter(|content| !content.is_string()) {
             let whole = text(parts);
             message.reasoning_content = message.thought();
             message.content = Some(Value::String(whole));
+        }
+        if let Some(Value::String(text)) = &mut message.content {
+            completed(text);
         }
         let thoughts = [&mut message.refusal, &mut message.reasoning_content, &mut message.reasoning];
         thoughts.into_iter().flatten().for_each(completed);
@@ -136,27 +139,11 @@ impl Heard {
             redactor.clean_all([&mut call.id, &mut call.name].into_iter().flatten());
             call.arguments.iter_mut().for_each(|arguments| clean_arguments(arguments, redactor));
         }
-        if let Some(content) = &mut message.content {
-            clean(content, redactor);
-            // A secret may be spread over several parts.
-            if let Cow::Owned(struck) = redactor.strike(&text(content)) {
-                *content = Value::String(struck);
-            }
-        }
+        message.content.iter_mut().for_each(|content| clean(content, redactor));
         // The tokens of a secret are the secret.
         if before.is_some_and(|before| before != self.message) {
             (self.tokens, self.withheld) = (None, true);
         }
-    }
-}
-
-/// Joins halves of characters in all texts of a value.
-fn complete(value: &mut Value) {
-    match value {
-        Value::String(text) => completed(text),
-        Value::Array(items) => items.iter_mut().for_each(complete),
-        Value::Object(fields) => fields.values_mut().for_each(complete),
-        _ => {}
     }
 }
 
