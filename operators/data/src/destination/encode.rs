@@ -21,7 +21,7 @@ use serde::de::DeserializeSeed;
 use crate::source::decode::{Decoder, Direct};
 use crate::source::format::{Compression, Format};
 use crate::source::ordered::{Flow, map_in_order};
-use crate::source::parquet_file::any_not_finite;
+use crate::source::parquet_file::not_finite;
 use crate::source::record::{Block, Place, Records};
 use crate::source::shape::{Shape, Widen};
 
@@ -166,12 +166,9 @@ impl Encoding {
     /// Notes columns with NaN and infinity. Cells have words for them.
     fn note_not_finite(&self, batch: &RecordBatch) {
         let are_cells = matches!(self.format, Format::Csv | Format::Tsv);
-        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        for field in not_finite(batch) {
             let is_json = !are_cells || field.data_type().is_nested();
-            if is_json
-                && any_not_finite(column)
-                && let Ok(mut names) = self.not_finite.lock()
-            {
+            if is_json && let Ok(mut names) = self.not_finite.lock() {
                 names.insert(field.name().clone());
             }
         }

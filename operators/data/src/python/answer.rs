@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::program::ArrowTable;
-use crate::source::parquet_file::any_not_finite;
+use crate::source::parquet_file::not_finite;
 
 /// Rows as JSON objects, with explicit nulls.
 #[derive(Clone, Debug, Default)]
@@ -39,12 +39,7 @@ impl JsonRows {
             text = b"{}\n".repeat(batch.num_rows());
         }
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
-        let mut not_finite = Vec::new();
-        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-            if any_not_finite(column) {
-                not_finite.push(field.name().clone());
-            }
-        }
+        let not_finite = not_finite(&batch).iter().map(|field| field.name().clone()).collect();
         Ok(Self { text, ends, not_finite })
     }
 

@@ -291,8 +291,14 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     Ok(Readable { batch, rows, rejected, not_finite })
 }
 
+/// Returns the columns with a number that is NaN or infinite, which JSON lacks.
+pub(crate) fn not_finite(batch: &RecordBatch) -> Vec<FieldRef> {
+    let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+    columns.filter(|(_, column)| any_not_finite(column)).map(|(field, _)| Arc::clone(field)).collect()
+}
+
 /// Whether an array has a number that is NaN or infinite, at any depth.
-pub(crate) fn any_not_finite(array: &ArrayRef) -> bool {
+fn any_not_finite(array: &ArrayRef) -> bool {
     match array.data_type() {
         DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(|value| !value.is_finite()),
         DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(|value| !value.is_finite()),
