@@ -30,9 +30,10 @@ impl Described {
     fn read(path: PathBuf, id: &ArtifactId) -> Option<Self> {
         let file = File::open(&path).ok()?;
         let found = file.metadata().ok()?;
-        // One call more than the file has bytes finds its end: a node that is known costs few calls.
-        let mut text = Vec::with_capacity(usize::try_from(found.len()).ok()? + 1);
-        file.take(u64::MAX).read_to_end(&mut text).ok()?;
+        // Without `take`, `read_to_end` asks for the length again. A damaged file may say that it is longer than memory.
+        let mut text = Vec::new();
+        text.try_reserve_exact(usize::try_from(found.len()).ok()?).ok()?;
+        file.take(found.len()).read_to_end(&mut text).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
         (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })
     }
