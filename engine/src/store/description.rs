@@ -17,6 +17,9 @@ use super::place::{artifact_place, description_place};
 /// The description in the folders of earlier versions.
 pub(super) const IN_FOLDER: &str = "artifact.json";
 
+/// A longer file, in bytes, is damaged: it may be longer than memory. A description takes some 200 bytes a file.
+const LONGEST: usize = 1 << 30;
+
 /// A description that was read.
 pub(super) struct Described {
     pub(super) artifact: Artifact,
@@ -30,9 +33,9 @@ impl Described {
     fn read(path: PathBuf, id: &ArtifactId) -> Option<Self> {
         let file = File::open(&path).ok()?;
         let found = file.metadata().ok()?;
-        // Without `take`, `read_to_end` asks for the length again. A damaged file may say that it is longer than memory.
-        let mut text = Vec::new();
-        text.try_reserve_exact(usize::try_from(found.len()).ok()?).ok()?;
+        let length = usize::try_from(found.len()).ok().filter(|length| *length <= LONGEST)?;
+        let mut text = Vec::with_capacity(length);
+        // Without `take`, `read_to_end` asks for the length again.
         file.take(found.len()).read_to_end(&mut text).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
         (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })

@@ -531,5 +531,9 @@ mod tests {
         assert_eq!(store.verify(&id), Err(super::super::Damage::Corrupt));
         fs::remove_file(&part).unwrap();
         assert_eq!(store.check(&id), Err(super::super::Damage::Missing));
+        // Read as a whole, this would take all memory.
+        let description = fs::File::options().write(true).open(store.description_path(&id)).unwrap();
+        description.set_len(1 << 40).unwrap();
+        assert_eq!(store.check(&id), Err(super::super::Damage::Corrupt));
     }
 }
