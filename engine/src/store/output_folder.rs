@@ -82,7 +82,7 @@ fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, Found)>, OperatorEr
         if path.to_str().is_none_or(|name| name.contains('\\')) {
             let message =
                 format!("the output folder contains a file whose name no artifact can have: {}", path.display());
-            return Err(OperatorError::data(message).with_help("name files by UTF-8 text without `\\`"));
+            return Err(OperatorError::data(message).with_help("give the files names of UTF-8 text without `\\`"));
         }
     }
     Ok(listed)
