@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, RowsInput, Tables,
 };
-use searchmill_schemas::RecordKind;
+use searchmill_schemas::{RecordKind, cast_exactly};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -52,7 +51,7 @@ pub(crate) struct Gathered {
 impl Operator for Gather {
     type Params = GatherParams;
     const NAME: &'static str = "gather";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const GATHERS: bool = true;
     const ABOUT: &'static str = "Puts tables below each other, with columns that say where a row comes from.";
     const EXAMPLES: &'static [Example] = &[
@@ -265,8 +264,7 @@ fn labelled(
 /// Returns a column with the type that the columns of all inputs have. A number that does not fit it is an error.
 fn converted(column: &ArrayRef, field: &Field, gathered: &Gathered) -> Result<ArrayRef, OperatorError> {
     let wanted = field.data_type();
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, wanted, &options).map_err(|error| {
+    cast_exactly(column, wanted).map_err(|error| {
         let message = format!("the column `{}` of `{}` does not fit {wanted}: {error}", field.name(), gathered.name);
         OperatorError::data(message).with_help("give it one type by `sql`: `CAST(… AS …)`")
     })
@@ -356,6 +354,12 @@ mod tests {
         let error = Harness::new().run(&entry::<Gather>(), params(), &bound).expect_err("too large");
         assert!(error.message.starts_with("the column `w` of `size=9` does not fit Int64: "), "{}", error.message);
         assert!(error.message.contains("18446744073709551615"), "{}", error.message);
+        let whole: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
+        let fraction: ArrayRef = Arc::new(Float64Array::from(vec![1.5]));
+        let bound = inputs([("size=9", table(whole)), ("size=10", table(fraction))]);
+        let error = Harness::new().run(&entry::<Gather>(), params(), &bound).expect_err("it would be rounded");
+        let wanted = "the column `w` of `size=9` does not fit Float64: not every Int64 is a Float64";
+        assert_eq!(error.message, wanted);
     }
 
     #[test]

@@ -69,18 +69,19 @@ pub(crate) fn field<T: Cell>(name: &str) -> FieldRef {
 }
 
 pub(crate) fn column<T: Cell>(name: &str, about: &str) -> Column {
-    let (name, about, kind) = (name.to_owned(), about.trim().to_owned(), in_words(&T::data_type()));
+    let (name, about, kind) = (name.to_owned(), about.trim().to_owned(), type_in_words(&T::data_type()));
     Column { name, kind, required: !T::OPTIONAL, about, fields: T::columns() }
 }
 
-fn in_words(data_type: &DataType) -> String {
+/// Returns the type of a column in words, as in [`Column::kind`].
+pub fn type_in_words(data_type: &DataType) -> String {
     match data_type {
         DataType::Utf8 => "text".to_owned(),
         DataType::Int32 | DataType::Int64 => "whole number".to_owned(),
         DataType::Float32 | DataType::Float64 => "number".to_owned(),
         DataType::Boolean => "yes or no".to_owned(),
         DataType::Struct(_) => "objects".to_owned(),
-        DataType::List(item) => format!("list of {}", in_words(item.data_type())),
+        DataType::List(item) => format!("list of {}", type_in_words(item.data_type())),
         other => other.to_string(),
     }
 }

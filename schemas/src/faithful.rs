@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
@@ -72,6 +72,44 @@ pub fn has_bytes(data_type: &DataType) -> bool {
         DataType::Struct(fields) => fields.iter().any(|field| has_bytes(field.data_type())),
         other => is_bytes(other) || item(other).is_some_and(|item| has_bytes(item.data_type())),
     }
+}
+
+/// Returns the first column with a map that is no JSON object, and why: its keys are no text, or one is there twice.
+pub fn unfit_for_json(batch: &RecordBatch) -> Option<(String, String)> {
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if let Some(reason) = unfit_map(column) {
+            return Some((field.name().clone(), reason));
+        }
+    }
+    None
+}
+
+fn unfit_map(column: &ArrayRef) -> Option<String> {
+    if let Some(map) = column.as_map_opt() {
+        let keys = map.keys();
+        if !is_texts(keys.data_type()) || is_bytes(keys.data_type()) {
+            return Some(format!("a map whose keys are {}", keys.data_type()));
+        }
+        let keys = arrow::compute::cast(keys, &DataType::LargeUtf8).ok()?;
+        let keys = keys.as_string::<i64>();
+        for bounds in map.value_offsets().windows(2) {
+            let mut seen = BTreeSet::new();
+            for place in bounds[0]..bounds[1] {
+                let key = keys.value(place as usize);
+                if !seen.insert(key) {
+                    return Some(format!("a map that has the key `{key}` twice"));
+                }
+            }
+        }
+        return unfit_map(map.values());
+    }
+    if let Some(list) = column.as_list_opt::<i32>() {
+        return unfit_map(list.values());
+    }
+    if let Some(list) = column.as_list_opt::<i64>() {
+        return unfit_map(list.values());
+    }
+    column.as_struct_opt().and_then(|object| object.columns().iter().find_map(unfit_map))
 }
 
 /// Returns the type with `leaf` in place of each type that has no parts.

@@ -34,10 +34,12 @@ pub use batch::{from_batch, to_batch};
 pub use chunk::Chunk;
 pub use columns::{text_column, text_value};
 pub use compat::conform;
-pub use described::Column;
+pub use described::{Column, type_in_words};
 pub use document::Document;
 pub use example::Example;
-pub use faithful::{bytes_as_text, cast_exactly, decimals_as_text, has_bytes, name_twice, with_bytes_as_text};
+pub use faithful::{
+    bytes_as_text, cast_exactly, decimals_as_text, has_bytes, name_twice, unfit_for_json, with_bytes_as_text,
+};
 pub use hit::{Hit, HitSource};
 pub use metric::Metric;
 pub use pair::Pair;

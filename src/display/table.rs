@@ -7,7 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::json::LineDelimitedWriter;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use searchmill_schemas::{RecordKind, bytes_as_text, with_bytes_as_text};
+use searchmill_schemas::{RecordKind, bytes_as_text, unfit_for_json, with_bytes_as_text};
 
 use super::safe::plain;
 
@@ -95,6 +95,11 @@ pub(crate) fn json_lines(batch: &RecordBatch) -> Result<Vec<String>, String> {
             "the column `{column}` holds bytes that are not UTF-8 text: write the rows to a Parquet file with `-o FILE`"
         )
     })?;
+    if let Some((column, reason)) = unfit_for_json(&batch) {
+        return Err(format!(
+            "the column `{column}` has {reason}, which JSON cannot say: write the rows to a Parquet file with `-o FILE`"
+        ));
+    }
     let mut text = Vec::new();
     let mut writer = LineDelimitedWriter::new(&mut text);
     writer.write(&batch).map_err(|error| error.to_string())?;

@@ -444,3 +444,89 @@ fn what_environment_names_is_secret_whatever_its_name() {
     assert!(told.stdout.contains("[secret PLAIN_SETTING]"), "{told:?}");
     assert_hidden(&mill, &told);
 }
+
+/// Leads the link `cur` to a folder.
+fn lead(mill: &Mill, to: &str) {
+    drop(std::fs::remove_file(mill.path("cur")));
+    std::os::unix::fs::symlink(to, mill.path("cur")).expect("a link");
+}
+
+/// Two folders with the same code and other words, and the link `cur` to the first one.
+fn versions(mill: &Mill, code: &str, text: &str) {
+    for (folder, word) in [("v1", "one"), ("v2", "two")] {
+        std::fs::create_dir_all(mill.path(folder)).expect("a folder");
+        mill.write(&format!("{folder}/w.txt"), word);
+        mill.write(&format!("{folder}/{code}"), text);
+    }
+    lead(mill, "v1");
+}
+
+#[test]
+fn a_file_behind_a_link_counts_by_the_link() {
+    if !is_observed() {
+        return;
+    }
+    let both = ", files: [v1, v2]";
+    let function = map("def f(text): return {'text': open('cur/w.txt').read()}\n", both);
+    let program = exec("[sh, steps/run.sh]", both);
+    program.write("steps/run.sh", "x=cur; cat $x/w.txt >&2; cat\n");
+    let lists = map("import os\ndef f(text): return {'text': str(os.listdir('cur'))}\n", both);
+    for mill in [function, program, lists] {
+        versions(&mill, "code.txt", "");
+        let told = mill.run(&[]).exit(1);
+        assert!(told.stdout.contains("read cur"), "{}", told.stdout);
+        let pipeline = mill.read("pipeline.yaml");
+        mill.write("pipeline.yaml", &pipeline.replace("files: [v1, v2]", "files: [cur]"));
+        mill.run(&[]).exit(0);
+        lead(&mill, "v2");
+        assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+        assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    }
+    // A link inside a folder that the key has.
+    let mill = map("def f(text): return {'text': open('deep/cur/w.txt').read()}\n", ", files: [deep]");
+    std::fs::create_dir_all(mill.path("deep/v1")).expect("folders");
+    mill.write("deep/v1/w.txt", "one");
+    std::os::unix::fs::symlink("v1", mill.path("deep/cur")).expect("a link");
+    mill.run(&[]).exit(0);
+}
+
+#[test]
+fn code_behind_a_link_counts_by_where_the_link_leads() {
+    for beside in ["os.path.dirname(__file__)", "os.path.dirname(os.path.realpath(__file__))"] {
+        let text = format!("import os\ndef f(text): return {{'text': open({beside} + '/w.txt').read()}}\n");
+        let mill = project("{op: map, from: rows, with: {python: \"cur/f.py:f\", files: [v1, v2, cur/w.txt]}}");
+        versions(&mill, "f.py", &text);
+        mill.run(&[]).exit(0);
+        lead(&mill, "v2");
+        assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+        assert_eq!(shown(&mill).matches("two").count(), ROWS, "{}", shown(&mill));
+    }
+    let mill = exec("[python3, cur/run.py]", ", files: [v1, v2]");
+    let text = "import os, sys, shutil\nprint(open(os.path.dirname(os.path.realpath(__file__)) + '/w.txt').read(), file=sys.stderr)\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)\n";
+    versions(&mill, "run.py", text);
+    mill.run(&[]).exit(0);
+    lead(&mill, "v2");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+}
+
+#[test]
+fn a_pattern_does_not_stand_for_hidden_files_and_empty_folders() {
+    if !is_observed() {
+        return;
+    }
+    let list =
+        |folder: &str| format!("import os\ndef f(text): return {{'text': str(sorted(os.listdir('{folder}')))}}\n");
+    for pattern in ["data/*", "data/**/*"] {
+        let mill = map(&list("data"), &format!(", files: [\"{pattern}\"]"));
+        std::fs::create_dir(mill.path("data")).expect("a folder");
+        mill.write("data/a.txt", "one");
+        let told = mill.run(&[]).exit(1);
+        assert!(told.stdout.contains("files: [data/]"), "{}", told.stdout);
+    }
+    // The working directory has the store: its pattern takes files and folders that are visible.
+    let mill = map(&list("."), ", files: [\"*\"]");
+    mill.run(&[]).exit(0);
+    std::fs::create_dir(mill.path("empty")).expect("a folder");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "made");
+    assert!(shown(&mill).contains("empty"));
+}

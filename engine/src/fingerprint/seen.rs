@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, hash_reader};
-use crate::operator::listing::{FileStat, files_of};
+use crate::operator::listing::{FileStat, files_of, links_on};
 use crate::operator::{Source, SourceFiles};
 
 /// A file as the key saw it.
@@ -46,10 +46,11 @@ impl SeenSource {
         Self { written, ..Self::default() }
     }
 
-    /// Returns the folders whose lists enter the key: those of a folder, and those of which a pattern takes all files.
+    /// Returns the folders whose lists enter the key: those of a folder, and the working directory, of which `*` takes
+    /// all that is visible.
     fn listed(&self) -> impl Iterator<Item = &Path> {
-        let takes_all = self.written.rsplit('/').next() == Some("*");
-        let matched = self.files.iter().filter(move |_| takes_all).filter_map(|file| file.path.parent());
+        let is_here = matches!(self.written.as_str(), "*" | "./*");
+        let matched = self.files.iter().filter(move |_| is_here).filter_map(|file| file.path.parent());
         self.folders.iter().map(|(folder, _)| folder.as_path()).chain(matched)
     }
 
@@ -91,6 +92,8 @@ pub struct SeenSources {
     /// Paths of all files and listed folders, as the key wrote them, and without links.
     covered: OnceLock<BTreeSet<PathBuf>>,
     real: OnceLock<BTreeSet<PathBuf>>,
+    /// The working directory without links.
+    real_directory: OnceLock<PathBuf>,
 }
 
 impl SeenSources {
@@ -169,9 +172,21 @@ impl SourceFiles for SeenSources {
             files.map(PathBuf::as_path).chain(folders).filter_map(real).collect::<BTreeSet<_>>()
         };
         let written = self.covered.get_or_init(|| of(|path| Some(path.to_owned())));
-        // Links are resolved only for paths that are not as the key writes them.
+        let real_directory = self.real_directory.get_or_init(|| self.directory.canonicalize().unwrap_or_default());
+        let below = path.strip_prefix(real_directory).ok().filter(|_| !real_directory.as_os_str().is_empty());
+        if written.contains(path) || below.is_some_and(|below| written.contains(&self.directory.join(below))) {
+            return Some(true);
+        }
+        // The key has what lies behind a link, but not where the link leads, unless a folder in the key has the link.
+        let folders: BTreeSet<&Path> =
+            self.seen.iter().flat_map(|seen| &seen.folders).map(|(path, _)| &**path).collect();
+        let mut links = links_on(path, &self.directory).into_iter();
+        if links.any(|link| link.parent().is_none_or(|folder| !folders.contains(folder))) {
+            return Some(false);
+        }
+        // Otherwise the key may have named the file through a link.
         let real = || self.real.get_or_init(|| of(|path| path.canonicalize().ok()));
-        Some(written.contains(path) || path.canonicalize().is_ok_and(|path| real().contains(&path)))
+        Some(path.canonicalize().is_ok_and(|path| real().contains(&path)))
     }
 
     fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {

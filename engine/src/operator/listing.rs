@@ -190,11 +190,16 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
         path: path.display().to_string(),
         reason: error.to_string(),
     };
-    let mut files = Vec::new();
+    // Who lists the working directory sees its folders, too.
+    let is_here = matches!(plain, "*" | "./*") && matches!(wanted, Wanted::Seen);
+    let (mut files, mut notes) = (Vec::new(), Vec::new());
     for file in found {
         let file = file.map_err(|error| unreadable(error.path(), error.error()))?;
-        if std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?.is_file() {
+        let metadata = std::fs::metadata(&file).map_err(|error| unreadable(&file, &error))?;
+        if metadata.is_file() {
             files.push(file);
+        } else if is_here && metadata.is_dir() {
+            notes.push((wanted.name(&file, directory), "a folder".to_owned()));
         }
     }
     files.sort();
@@ -206,7 +211,7 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
         _ => directory.to_owned(),
     };
     let files = files.into_iter().map(|file| (wanted.name(&file, &folder), file)).collect();
-    Ok(Listing { files, ..Listing::default() })
+    Ok(Listing { files, notes, ..Listing::default() })
 }
 
 /// Returns the folder that a pattern starts in: the part before the first wildcard, up to its last `/`.
@@ -217,6 +222,37 @@ pub fn pattern_folder(pattern: &str) -> &str {
 
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns the links on a path, deepest first: those that a user may lead elsewhere. Links on the way to the working
+/// directory and those in the root folder do not count.
+pub(crate) fn links_on(path: &Path, directory: &Path) -> Vec<PathBuf> {
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let real = directory.canonicalize().unwrap_or_else(|_| directory.clone());
+    let path = directory.join(path);
+    let mut links = Vec::new();
+    for part in path.ancestors() {
+        let is_above = directory.starts_with(part) || real.starts_with(part);
+        let is_of_system = part.parent().is_none_or(|folder| folder.parent().is_none());
+        if !is_above && !is_of_system && std::fs::symlink_metadata(part).is_ok_and(|found| found.is_symlink()) {
+            links.push(part.to_owned());
+        }
+    }
+    links
+}
+
+/// Returns sources that say where the links on the path of a program or function lead: it may look for its files there.
+pub fn where_links_lead(path: &Path, directory: &Path) -> Vec<Source> {
+    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let mut sources = Vec::new();
+    for link in links_on(path, directory) {
+        let target = link.canonicalize().unwrap_or_default();
+        let link = link.strip_prefix(&absolute).unwrap_or(&link).display().to_string();
+        let target = target.strip_prefix(&real).unwrap_or(&target).display().to_string();
+        sources.push(Source::Identity(format!("{link} leads to {target}")));
+    }
+    sources
 }
 
 /// A walk through a folder.
@@ -340,6 +376,26 @@ mod tests {
         std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
         let looped = list("loop", Wanted::All, folder.path(), &|| false).unwrap_err();
         assert!(matches!(looped, SourceProblem::Unreadable { .. }), "it is there: {looped}");
+    }
+
+    #[test]
+    fn links_of_the_user_are_told_from_those_that_lead_to_the_project() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("disk/project/v1")).unwrap();
+        std::os::unix::fs::symlink("disk/project", root.join("project")).unwrap();
+        std::os::unix::fs::symlink("v1", root.join("project/cur")).unwrap();
+        let project = root.join("project");
+        for directory in [&project, &root.join("disk/project")] {
+            for path in [Path::new("cur/f.py"), &project.join("cur/f.py"), &root.join("disk/project/cur")] {
+                let found = links_on(path, directory);
+                assert!(found.len() == 1 || found.len() == 2 && found[1] == project, "{found:?}");
+                assert!(found[0].ends_with("project/cur"), "{found:?}");
+            }
+            assert_eq!(links_on(Path::new("v1/f.py"), directory), Vec::<PathBuf>::new());
+        }
+        let told = where_links_lead(Path::new("cur/f.py"), &project);
+        assert_eq!(told, [Source::Identity("cur leads to v1".to_owned())]);
     }
 
     #[test]

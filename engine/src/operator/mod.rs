@@ -107,7 +107,7 @@ pub use kernel::{
     AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
     RowShape,
 };
-pub use listing::{FileStat, pattern_folder};
+pub use listing::{FileStat, pattern_folder, where_links_lead};
 pub(crate) use money::{Budget, SpendLedger};
 pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use nesting::{SHORTER, check_nesting, stack_size};

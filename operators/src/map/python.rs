@@ -61,7 +61,10 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
             Declaration::external(ports).rows(shape).retries(true)
         }
         // The function must be deterministic.
-        None => Declaration::seeded(ports).repeatability(Repeatability::Processor),
+        // Columns of batches are no longer cast to other values.
+        None => Declaration::seeded(ports)
+            .revision(u32::from(params.batch.is_some()))
+            .repeatability(Repeatability::Processor),
     };
     let declaration = declaration.runs_programs(true).issues(issues(params));
     let function = match function(params) {

@@ -15,7 +15,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
-use searchmill_schemas::{RecordKind, name_twice, text_column, text_value, with_bytes_as_text};
+use searchmill_schemas::{RecordKind, name_twice, text_column, text_value, unfit_for_json, with_bytes_as_text};
 use serde::de::DeserializeSeed;
 
 use crate::source::decode::{Decoder, Direct};
@@ -179,10 +179,22 @@ impl Encoding {
         let mut bytes = Vec::new();
         let mut writer =
             arrow::csv::WriterBuilder::new().with_delimiter(delimiter).with_header(header).build(&mut bytes);
+        require_objects(batch)?;
+        if batch.num_columns() == 0 && batch.num_rows() > 0 {
+            return Err(OperatorError::data("the rows have no columns, so there is nothing to write"));
+        }
         writer.write(&flat(&as_text(batch)?)?)?;
         drop(writer);
         Ok(bytes)
     }
+}
+
+/// Fails if a map is no JSON object.
+fn require_objects(batch: &RecordBatch) -> Result<(), OperatorError> {
+    let Some((column, reason)) = unfit_for_json(batch) else { return Ok(()) };
+    let message = format!("the column `{column}` has {reason}, which JSON cannot say");
+    Err(OperatorError::data(message)
+        .with_help(format!("write a Parquet file, or turn the column into a list by `sql`: `map_entries({column})`")))
 }
 
 /// Returns rows with bytes as text.
@@ -220,6 +232,7 @@ fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
 }
 
 fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
+    require_objects(batch)?;
     let mut lines = Vec::new();
     let builder = WriterBuilder::new().with_explicit_nulls(true);
     let builder =

@@ -14,7 +14,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use searchmill_engine::operator::{Source, open_regular};
+use searchmill_engine::operator::{Source, open_regular, where_links_lead};
 
 use super::words::{LONGEST, modules, path, plain, texts};
 
@@ -69,6 +69,13 @@ impl Command<'_> {
             let texts = texts(&words);
             found.extend(texts.iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
         }
+        let mut links = Vec::new();
+        for source in &found {
+            if let Some(code) = code_of(source, places.directory) {
+                links.extend(where_links_lead(&code, places.directory));
+            }
+        }
+        found.extend(links);
         found
     }
 
@@ -115,6 +122,10 @@ const STARTERS: [&str; 7] = ["env", "timeout", "nice", "nohup", "stdbuf", "time"
 /// Interpreters, identified by version even if a small wrapper script starts them.
 const INTERPRETERS: [&str; 12] =
     ["python", "pypy", "node", "ruby", "perl", "julia", "Rscript", "java", "deno", "bun", "php", "lua"];
+
+/// Endings of the names of scripts.
+const SCRIPTS: [&str; 16] =
+    ["py", "pyw", "sh", "bash", "zsh", "pl", "rb", "js", "mjs", "ts", "R", "r", "jl", "lua", "php", "awk"];
 
 /// Whether a path is an interpreter, with or without a version (`python3.12`), but not `lua-filter`.
 fn is_interpreter(place: &Path) -> bool {
@@ -213,6 +224,20 @@ pub(super) fn given(words: &[String], directory: &Path) -> Vec<PathBuf> {
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| word.len() <= LONGEST).collect();
     let paths = texts(&words).into_iter().map(|text| plain(Path::new(&path(&text))));
     paths.filter(|path| path.is_absolute() && path.exists() && !holds(path, directory)).collect()
+}
+
+/// Returns the file of a source if it is a program or a script: it may look for other files beside itself.
+fn code_of(source: &Source, directory: &Path) -> Option<PathBuf> {
+    match source {
+        Source::Executable(path) => Some(path.clone()),
+        Source::Argument(path) => {
+            let path = directory.join(path);
+            let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+            let is_code = path.is_file() && (SCRIPTS.contains(&ending) || is_script(&path));
+            is_code.then_some(path)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a word names a regular file, a folder, or a pattern that matches files. Folders that contain the working

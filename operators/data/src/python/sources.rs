@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use searchmill_engine::diagnostic::Word;
-use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source, where_links_lead};
 use searchmill_engine::suggest;
 
 use super::environment::Interpreter;
@@ -15,8 +15,10 @@ impl PythonFunction {
     /// Lists what identifies the function.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         let mut sources = vec![Source::Path(self.file.clone())];
+        let mut links: BTreeSet<Source> = where_links_lead(Path::new(&self.file), directory).into_iter().collect();
         match look(self, directory) {
             Looked::Found(found) => {
+                links.extend(found.files.iter().flat_map(|path| where_links_lead(path, directory)));
                 let places = found.files.iter().filter(|path| **path != self.path(directory));
                 sources.extend(places.map(|path| Source::Path(written(path, directory))));
                 sources.push(Source::Identity(format!("Python {}", found.version)));
@@ -28,6 +30,7 @@ impl PythonFunction {
             // The function cannot be started either.
             Looked::Failed(error) => sources.push(Source::Identity(format!("no Python: {}", error.message))),
         }
+        sources.extend(links);
         sources.extend(self.locks(directory));
         let named: BTreeSet<&String> = self.files.iter().collect();
         for path in named {
@@ -73,7 +76,7 @@ impl PythonFunction {
         };
         format!(
             "the cache key covers `{}`, what it imports from the project, and lock files; it does not cover packages that \
-             no lock file pins, folders that it lists, and what it reads under `writes`{variables}",
+             no lock file pins, and what it reads under `writes`{variables}",
             self.file
         )
     }

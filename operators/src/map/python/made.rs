@@ -9,7 +9,7 @@ use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{OperatorError, RowsInput};
-use searchmill_schemas::{RecordKind, text_column};
+use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
 
 use crate::columns::conformed;
@@ -289,11 +289,42 @@ fn undeclared(name: &str) -> OperatorError {
     ))
 }
 
+/// Casts a column that the function returned. As in rows that are passed one by one, text is no number and a number is
+/// no truth; floats may be rounded to shorter ones, as Python has only one kind of them.
 fn cast_as(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, OperatorError> {
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, wanted, &options).map_err(|error| {
-        let found = column.data_type();
+    let found = column.data_type();
+    let cast = if !is_alike(found, wanted) {
+        Err(format!("a {found} is no {wanted}"))
+    } else if found.is_floating() && wanted.is_floating() {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        cast_with_options(column, wanted, &options).map_err(|error| error.to_string())
+    } else {
+        cast_exactly(column, wanted).map_err(|error| error.to_string())
+    };
+    cast.map_err(|error| {
         OperatorError::pipeline(format!("the function returned `{name}` as {found}, and its type is {wanted}: {error}"))
             .with_help("return the same types in every batch; `output` names those of new columns")
     })
+}
+
+/// Whether values of one type may be values of the other: texts, numbers, yes and no, lists and objects of such.
+fn is_alike(found: &DataType, wanted: &DataType) -> bool {
+    let list = |data_type: &DataType| match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(Arc::clone(item)),
+        _ => None,
+    };
+    match (found, wanted) {
+        (DataType::Null, _) => true,
+        (DataType::Dictionary(_, values), wanted) => is_alike(values, wanted),
+        (DataType::Struct(found), DataType::Struct(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| {
+                    found.name() == wanted.name() && is_alike(found.data_type(), wanted.data_type())
+                })
+        }
+        (found, wanted) => match (list(found), list(wanted)) {
+            (Some(found), Some(wanted)) => is_alike(found.data_type(), wanted.data_type()),
+            _ => found == wanted || is_text(found) && is_text(wanted) || found.is_numeric() && wanted.is_numeric(),
+        },
+    }
 }

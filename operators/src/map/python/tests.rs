@@ -218,7 +218,11 @@ fn batches_are_cut_and_failed_ones_searched_for_the_row() {
         return {'size': [batch.num_rows] * batch.num_rows}\n\
         def half(batch): return pa.table({'text': batch['text']})\n\
         def mean(batch): return {'size': [batch.num_rows]}\n\
-        def other(batch): return {'size': ['x' if batch.num_rows == 1 else '1'] * batch.num_rows}\n";
+        def other(batch): return {'size': ['x' if batch.num_rows == 1 else '1'] * batch.num_rows}\n\
+        def rounded(batch): return {'size': pa.array([5.7] * batch.num_rows)}\n\
+        def exact(batch): return {'size': pa.array([5.0] * batch.num_rows)}\n\
+        def truth(batch): return {'size': pa.array([True] * batch.num_rows)}\n\
+        def number(batch): return {'text': pa.array([5] * batch.num_rows), 'size': pa.nulls(batch.num_rows)}\n";
     std::fs::write(steps.path().join("steps.py"), text).unwrap();
     let run = |name: &str, batch: u32, more: Value| {
         let mut params = json!({"batch": batch, "interpreter": [python], "output": {"size": "int"}});
@@ -236,5 +240,15 @@ fn batches_are_cut_and_failed_ones_searched_for_the_row() {
     assert!(mean.message.contains("returned 1 rows for a batch of 3"), "{mean}");
     let other = run("other", 2, json!({})).unwrap_err();
     assert!(other.message.contains("returned `size` as Utf8, and its type is Int64"), "{other}");
+    for (name, said) in [
+        ("rounded", "returned `size` as Float64, and its type is Int64: not every Float64 is a Int64"),
+        ("truth", "returned `size` as Boolean, and its type is Int64: a Boolean is no Int64"),
+        ("number", "returned `text` as Int64, and its type is Utf8: a Int64 is no Utf8"),
+    ] {
+        let refused = run(name, 2, json!({})).unwrap_err();
+        assert!(refused.message.contains(said), "{refused}");
+    }
+    let exact = run("exact", 2, json!({})).unwrap().batch(ROWS);
+    assert_eq!(exact.column_by_name("size").unwrap().as_primitive::<Int64Type>().values(), &[5, 5, 5]);
     assert!(batch.column_by_name("title").unwrap().is_valid(0), "columns that a dict leaves out ride along");
 }
