@@ -39,7 +39,7 @@ pub(crate) struct Args {
     pub(crate) color: ColorWhen,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node, a check or a test failed · 2 usage or validation · 3 completed with rejected rows, held-back outputs or checks that hold · \
+const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node, a check or a test failed · 2 usage or validation · 3 completed with failed rows of calls, held-back outputs or checks that hold · \
 4 the budget is used up · 5 store or lock I/O · 6 `audit` could not check everything · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     /// The folder of a table contains its Parquet files and nothing else: pandas, Polars, DuckDB and datasets open it.
     /// The files are read-only. `gc` removes the folder with the artifact, unless it is pinned.
     Path(PathArgs),
+    /// Look at the store in a browser: runs, rows, conversations, what differs.
+    Ui(UiArgs),
     /// List operators, or print the reference page of one.
     Ops(OpsArgs),
     /// List the kinds of rows that flow between nodes, or the columns of one.
@@ -343,6 +345,19 @@ pub(crate) struct ScheduleNamesArgs {
 }
 
 #[derive(Arguments)]
+pub(crate) struct UiArgs {
+    /// Address to listen on; port 0 picks a free port. Other addresses than those of this machine need `--token-file`.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8111")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// File with the token that the page asks for.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Open the page in the browser.
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+#[derive(Arguments)]
 pub(crate) struct ShowArgs {
     /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
@@ -355,9 +370,19 @@ pub(crate) struct ShowArgs {
     /// Output format of rows (default for trajectories: conversation; with --output: by file name).
     #[arg(long, value_enum)]
     pub(crate) format: Option<ShowFormat>,
-    /// Show only rows for which this SQL predicate is true, as in `filter`: `f1 < 0.5 AND turns > 2`.
+    /// Show only rows for which this SQL predicate is true, as in `filter`: `f1 < 0.5 AND turns > 2`. Of rollouts, it may
+    /// name columns of their scores.
     #[arg(long = "where", value_name = "SQL")]
     pub(crate) condition: Option<String>,
+    /// Sort by a column or SQL expression; with `-` before it, the largest first. Repeatable.
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    pub(crate) sort: Vec<String>,
+    /// Show only these columns, in this order, separated by commas; `--columns` alone lists them.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', num_args = 0..)]
+    pub(crate) columns: Option<Vec<String>>,
+    /// Take the scores of this node, if several scored the rows.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) scores: Option<String>,
     /// Cut neither cells and lines of tables nor tool responses of conversations.
     #[arg(long)]
     pub(crate) full: bool,

@@ -71,8 +71,9 @@ mod session;
 
 // The entry point.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, Located, Mismatch, Older, PastRun, Pipeline, PipelineTest, PreparedRun,
-    Receiver, Session, Settings, Shown, StorePlace, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, Failure, Located, Mismatch, Older, Order,
+    PastRun, Pipeline, PipelineTest, PreparedRun, Rows, RunEdge, Scorer, Session, Settings, Shown, StorePlace, Table,
+    Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
@@ -92,6 +93,6 @@ pub use spec::{
     Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
 };
 pub use store::{
-    ArtifactId, CheckOutcome, Garbage, Lent, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord,
+    ArtifactId, CheckOutcome, Garbage, Lent, LogLock, NodeOutcome, NodeResult, NodeRun, OutputRecord, Pin, RunRecord,
     ScheduleLease, Schedules, StoreError, Swept, Switch, fresh_folder, lend,
 };

@@ -12,6 +12,10 @@ use crate::exit::OK;
 pub(super) fn logs(terminal: &Terminal, session: &Session, args: &LogsArgs) -> Result<u8, Failure> {
     for line in session.run_events(args.run.as_deref())?.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();
+        // Progress is for those who follow the run.
+        if event["event"] == "node_progress" && !terminal.is_json() {
+            continue;
+        }
         if args.node.as_ref().is_some_and(|node| event["node"] != node.as_str()) {
             continue;
         }

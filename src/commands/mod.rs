@@ -4,6 +4,7 @@ mod attest;
 mod audit;
 mod diff;
 mod doctor;
+mod entrance;
 mod export;
 mod gc;
 mod graph;
@@ -25,6 +26,7 @@ mod status;
 mod store;
 mod test;
 mod trace;
+mod ui;
 mod validate;
 mod why;
 mod worker;
@@ -42,11 +44,16 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     }
     let directory = std::env::current_dir()?;
     let place = StorePlace::new(&args.store, args.store_cache.as_deref(), &directory)?;
-    let session = &Session::new(
+    let session = Session::new(
         place,
         directory,
         Registry::new(&searchmill_operators::all()).with_commands(searchmill_data::program::command_sources),
     );
+    // The server of the page owns its session; all others look at this one.
+    let session = match args.command {
+        Command::Ui(args) => return ui::ui(terminal, session, &args),
+        _ => &session,
+    };
     match args.command {
         Command::Run(args) => run::run(terminal, session, args),
         Command::Plan(args) => plan::plan(terminal, session, &args),
@@ -74,6 +81,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Import(args) => import::import(terminal, session, &args),
         Command::Attest(args) => attest::attest(terminal, session, &args),
         Command::Doctor => Ok(doctor::doctor(terminal, session)),
+        Command::Ui(_) => Ok(crate::exit::OK),
         Command::Worker(args) => worker::worker(session, &args),
     }
 }

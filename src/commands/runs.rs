@@ -12,7 +12,7 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
     let ids = session.run_ids()?;
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
-        let PastRun { record: Some(record), imported } = session.past_run(id)? else {
+        let PastRun { record: Some(record), imported, running } = session.past_run(id)? else {
             terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` shows where"));
             continue;
         };
@@ -21,6 +21,9 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
             if imported {
                 line["imported"] = true.into();
             }
+            if running {
+                line["running"] = true.into();
+            }
             terminal.json(&line);
             continue;
         }
@@ -28,7 +31,9 @@ pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> R
         let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
         let end = match record.exit {
             Some(code) => format!("exit {code}"),
-            None => "killed or running".to_owned(),
+            None if running => "running".to_owned(),
+            // A run on another machine that shares the folder looks the same.
+            None => "killed, or runs elsewhere".to_owned(),
         };
         let end = if imported { format!("{end}, imported") } else { end };
         let seconds =

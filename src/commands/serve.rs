@@ -1,6 +1,5 @@
 //! `serve`: serves a model over an OpenAI-compatible API, or search indexes with the APIs of trainers (`environment`).
 
-mod entrance;
 mod environment;
 
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use searchmill_engine::{Failure, Machine, Session};
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Opening, TextModel};
 
-use self::entrance::{entrance, stopped};
+use super::entrance::{entrance, stopped};
 use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
 use crate::display::Terminal;
 use crate::exit::OK;

@@ -5,8 +5,8 @@ mod file;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
-use searchmill_engine::{Failure, Older, Session};
-use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
+use searchmill_engine::{Failure, Older, Scorer, Session, Shown, Table};
+use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch, type_in_words};
 use serde_json::json;
 
 use self::chosen::{Chosen, each_chosen};
@@ -31,12 +31,28 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
         terminal.note(&format!("`{}` is an output of `{node}`", args.what));
     }
     note_older(terminal, shown.older.as_ref());
-    match session.artifact(&shown.artifact)? {
-        InputArtifact::Tree(tree) => show_tree(terminal, &tree, args)?,
-        InputArtifact::Rows(rows) => match &args.output {
-            Some(file) => file::write(terminal, session, &rows, args, file)?,
-            None => show_rows(terminal, session, &rows, args)?,
-        },
+    if let InputArtifact::Tree(tree) = session.artifact(&shown.artifact)? {
+        show_tree(terminal, &tree, args)?;
+    } else {
+        let conversations = args.format == Some(ShowFormat::Conversation);
+        let scored = match (&shown.run, &shown.node) {
+            (Some(run), Some(node)) if conversations => session.scored(run, node)?,
+            _ => None,
+        };
+        // Scores as conversations are the rollouts beside them.
+        let (artifact, scorer) = match scored {
+            Some((rollouts, scorer)) => (rollouts, Some(scorer)),
+            None => (shown.artifact, scorer(terminal, session, &shown, args)?),
+        };
+        let table = session.browse(&artifact, scorer.as_ref())?;
+        match &args.output {
+            _ if args.columns.as_ref().is_some_and(Vec::is_empty) => {
+                list_columns(terminal, &table, scorer.as_ref());
+                return Ok(OK);
+            }
+            Some(file) => file::write(terminal, session, &table, args, file)?,
+            None => show_rows(terminal, session, &table, args)?,
+        }
     }
     let rows_alone = terminal.is_json()
         || args.format == Some(ShowFormat::Jsonl)
@@ -48,9 +64,58 @@ pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> R
     Ok(OK)
 }
 
+/// Returns the node whose scores stand beside the rows: the one asked for, or the only or first one that scored them.
+fn scorer(terminal: &Terminal, session: &Session, shown: &Shown, args: &ShowArgs) -> Result<Option<Scorer>, Failure> {
+    let mut scorers = match &shown.run {
+        Some(run) => session.scorers(run, &shown.artifact)?,
+        None => Vec::new(),
+    };
+    let names: Vec<String> = scorers.iter().map(|scorer| format!("`{}`", scorer.node)).collect();
+    if let Some(asked) = &args.scores {
+        let found = scorers.into_iter().find(|scorer| scorer.node == *asked);
+        return found.map(Some).ok_or_else(|| {
+            let failure = Failure::usage(format!("`{asked}` has no scores of these rows"));
+            if names.is_empty() {
+                failure
+            } else {
+                failure.with_help(format!("they were scored by {}", names.join(", ")))
+            }
+        });
+    }
+    let asks = args.condition.is_some() || args.columns.is_some() || !args.sort.is_empty();
+    if scorers.len() > 1 && asks && !terminal.is_json() {
+        terminal.note(&format!(
+            "scores are those of {}; `--scores NODE` takes another of {}",
+            names[0],
+            names.join(", ")
+        ));
+    }
+    Ok(if scorers.is_empty() { None } else { Some(scorers.swap_remove(0)) })
+}
+
+fn list_columns(terminal: &Terminal, table: &Table, scorer: Option<&Scorer>) {
+    let mut rows = Vec::new();
+    for field in table.columns() {
+        let is_own = table.rows.schema.index_of(field.name()).is_ok();
+        let of = scorer.filter(|_| !is_own).map(|scorer| scorer.node.clone());
+        let kind = type_in_words(field.data_type());
+        if terminal.is_json() {
+            terminal.json(&json!({"column": field.name(), "type": kind, "scores": of}));
+        } else {
+            rows.push(vec![field.name().clone(), kind, of.unwrap_or_default()]);
+        }
+    }
+    if !rows.is_empty() {
+        terminal.table(&["column", "type", "scores of"], &rows);
+    }
+}
+
 fn show_tree(terminal: &Terminal, tree: &TreeInput, args: &ShowArgs) -> Result<(), Failure> {
     let of_rows = [
         ("--where", args.condition.is_some()),
+        ("--sort", !args.sort.is_empty()),
+        ("--columns", args.columns.is_some()),
+        ("--scores", args.scores.is_some()),
         ("--row", args.row.is_some()),
         ("--no-system", args.no_system),
         ("--output", args.output.is_some()),
@@ -86,29 +151,30 @@ fn show_tree(terminal: &Terminal, tree: &TreeInput, args: &ShowArgs) -> Result<(
     Ok(())
 }
 
-fn show_rows(terminal: &Terminal, session: &Session, rows: &RowsInput, args: &ShowArgs) -> Result<(), Failure> {
+fn show_rows(terminal: &Terminal, session: &Session, table: &Table, args: &ShowArgs) -> Result<(), Failure> {
+    let rows = &table.rows;
     let default = match rows.kind {
         _ if terminal.is_json() => ShowFormat::Jsonl,
-        RecordKind::Trajectory => ShowFormat::Conversation,
+        RecordKind::Trajectory if args.columns.is_none() => ShowFormat::Conversation,
         _ => ShowFormat::Table,
     };
     let format = args.format.unwrap_or(default);
     let chosen = match format {
-        ShowFormat::Jsonl => each_chosen(session, rows, args, &mut |batch| json_lines(terminal, batch))?,
+        ShowFormat::Jsonl => each_chosen(session, table, args, &mut |batch| json_lines(terminal, batch))?,
         ShowFormat::Conversation => {
-            each_chosen(session, rows, args, &mut |batch| conversations(terminal, batch, rows.kind, args.full))?
+            each_chosen(session, table, args, &mut |batch| conversations(terminal, batch, rows.kind, args.full))?
         }
         // A table would truncate the reasons.
         ShowFormat::Table if rows.kind == RecordKind::Reject && args.format.is_none() => {
-            each_chosen(session, rows, args, &mut |batch| rejects(terminal, batch, args.full))?
+            each_chosen(session, table, args, &mut |batch| rejects(terminal, batch, args.full))?
         }
         ShowFormat::Table => {
-            let mut table = Table::new(terminal, rows, args.full);
-            let chosen = each_chosen(session, rows, args, &mut |batch| {
-                table.add(batch);
+            let mut lines = Lines::new(terminal, args.full);
+            let chosen = each_chosen(session, table, args, &mut |batch| {
+                lines.add(batch);
                 Ok(())
             })?;
-            table.print();
+            lines.print();
             chosen
         }
         ShowFormat::Json | ShowFormat::Csv | ShowFormat::Tsv | ShowFormat::Parquet => {
@@ -122,12 +188,11 @@ fn show_rows(terminal: &Terminal, session: &Session, rows: &RowsInput, args: &Sh
 
 /// Returns a note on how many rows there are.
 fn told(chosen: &Chosen, rows: &RowsInput) -> String {
-    let Chosen { rows: shown, stopped, matched } = chosen;
-    let (all, kind) = (rows.rows, rows.kind);
-    match (matched, stopped) {
-        (false, _) => format!("{shown} of {all} {kind} rows"),
-        (true, false) => format!("{shown} of {all} {kind} rows match"),
-        (true, true) => format!("the first {shown} matches of {all} {kind} rows"),
+    let (shown, all, kind) = (chosen.rows, rows.rows, rows.kind);
+    match chosen.matched {
+        None => format!("{shown} of {all} {kind} rows"),
+        Some(matched) if matched == shown as u64 => format!("{shown} of {all} {kind} rows match"),
+        Some(matched) => format!("{shown} of {matched} matches in {all} {kind} rows"),
     }
 }
 
@@ -159,24 +224,25 @@ fn rejects(terminal: &Terminal, batch: &RecordBatch, full: bool) -> Result<(), F
 }
 
 /// Prints rows as a table, a block at a time, so that any number of rows fits into memory.
-struct Table<'a> {
+struct Lines<'a> {
     terminal: &'a Terminal,
     full: bool,
     text: TextTable,
-    header: Option<Vec<String>>,
+    has_header: bool,
     pending: Vec<Vec<String>>,
 }
 
-impl<'a> Table<'a> {
-    fn new(terminal: &'a Terminal, rows: &RowsInput, full: bool) -> Self {
+impl<'a> Lines<'a> {
+    fn new(terminal: &'a Terminal, full: bool) -> Self {
         let text = TextTable::new(terminal.page().filter(|_| !full));
-        let header = rows.schema.fields().iter().map(|field| field.name().clone()).collect();
-        Self { terminal, full, text, header: Some(header), pending: Vec::new() }
+        Self { terminal, full, text, has_header: false, pending: Vec::new() }
     }
 
     fn add(&mut self, batch: &RecordBatch) {
         for row in display::preview(batch, self.full) {
-            self.pending.extend(self.header.take());
+            if !std::mem::replace(&mut self.has_header, true) {
+                self.pending.push(batch.schema().fields().iter().map(|field| field.name().clone()).collect());
+            }
             self.pending.push(row);
             if self.pending.len() >= BLOCK {
                 self.print();

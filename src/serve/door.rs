@@ -40,6 +40,8 @@ pub(crate) struct Door {
     body: Duration,
     /// Maximum size of a request body in bytes.
     bytes: usize,
+    /// Whether a path needs no token.
+    open: fn(&str) -> bool,
     /// Formats refusals.
     format: fn(Refusal) -> Response,
 }
@@ -49,13 +51,19 @@ impl Door {
     pub(crate) fn new(address: SocketAddr, token: Option<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
         let format = IntoResponse::into_response;
-        let door = Self { token, loopback, head: HEAD, body: BODY, bytes: BODY_BYTES, format };
+        let open = |path: &str| path == "/health";
+        let door = Self { token, loopback, head: HEAD, body: BODY, bytes: BODY_BYTES, open, format };
         (loopback || door.token.is_some()).then_some(door)
     }
 
     /// Sets the maximum size of a request body.
     pub(crate) fn with_bytes(self, bytes: usize) -> Self {
         Self { bytes, ..self }
+    }
+
+    /// Sets the paths that need no token.
+    pub(super) fn with_open(self, open: fn(&str) -> bool) -> Self {
+        Self { open, ..self }
     }
 
     /// Sets the format of refusals.
@@ -86,7 +94,7 @@ impl Door {
         }
         let given = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         match &self.token {
-            Some(token) if request.uri().path() != "/health" && !is_same(token, given.trim()) => {
+            Some(token) if !(self.open)(request.uri().path()) && !is_same(token, given.trim()) => {
                 let message = "the request needs the server's token: `Authorization: Bearer …`";
                 Some(Refusal::new(StatusCode::UNAUTHORIZED, message).coded("invalid_api_key"))
             }
@@ -247,6 +255,7 @@ mod tests {
             head: short,
             body: short,
             bytes: BODY_BYTES,
+            open: |_| false,
             format: IntoResponse::into_response,
         };
         let router = Router::new().route("/", axum::routing::post(|| async { "fine" }));

@@ -9,6 +9,7 @@ pub(crate) mod env;
 mod message;
 pub(crate) mod model;
 mod options;
+pub(crate) mod page;
 mod refusal;
 mod speech;
 mod wire;

@@ -54,6 +54,7 @@ mod nights;
 mod openlineage;
 mod outputs;
 mod outside;
+mod page;
 mod reading;
 mod rows;
 mod s3_server;

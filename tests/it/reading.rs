@@ -1,4 +1,4 @@
-//! Tests of reading results: `show --where`, `--full`, `--no-system`, `-o`, `path`, and readers of other programs.
+//! Tests of reading results: `show --where`, `--sort`, `--columns`, scores beside rollouts, `--full`, `--no-system`, `-o`, `path`, and readers of other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +49,7 @@ fn where_chooses_rows_and_stdout_has_nothing_else() {
     let told = mill.call(&["show", "corpus", "--where", sql, "-n", "2", "--json"]).exit(0);
     assert_eq!((ids(&told.events()), told.stderr.as_str()), (vec!["d3", "d20"], ""));
     let told = mill.call(&["show", "corpus", "--where", sql, "-n", "2"]).exit(0);
-    assert!(told.stdout.contains("d20") && told.stderr.contains("the first 2 matches of 9000"), "{told:?}");
+    assert!(told.stdout.contains("d20") && told.stderr.contains("2 of 3 matches in 9000"), "{told:?}");
     let one = mill.call(&["show", "corpus", "--where", sql, "--row", "d20", "--json"]).exit(0);
     assert_eq!(ids(&one.events()), ["d20"]);
     let none = mill.call(&["show", "corpus", "--where", "id = 'nobody'"]).exit(0);
@@ -79,6 +79,60 @@ fn a_wrong_predicate_is_explained_as_in_filter() {
     assert!(told.contains("did you mean `id`? columns: `id`, `title`"), "{told}");
     let told = mill.call(&["show", "corpus", "--where", "ids = 'd1'", "--json"]).exit(2);
     assert_eq!(told.events()[0]["message"], "`where`: there is no column `ids`");
+}
+
+/// Two evaluations of the same rollouts, and one of two rollouts in another order.
+const SCORED: &str = "  scores:  {op: evaluate, from: rollouts}
+  strict:  {op: evaluate, from: rollouts, with: {success_threshold: 1.0}}
+  picked:  {op: sql, from: {r: rollouts}, with: {query: SELECT * FROM r WHERE question_id IN (SELECT question_id FROM r ORDER BY id DESC LIMIT 2) ORDER BY id DESC, as: trajectory}}
+  partial: {op: evaluate, from: picked}
+";
+
+#[test]
+fn scores_are_columns_of_the_rollouts_that_they_score() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(5));
+    mill.write("pipeline.yaml", &format!("{PIPELINE}{SCORED}"));
+    mill.run(&[]).exit(0);
+    let rows = |args: &[&str]| mill.call(&[&["show"], args, &["--json", "-n", "0"]].concat()).exit(0).events();
+    let scores = rows(&["scores"]);
+    let wanted = |row: &&Value| row["f1"].as_f64() >= Some(0.5) && row["grounded"] == true;
+    let wanted: Vec<&str> = scores.iter().filter(wanted).filter_map(|row| row["id"].as_str()).collect();
+    let found = rows(&["rollouts", "--where", "f1 >= 0.5 and grounded and turns > 0"]);
+    assert!(!wanted.is_empty() && ids(&found) == wanted, "{wanted:?} {:?}", ids(&found));
+    assert!(found[0]["f1"].is_f64() && found[0]["grounded"] == true, "{}", found[0]);
+    assert!(found[0]["em"].is_null() && found[0]["messages"].is_array(), "only what is asked about is added");
+    let narrow = rows(&["rollouts", "--columns", "f1, id", "--sort=-f1", "--sort", "id"]);
+    let mut sorted: Vec<(f64, &str)> =
+        scores.iter().map(|row| (row["f1"].as_f64().unwrap(), row["id"].as_str().unwrap())).collect();
+    sorted.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
+    let told: Vec<(f64, &str)> =
+        narrow.iter().map(|row| (row["f1"].as_f64().unwrap(), row["id"].as_str().unwrap())).collect();
+    assert_eq!(told, sorted);
+    assert_eq!(narrow[0].as_object().unwrap().len(), 2);
+
+    let several = mill.call(&["show", "rollouts", "--where", "f1 < 2", "-n", "1"]).exit(0);
+    assert!(
+        several.stderr.contains("scores are those of `scores`; `--scores NODE` takes another of `scores`, `strict`"),
+        "{several:?}"
+    );
+    assert_eq!(rows(&["rollouts", "--where", "f1 < 2", "--scores", "strict"]).len(), 8);
+    let wrong = mill.call(&["show", "rollouts", "--where", "f1 < 2", "--scores", "bm25"]).exit(2);
+    assert!(wrong.stderr.contains("they were scored by `scores`, `strict`"), "{wrong:?}");
+    let wrong = mill.call(&["show", "rollouts", "--where", "f2 < 2"]).exit(2);
+    assert!(wrong.stderr.contains("did you mean `f1`?") && !wrong.stderr.contains("__row"), "{wrong:?}");
+
+    let columns = mill.call(&["show", "rollouts", "--columns"]).exit(0).stdout;
+    assert!(columns.contains("messages") && columns.contains("list of objects"), "{columns}");
+    assert!(columns.lines().any(|line| line.starts_with("f1 ") && line.ends_with("scores")), "{columns}");
+
+    let talks = mill.call(&["show", "scores", "--format", "conversation", "--where", "f1 >= 0.5", "-n", "0"]).exit(0);
+    assert!(talks.stdout.contains(&format!("━━ {}", wanted[0])) && talks.stdout.contains("\nassistant"), "{talks:?}");
+
+    // Scores in another order, of some of the rows: each stands beside its own row, and the others have none.
+    let some = rows(&["picked", "--columns", "id,f1"]);
+    let of = |row: &Value| scores.iter().find(|score| score["id"] == row["id"]).unwrap()["f1"].clone();
+    assert_eq!(some.iter().map(|row| row["f1"].clone()).collect::<Vec<_>>(), some.iter().map(of).collect::<Vec<_>>());
 }
 
 #[test]

@@ -71,7 +71,12 @@ impl Books {
         let ledger = Arc::new(Mutex::new(store.start_run(&record)?));
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let recorded = Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor: redactor.clone() };
+        let recorded = Recorded {
+            inner: reporter,
+            ledger: Arc::clone(&ledger),
+            redactor: redactor.clone(),
+            progress: Mutex::default(),
+        };
         Ok(Self {
             store: store.clone(),
             record,

@@ -124,7 +124,7 @@ pub use guard::{Guard, end_group};
 pub use identity::{Known, node_key};
 pub use options::{Chosen, RunOptions, Settings, Trial};
 pub use program::{Tail, program};
-pub(crate) use query::run_query;
+pub(crate) use query::{collect, register};
 pub use replay::{ReplayOptions, replay};
 pub use request::{Request, Retry};
 pub use resources::Machine;

@@ -23,7 +23,7 @@ use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
-use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionContext};
 use futures::StreamExt;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use url::Url;
@@ -80,6 +80,20 @@ pub(crate) async fn run_query(
         context.computed_on(Computed::declared(Repeatability::Not));
     }
     Ok(lineage)
+}
+
+/// Runs a query that is no node's, with the memory limit and the scratch folder of `context`.
+pub(crate) async fn collect(frame: DataFrame, context: &Context) -> Result<Vec<RecordBatch>, OperatorError> {
+    let runtime = runtime(context, Arc::new(Pool::new(context)))?;
+    let task = Arc::new(TaskContext::default().with_session_config(query_config()).with_runtime(runtime));
+    let plan = in_order(frame.create_physical_plan().await?)?;
+    let mut batches = execute_stream(plan, task)?;
+    let mut all = Vec::new();
+    while let Some(batch) = batches.next().await {
+        context.check_cancelled()?;
+        all.push(batch?);
+    }
+    Ok(all)
 }
 
 /// Runs a plan into a port and returns the number of rows.
@@ -248,7 +262,8 @@ fn is_small(rows: &RowsInput) -> bool {
     rows.parts().len() <= 1 && rows.parts().iter().all(|path| size(path) <= SMALL_BYTES)
 }
 
-async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
+/// Makes a table known to a session under that name.
+pub(crate) async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
     let table = TableReference::bare(name.to_owned());
     if is_small(rows) {
         let batches = rows.batches().collect::<Result<Vec<_>, _>>()?;

@@ -1,6 +1,8 @@
 //! Forwards events and records them with the run, without the secrets that operators may have put into them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -9,11 +11,34 @@ use crate::operator::Redactor;
 use crate::report::{Event, Reporter};
 use crate::store::RunWriter;
 
+/// Time between two recorded events of a node's progress. Nodes that take less have none.
+const PROGRESS: Duration = Duration::from_secs(5);
+
 /// Forwards and records events.
 pub(super) struct Recorded {
     pub(super) inner: Arc<dyn Reporter>,
     pub(super) ledger: Arc<Mutex<RunWriter>>,
     pub(super) redactor: Redactor,
+    /// When the progress of a node was last recorded, or first reported.
+    pub(super) progress: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Recorded {
+    /// Whether an event of progress is due to be recorded.
+    fn is_due(&self, node: &str) -> bool {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        match progress.get_mut(node) {
+            Some(last) if last.elapsed() < PROGRESS => false,
+            Some(last) => {
+                *last = Instant::now();
+                true
+            }
+            None => {
+                progress.insert(node.to_owned(), Instant::now());
+                false
+            }
+        }
+    }
 }
 
 /// An event with a time, unless the event already has one.
@@ -38,11 +63,19 @@ impl Reporter for Recorded {
         self.redactor.clean_all(event.texts());
         let event = &event;
         self.inner.event(event);
-        if !matches!(event, Event::NodeProgress { .. }) {
-            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = ledger.event(&Timed::now(event)) {
-                tracing::warn!("cannot record an event: {error}");
-            }
+        let is_progress = match event {
+            Event::NodeProgress { node, .. } if !self.is_due(node) => return,
+            Event::NodeProgress { .. } => true,
+            _ => false,
+        };
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = ledger.event(&Timed::now(event));
+        // Whoever follows the run sees at once what goes on.
+        if is_progress || matches!(event, Event::NodeStarted { .. }) {
+            recorded = recorded.and_then(|()| ledger.flush());
+        }
+        if let Err(error) = recorded {
+            tracing::warn!("cannot record an event: {error}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn whole_table(store: &Store, id: &ArtifactId) -> Result<Option<RowsI
     }
 }
 
-pub(super) type Builder = ParquetRecordBatchReaderBuilder<File>;
+pub(crate) type Builder = ParquetRecordBatchReaderBuilder<File>;
 
 /// Returns the rows in which a column contains one of these texts, in table order, one entry per row and text. The path
 /// may lead through lists. Empty if the table has no such column.
@@ -104,7 +104,8 @@ pub(crate) fn read_rows(table: &RowsInput, rows: &BTreeSet<u64>) -> Result<Vec<R
     Ok(found)
 }
 
-fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
+/// Returns the selectors of rows by number, in ascending order.
+pub(crate) fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
     let (mut selectors, mut next) = (Vec::new(), 0);
     for row in rows {
         selectors.extend((row > next).then(|| RowSelector::skip(row - next)));
@@ -115,7 +116,7 @@ fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
 }
 
 /// Opens a part of a table.
-pub(super) fn open(part: &Path) -> Result<Builder, OperatorError> {
+pub(crate) fn open(part: &Path) -> Result<Builder, OperatorError> {
     let file =
         File::open(part).map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", part.display())))?;
     Ok(Builder::try_new(file)?)

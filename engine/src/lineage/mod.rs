@@ -78,7 +78,7 @@ pub use diff::{Changed, MetricChange, NodeChange, NotCompared, RunDiff, diff_run
 pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked};
 pub use instant::rfc3339;
 pub use ledger::{note_checks, note_unfinished, verify_ledger, verify_records};
-pub(crate) use lookup::{read_rows, rows_with, texts};
+pub(crate) use lookup::{open as open_part, read_rows, rows_with, selection, texts};
 pub use row_changes::{ColumnChange, TableChange, ValueChange};
 pub use target::{Missing, NotFound, Target, came_to_nothing, choices, meant_output, output_of, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

@@ -1,9 +1,15 @@
 //! The runs of the store: records, events, and differences between two runs.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::browse::artifacts_read;
 use super::failure::Failure;
 use super::open::Session;
 use crate::lineage::{Catalog, RunDiff, diff_runs, run_of};
-use crate::store::{NodeRun, RunRecord, Store};
+use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
 #[derive(Clone, Debug)]
@@ -12,6 +18,19 @@ pub struct PastRun {
     pub record: Option<RunRecord>,
     /// Whether the run was imported with an archive.
     pub imported: bool,
+    /// Whether a process on this machine is running it now.
+    pub running: bool,
+}
+
+/// A table or folder that one node of a run read from another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunEdge {
+    /// The node that made it.
+    pub from: String,
+    /// Its output.
+    pub output: String,
+    /// The node that read it.
+    pub to: String,
 }
 
 impl Session {
@@ -29,7 +48,7 @@ impl Session {
     /// Fails if the store cannot be read.
     pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
         let store = self.look()?;
-        Ok(PastRun { record: store.run(id), imported: store.is_imported(id) })
+        Ok(PastRun { record: store.run(id), imported: store.is_imported(id), running: store.is_running(id) })
     }
 
     /// Returns the records of a run's nodes.
@@ -47,6 +66,66 @@ impl Session {
     pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
         let store = self.existing()?;
         Ok(store.run_events(&run_of(store, run.unwrap_or("latest"))?))
+    }
+
+    /// Returns the events of a run from a byte of its record on, in whole lines, and the byte after them.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), Failure> {
+        Ok(self.look()?.run_events_from(id, byte)?)
+    }
+
+    /// Returns the last event of a run that ended: its summary.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn run_end(&self, id: &str) -> Result<Option<Value>, Failure> {
+        Ok(self.look()?.run_end(id))
+    }
+
+    /// Returns what the nodes of a run read from one another, by the order in which the readers ended.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn run_edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
+        let store = self.look()?;
+        let nodes = store.run_nodes(id);
+        let mut makers: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+        for node in &nodes {
+            for (port, output) in &node.outputs {
+                // Nodes without rejects have equal ones: they say nothing of who read whose.
+                if port == "rejects" && output.rows == 0 {
+                    continue;
+                }
+                makers.entry(output.id.to_string()).or_default().push((&node.node, port));
+            }
+        }
+        let mut edges = Vec::new();
+        for node in &nodes {
+            for read in artifacts_read(store, node) {
+                // Equal content has several makers: one is enough to see where it is from.
+                let made = makers.get(&read).and_then(|made| made.iter().find(|(from, _)| *from != node.node));
+                if let Some((from, output)) = made {
+                    edges.push(RunEdge {
+                        from: (*from).to_owned(),
+                        output: (*output).to_owned(),
+                        to: node.node.clone(),
+                    });
+                }
+            }
+        }
+        edges.dedup();
+        Ok(edges)
+    }
+
+    /// Returns the record of a node's result in a run; `None` if it has none.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn node_result(&self, node: &NodeRun) -> Result<Option<NodeResult>, Failure> {
+        let store = self.look()?;
+        Ok(node.key.and_then(|key| store.result(&key)))
     }
 
     /// Compares two runs. If `one` is `previous`, it is the run of the same pipeline before `other`.

@@ -11,7 +11,7 @@
 //! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
 //! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `ask`
 //! answers `plan`, `why` and `status`. `find` interprets a word of the command line; `show`, `history`, `trace` and
-//! `audit` answer questions about results. `outside` uses operators without a run. `keep` pins, collects, exports and
+//! `audit` answer questions about results. `browse` has rows for people to look at. `outside` uses operators without a run. `keep` pins, collects, exports and
 //! imports.
 
 mod failure;
@@ -25,21 +25,22 @@ mod run;
 mod ask;
 mod find;
 mod show;
-mod history;
 mod outside;
 mod keep;
 mod trace;
 mod trial;
 mod audit;
+mod browse;
+mod history;
 #[cfg(test)]
 mod tests;
 
 pub use ask::Why;
 pub use audit::{Audit, AuditOptions};
+pub use browse::{Bin, Choice, ColumnSummary, Common, Order, Rows, Scorer, Table};
 pub use failure::Failure;
-pub use history::PastRun;
+pub use history::{PastRun, RunEdge};
 pub use open::Session;
-pub use outside::Receiver;
 pub use pipeline::Pipeline;
 pub use place::StorePlace;
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};

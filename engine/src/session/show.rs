@@ -13,6 +13,8 @@ use crate::store::{ArtifactId, Store, outside_id};
 pub struct Shown {
     /// The node, if it was found in a run.
     pub node: Option<String>,
+    /// That run.
+    pub run: Option<String>,
     /// Id of the artifact.
     pub artifact: ArtifactId,
     /// The node's summary of the result; empty if a port was named.
@@ -127,12 +129,12 @@ impl Session {
         let store = self.existing()?;
         let named = find(store, what, run, rejects)?;
         let (artifact, older) = (named.artifact, Older::of(store, run, &named.origin));
-        let Origin::Output { node, .. } = named.origin else {
-            return Ok(Shown { node: None, artifact, summary: String::new(), older: None });
+        let Origin::Output { node, run, .. } = named.origin else {
+            return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });
         };
         let whole = what == node.node && !rejects;
         let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
         let summary = result.map(|result| result.summary).unwrap_or_default();
-        Ok(Shown { node: Some(node.node), artifact, summary, older })
+        Ok(Shown { node: Some(node.node), run: Some(run), artifact, summary, older })
     }
 }

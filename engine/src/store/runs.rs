@@ -1,8 +1,8 @@
 //! The run ledger: one folder per run with the request, the outcome of every node, and the events.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
@@ -23,6 +23,12 @@ use crate::operator::Usage;
 
 /// Part of the last event of a run that ended.
 const RUN_FINISHED: &str = "\"event\":\"run_finished\"";
+
+/// Bytes of events that are read at once (at most).
+const EVENT_BYTES: u64 = 4 << 20;
+
+/// The last event of a run is shorter than this.
+const END_BYTES: u64 = 64 << 10;
 
 /// Marks an imported run.
 pub(super) const IMPORTED: &str = "imported";
@@ -231,6 +237,10 @@ impl Store {
             open_to_append(&path).map(BufWriter::new).map_err(StoreError::io("open", &path))
         };
         let (nodes, events) = (open("nodes.jsonl")?, open("events.jsonl")?);
+        // Held to the end of this process: `is_running` looks at it, and holds it for an instant at most.
+        if let Err(error) = events.get_ref().lock() {
+            tracing::debug!("the run cannot be seen to run: {error}");
+        }
         let writer = RunWriter { folder, nodes, events, store: self.clone(), computed: false };
         writer.write_record(record)?;
         Ok(writer)
@@ -276,6 +286,44 @@ impl Store {
     pub fn run_events(&self, id: &str) -> String {
         let text = self.run_text(id, "events.jsonl");
         text.lines().map(|line| unsealed(line) + "\n").collect()
+    }
+
+    /// Whether a process on this machine is writing the events of a run.
+    pub fn is_running(&self, id: &str) -> bool {
+        let file = nofollow::open(&self.run_folder(id).join("events.jsonl"));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Returns the events of a run from a byte of their file on, in whole lines, and the byte after them.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), StoreError> {
+        let path = self.run_folder(id).join("events.jsonl");
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(byte))?;
+            file.take(EVENT_BYTES).read_to_end(&mut bytes)
+        });
+        match read {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), byte)),
+            read => read.map_err(StoreError::io("read", &path))?,
+        };
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        Ok((text.lines().map(|line| unsealed(line) + "\n").collect(), byte + whole as u64))
+    }
+
+    /// Returns the last event of a run that ended.
+    pub fn run_end(&self, id: &str) -> Option<Value> {
+        let mut file = File::open(self.run_folder(id).join("events.jsonl")).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).ok()?;
+        let mut bytes = Vec::new();
+        file.take(END_BYTES).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.lines().rev().find(|line| line.contains(RUN_FINISHED))?;
+        serde_json::from_str(line).ok()
     }
 
     /// Returns what a run spent by its events, with the times (Unix, seconds): a lower bound, if it was killed.

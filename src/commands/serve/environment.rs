@@ -10,7 +10,7 @@ use searchmill_retrieval::{Search, SearchSettings, memory_need};
 use searchmill_schemas::Question;
 use serde_json::json;
 
-use super::entrance::{entrance, stopped};
+use super::super::entrance::{entrance, stopped};
 use crate::args::ServeEnvArgs;
 use crate::display::Terminal;
 use crate::exit::OK;

@@ -1,15 +1,12 @@
-//! Chooses rows of a table: the first, those that match, one by its id.
+//! Chooses rows of a table: the first, those that match, one by its id; and their columns.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, ListArray, RecordBatch, UInt64Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::take;
 use arrow::datatypes::DataType;
-use searchmill_engine::operator::RowsInput;
-use searchmill_engine::{Failure, Session};
-use searchmill_schemas::text_column;
+use searchmill_engine::{Choice, Failure, Order, Rows, Session, Table};
 use serde_json::json;
 
 use crate::args::ShowArgs;
@@ -17,55 +14,91 @@ use crate::args::ShowArgs;
 /// Rows shown without `-n`.
 const FIRST: usize = 10;
 
+/// Rows that are read together.
+const BLOCK: usize = 1000;
+
 /// What was chosen.
 pub(super) struct Chosen {
     /// Number of rows.
     pub(super) rows: usize,
-    /// Whether there may be more that match.
-    pub(super) stopped: bool,
-    /// Whether they had to match `--where`.
-    pub(super) matched: bool,
+    /// Number of rows that match `--where`, if it was given.
+    pub(super) matched: Option<u64>,
 }
 
 /// Calls `each` with the chosen rows, batch by batch, while the table is read.
 pub(super) fn each_chosen(
     session: &Session,
-    rows: &RowsInput,
+    table: &Table,
     args: &ShowArgs,
-    each: &mut (dyn FnMut(&RecordBatch) -> Result<(), Failure> + Send),
+    each: &mut dyn FnMut(&RecordBatch) -> Result<(), Failure>,
 ) -> Result<Chosen, Failure> {
-    let limit = limit(args);
-    let mut chosen = Chosen { rows: 0, stopped: false, matched: args.condition.is_some() };
-    let mut receive = |batch: &RecordBatch| {
-        let batch = match &args.row {
-            None => batch.slice(0, batch.num_rows().min(limit - chosen.rows)),
-            Some(id) => match text_column(batch, "id").ok().and_then(|ids| ids.iter().position(|at| at == Some(id))) {
-                Some(place) => batch.slice(place, 1),
-                None => return Ok(ControlFlow::Continue(())),
-            },
-        };
-        chosen.rows += batch.num_rows();
-        if args.no_system {
-            each(&without_system(&batch)?)?;
-        } else {
-            each(&batch)?;
-        }
-        chosen.stopped = chosen.rows >= limit || args.row.is_some();
-        Ok(if chosen.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    let rows = session.choose(table, &choice(args))?;
+    let matched = args.condition.as_ref().map(|_| rows.count());
+    let mut shown = 0;
+    let mut show = |batch: &RecordBatch| {
+        shown += batch.num_rows();
+        if args.no_system { each(&without_system(batch)?) } else { each(batch) }
     };
-    if let Some(sql) = &args.condition {
-        session.pass("filter", json!({"where": sql}), rows, &mut receive)?;
-    } else {
-        for batch in rows.batches() {
-            if receive(&batch.map_err(|error| Failure::Other(error.to_string()))?)?.is_break() {
+    if let Some(id) = &args.row {
+        let position = table.position(id)?.filter(|position| match &rows {
+            Rows::All(_) => true,
+            Rows::These(chosen) => chosen.contains(position),
+        });
+        let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
+        show(&table.read(&[position], &columns(table, args))?)?;
+    } else if is_stored_order(&rows, args) {
+        let mut left = limit(args);
+        for batch in table.rows.batches() {
+            let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;
+            let batch = batch.slice(0, batch.num_rows().min(left));
+            left -= batch.num_rows();
+            show(&batch)?;
+            if left == 0 {
                 break;
             }
         }
+    } else {
+        let columns = columns(table, args);
+        for block in rows.page(0..limit(args) as u64).chunks(BLOCK) {
+            show(&table.read(block, &columns)?)?;
+        }
     }
-    match &args.row {
-        Some(id) if chosen.rows == 0 => Err(Failure::usage(format!("no row has the id `{id}`"))),
-        _ => Ok(chosen),
+    Ok(Chosen { rows: shown, matched })
+}
+
+/// Whether the rows are shown as they are stored, with all columns.
+fn is_stored_order(rows: &Rows, args: &ShowArgs) -> bool {
+    matches!(rows, Rows::All(_)) && args.columns.is_none()
+}
+
+fn choice(args: &ShowArgs) -> Choice {
+    let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
+    let order = args.sort.iter().map(|key| match key.strip_prefix('-') {
+        Some(by) => Order { by: by.to_owned(), descending: true },
+        None => Order { by: key.clone(), descending: false },
+    });
+    Choice { pass, order: order.collect(), limit: None }
+}
+
+/// Returns the columns to show: those asked for, or else those of the table, and those scores by which rows are chosen.
+pub(super) fn columns(table: &Table, args: &ShowArgs) -> Vec<String> {
+    if let Some(columns) = &args.columns {
+        return columns.iter().map(|name| name.trim().to_owned()).collect();
     }
+    let mut columns = Vec::new();
+    for field in table.columns() {
+        let is_own = table.rows.schema.index_of(field.name()).is_ok();
+        let mut asked = args.condition.iter().chain(&args.sort);
+        if is_own || asked.any(|sql| names(sql, field.name())) {
+            columns.push(field.name().clone());
+        }
+    }
+    columns
+}
+
+/// Whether a name stands in an SQL text as a word.
+fn names(sql: &str, name: &str) -> bool {
+    sql.split(|character: char| !character.is_alphanumeric() && character != '_').any(|word| word == name)
 }
 
 /// Returns the maximum number of rows.
@@ -79,7 +112,8 @@ fn limit(args: &ShowArgs) -> usize {
 
 /// Whether all rows are chosen, unchanged.
 pub(super) fn is_whole(args: &ShowArgs) -> bool {
-    args.condition.is_none() && args.row.is_none() && !args.no_system && limit(args) == usize::MAX
+    let chosen = args.condition.is_some() || args.row.is_some() || args.columns.is_some() || !args.sort.is_empty();
+    !chosen && !args.no_system && limit(args) == usize::MAX
 }
 
 /// Removes the messages with the role `system`.

@@ -5,14 +5,15 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use searchmill_data::destination::encode;
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_engine::operator::RowsInput;
-use searchmill_engine::{Failure, Session};
+use searchmill_engine::{Failure, Session, Table};
 use serde_json::json;
 
-use super::chosen::{each_chosen, is_whole};
+use super::chosen::{columns, each_chosen, is_whole};
 use crate::args::{ShowArgs, ShowFormat};
 use crate::display::{self, Terminal};
 
@@ -20,7 +21,7 @@ use crate::display::{self, Terminal};
 pub(super) fn write(
     terminal: &Terminal,
     session: &Session,
-    rows: &RowsInput,
+    table: &Table,
     args: &ShowArgs,
     file: &Path,
 ) -> Result<(), Failure> {
@@ -39,7 +40,8 @@ pub(super) fn write(
         return Err(Failure::usage(message));
     }
     let folder = tempfile::Builder::new().prefix(".searchmill-show-").tempdir_in(folder).map_err(unwritable)?;
-    let chosen = if is_whole(args) { rows.clone() } else { spooled(session, rows, args, folder.path())? };
+    let rows = &table.rows;
+    let chosen = if is_whole(args) { rows.clone() } else { spooled(session, table, args, folder.path())? };
     let partial = folder.path().join("rows");
     let target = BufWriter::with_capacity(1 << 20, File::create_new(&partial).map_err(unwritable)?);
     let mut target = session.with_context(|context| match (format, Compression::of_name(&name)) {
@@ -77,11 +79,15 @@ fn format(asked: Option<ShowFormat>, name: &str) -> Result<Format, Failure> {
 }
 
 /// Copies the chosen rows to a file, since an encoder may read them twice.
-fn spooled(session: &Session, rows: &RowsInput, args: &ShowArgs, folder: &Path) -> Result<RowsInput, Failure> {
+fn spooled(session: &Session, table: &Table, args: &ShowArgs, folder: &Path) -> Result<RowsInput, Failure> {
     let wrong = |error: parquet::errors::ParquetError| Failure::Other(error.to_string());
     let path = folder.join("chosen.parquet");
-    let mut writer = ArrowWriter::try_new(File::create_new(&path)?, Arc::clone(&rows.schema), None).map_err(wrong)?;
-    let chosen = each_chosen(session, rows, args, &mut |batch| writer.write(batch).map_err(wrong))?;
+    let schema = table.read(&[], &columns(table, args))?.schema();
+    let mut writer = ArrowWriter::try_new(File::create_new(&path)?, Arc::clone(&schema), None).map_err(wrong)?;
+    let chosen = each_chosen(session, table, args, &mut |batch| {
+        let batch = RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec());
+        writer.write(&batch.map_err(|error| Failure::Other(error.to_string()))?).map_err(wrong)
+    })?;
     writer.close().map_err(wrong)?;
-    Ok(RowsInput::from_parts(rows.kind, Arc::clone(&rows.schema), chosen.rows as u64, String::new(), vec![path]))
+    Ok(RowsInput::from_parts(table.kind(), schema, chosen.rows as u64, String::new(), vec![path]))
 }

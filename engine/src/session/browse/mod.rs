@@ -1,0 +1,108 @@
+//! Rows of a table as people look at them: some of them, in an order, a page at a time, beside their scores.
+//!
+//! [`Table`] is a table with the columns of the node that scored its rows. `choice` finds the numbers of the rows to
+//! look at, `page` reads rows by number, `column` counts the values of a column, `scores` finds the scorers.
+
+mod choice;
+mod column;
+mod page;
+mod scores;
+
+use arrow::datatypes::{DataType, FieldRef};
+use searchmill_schemas::RecordKind;
+
+pub use self::choice::{Choice, Order, Rows};
+pub use self::column::{Bin, ColumnSummary, Common};
+pub use self::scores::Scorer;
+pub(super) use self::scores::artifacts_read;
+use super::failure::Failure;
+use super::open::Session;
+use crate::lineage::rows_with;
+use crate::operator::{InputArtifact, RowsInput};
+use crate::store::ArtifactId;
+
+/// A table to browse.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Its artifact.
+    pub artifact: ArtifactId,
+    /// Its rows.
+    pub rows: RowsInput,
+    /// Number of the first row of each part.
+    starts: Vec<u64>,
+    scores: Option<Scores>,
+}
+
+/// The scores of a table's rows.
+#[derive(Clone, Debug)]
+struct Scores {
+    rows: RowsInput,
+    starts: Vec<u64>,
+    /// Columns that the scored table lacks.
+    columns: Vec<FieldRef>,
+}
+
+impl Session {
+    /// Opens a table, with the columns of what scored its rows.
+    ///
+    /// # Errors
+    /// Fails if an artifact is missing, damaged, or a folder.
+    pub fn browse(&self, artifact: &ArtifactId, scorer: Option<&Scorer>) -> Result<Table, Failure> {
+        let (rows, starts) = self.parts(artifact)?;
+        let scores = match scorer {
+            None => None,
+            Some(scorer) => {
+                let (scores, starts) = self.parts(&scorer.scores)?;
+                let columns = scores.schema.fields().iter();
+                let columns = columns.filter(|field| is_score(field) && rows.schema.index_of(field.name()).is_err());
+                Some(Scores { columns: columns.cloned().collect(), rows: scores, starts })
+            }
+        };
+        Ok(Table { artifact: *artifact, rows, starts, scores })
+    }
+
+    /// Opens a table; returns the number of the first row of each part, too.
+    fn parts(&self, artifact: &ArtifactId) -> Result<(RowsInput, Vec<u64>), Failure> {
+        let rows = match self.artifact(artifact)? {
+            InputArtifact::Rows(rows) => rows,
+            InputArtifact::Tree(tree) => {
+                return Err(Failure::usage(format!("{artifact} is a folder ({}), not a table", tree.kind.name())));
+            }
+        };
+        let described = self.existing()?.artifact(artifact);
+        let mut starts = Vec::with_capacity(rows.parts().len());
+        let mut next = 0;
+        for part in described.iter().flat_map(|described| &described.parts) {
+            starts.push(next);
+            next += part.rows;
+        }
+        Ok((rows, starts))
+    }
+}
+
+/// Whether a column of a score table says something of a row: numbers, yes or no, and texts, but no ids.
+fn is_score(field: &FieldRef) -> bool {
+    !matches!(field.name().as_str(), "id" | "trajectory_id") && !matches!(field.data_type(), DataType::List(_))
+}
+
+impl Table {
+    /// Returns all columns: those of the table, then those of its scores.
+    pub fn columns(&self) -> Vec<FieldRef> {
+        let scores = self.scores.iter().flat_map(|scores| &scores.columns);
+        self.rows.schema.fields().iter().chain(scores).cloned().collect()
+    }
+
+    /// Returns the record kind of the rows.
+    pub fn kind(&self) -> RecordKind {
+        self.rows.kind
+    }
+
+    /// Returns the number of the row with this id.
+    ///
+    /// # Errors
+    /// Fails if the table cannot be read.
+    pub fn position(&self, id: &str) -> Result<Option<u64>, Failure> {
+        let found = rows_with(&self.rows, &["id"], &[id.to_owned()].into())?;
+        Ok(found.first().map(|place| place.row))
+    }
+}

@@ -1,0 +1,149 @@
+//! Reads rows of a table by number, with their scores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow::compute::{concat_batches, take};
+use arrow::datatypes::{Field, FieldRef, Schema};
+use parquet::arrow::ProjectionMask;
+use searchmill_schemas::text_column;
+
+use super::super::failure::Failure;
+use super::{Scores, Table};
+use crate::lineage::{open_part, rows_with, selection};
+use crate::operator::{OperatorError, RowsInput};
+
+impl Table {
+    /// Reads rows by number, in the order given, with these columns (of the table or its scores) in this order.
+    ///
+    /// # Errors
+    /// Fails if a column does not exist, or if the table cannot be read.
+    pub fn read(&self, rows: &[u64], columns: &[String]) -> Result<RecordBatch, Failure> {
+        let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
+        for name in columns {
+            let field = self.columns().into_iter().find(|field| field.name() == name);
+            fields.push(field.ok_or_else(|| Failure::usage(format!("there is no column `{name}`")))?);
+        }
+        let scored = |field: &&FieldRef| self.rows.schema.index_of(field.name()).is_err();
+        let of_scores: Vec<String> = fields.iter().filter(scored).map(|field| field.name().clone()).collect();
+        let mut own: Vec<String> =
+            fields.iter().filter(|field| !scored(field)).map(|field| field.name().clone()).collect();
+        if !of_scores.is_empty() && !own.iter().any(|name| name == "id") {
+            own.push("id".to_owned());
+        }
+        let stored = by_number(&self.rows, &self.starts, rows, &own)?;
+        let scores = match &self.scores {
+            Some(scores) if !of_scores.is_empty() => Some(scores.of(&stored, rows, &of_scores)?),
+            _ => None,
+        };
+        let column = |field: &FieldRef| {
+            let own = stored.column_by_name(field.name());
+            own.or_else(|| scores.as_ref()?.column_by_name(field.name())).cloned()
+        };
+        let arrays: Vec<_> = fields.iter().filter_map(column).collect();
+        // A row without a score has nulls.
+        let nullable = |field: &FieldRef| field.is_nullable() || scored(&field);
+        let fields: Vec<Field> =
+            fields.iter().map(|field| field.as_ref().clone().with_nullable(nullable(field))).collect();
+        let count = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &count);
+        batch.map_err(|error| Failure::Other(error.to_string()))
+    }
+}
+
+impl Scores {
+    /// Returns the scores of rows; null where a row has none.
+    fn of(&self, stored: &RecordBatch, rows: &[u64], columns: &[String]) -> Result<RecordBatch, OperatorError> {
+        let ids = text_column(stored, "id").map_err(|error| OperatorError::engine(error.to_string()))?;
+        let ids: Vec<&str> = ids.iter().map(Option::unwrap_or_default).collect();
+        let mut wanted = vec!["trajectory_id".to_owned()];
+        wanted.extend_from_slice(columns);
+        // Mostly the scores stand in the order of what they score: then they have the same numbers.
+        let same: Vec<u64> = rows.iter().copied().filter(|row| *row < self.rows.rows).collect();
+        if same.len() == rows.len() {
+            let found = by_number(&self.rows, &self.starts, rows, &wanted)?;
+            if text_column(&found, "trajectory_id").is_ok_and(|of| of.iter().eq(ids.iter().map(|id| Some(*id)))) {
+                return Ok(found);
+            }
+        }
+        let asked: BTreeSet<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let places = rows_with(&self.rows, &["trajectory_id"], &asked)?;
+        let place_of: BTreeMap<&str, u64> = places.iter().map(|place| (place.matched.as_str(), place.row)).collect();
+        let numbers: Vec<u64> = place_of.values().copied().collect();
+        let found = by_number(&self.rows, &self.starts, &numbers, &wanted)?;
+        let slot_of: BTreeMap<u64, u64> = numbers.iter().copied().zip(0..).collect();
+        let slot = |id: &&str| place_of.get(id).and_then(|row| slot_of.get(row)).copied();
+        taken(&found, &ids.iter().map(slot).collect())
+    }
+}
+
+/// Reads columns of rows by number, in the order given.
+fn by_number(
+    table: &RowsInput,
+    starts: &[u64],
+    rows: &[u64],
+    columns: &[String],
+) -> Result<RecordBatch, OperatorError> {
+    let wanted: BTreeSet<u64> = rows.iter().copied().collect();
+    let mut fields = Vec::new();
+    for field in table.schema.fields() {
+        if columns.contains(field.name()) {
+            fields.push(Arc::clone(field));
+        }
+    }
+    let mut batches = Vec::new();
+    for (place, part) in table.parts().iter().enumerate() {
+        let start = starts.get(place).copied().unwrap_or(0);
+        let end = starts.get(place + 1).copied().unwrap_or(table.rows);
+        let inside: Vec<usize> = wanted.range(start..end).map(|row| (row - start) as usize).collect();
+        if !inside.is_empty() {
+            read_part(part, &inside, columns, &mut batches)?;
+        }
+    }
+    let all = match batches.first() {
+        Some(first) => concat_batches(&first.schema(), &batches)?,
+        None => RecordBatch::new_empty(Arc::new(Schema::new(fields))),
+    };
+    if all.num_rows() != wanted.len() {
+        return Err(OperatorError::engine(format!("{} of {} rows were read", all.num_rows(), wanted.len())));
+    }
+    let slots: BTreeMap<u64, u64> = wanted.into_iter().zip(0..).collect();
+    taken(&all, &rows.iter().map(|row| slots.get(row).copied()).collect())
+}
+
+fn read_part(
+    part: &Path,
+    rows: &[usize],
+    columns: &[String],
+    batches: &mut Vec<RecordBatch>,
+) -> Result<(), OperatorError> {
+    let builder = open_part(part)?;
+    let places = (0..).zip(builder.schema().fields()).filter(|(_, field)| columns.contains(field.name()));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    let mask = ProjectionMask::roots(builder.parquet_schema(), places);
+    let selection = selection(rows.iter().copied());
+    for batch in builder.with_projection(mask).with_row_selection(selection.into()).with_batch_size(1024).build()? {
+        batches.push(batch?);
+    }
+    Ok(())
+}
+
+/// Takes rows of a batch; null where there is none.
+fn taken(batch: &RecordBatch, slots: &UInt64Array) -> Result<RecordBatch, OperatorError> {
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for column in batch.columns() {
+        columns.push(match batch.num_rows() {
+            0 => new_null_array(column.data_type(), slots.len()),
+            _ => take(column, slots, None)?,
+        });
+    }
+    let mut fields: Vec<Field> = Vec::with_capacity(columns.len());
+    for (field, column) in batch.schema().fields().iter().zip(&columns) {
+        let nullable = field.is_nullable() || column.null_count() > 0;
+        fields.push(field.as_ref().clone().with_nullable(nullable));
+    }
+    let count = RecordBatchOptions::new().with_row_count(Some(slots.len()));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &count)?)
+}

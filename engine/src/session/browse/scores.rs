@@ -1,0 +1,70 @@
+//! Finds the nodes of a run that scored the rows of a table.
+
+use searchmill_schemas::RecordKind;
+use serde::Serialize;
+
+use super::super::failure::Failure;
+use super::super::open::Session;
+use crate::operator::PortType;
+use crate::store::{ArtifactId, NodeRun, Store};
+
+/// A node that scored the rows of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Scorer {
+    /// The node.
+    pub node: String,
+    /// Its table of scores.
+    pub scores: ArtifactId,
+}
+
+impl Session {
+    /// Returns the nodes of a run that scored the rows of this table, by name.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn scorers(&self, run: &str, artifact: &ArtifactId) -> Result<Vec<Scorer>, Failure> {
+        let store = self.existing()?;
+        let mut found = Vec::new();
+        for node in store.run_nodes(run) {
+            if let Some(scores) = score_table(&node)
+                && artifacts_read(store, &node).contains(&artifact.to_string())
+            {
+                found.push(Scorer { node: node.node, scores });
+            }
+        }
+        found.sort_by(|one, other| one.node.cmp(&other.node));
+        Ok(found)
+    }
+
+    /// Returns the rollouts that a node of a run scored, with the node as their scorer; `None` if it scored none.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn scored(&self, run: &str, node: &str) -> Result<Option<(ArtifactId, Scorer)>, Failure> {
+        let store = self.existing()?;
+        let nodes = store.run_nodes(run);
+        let Some(node) = nodes.iter().rfind(|other| other.node == node) else { return Ok(None) };
+        let Some(scores) = score_table(node) else { return Ok(None) };
+        let rollouts = Some(PortType::Rows(RecordKind::Trajectory));
+        for id in artifacts_read(store, node).iter().filter_map(|id| ArtifactId::parse(id)) {
+            if store.artifact(&id).is_some_and(|artifact| artifact.artifact_type.port_type() == rollouts) {
+                return Ok(Some((id, Scorer { node: node.node.clone(), scores })));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn score_table(node: &NodeRun) -> Option<ArtifactId> {
+    let is_scores = |kind: Option<PortType>| kind == Some(PortType::Rows(RecordKind::Score));
+    let output = node.outputs.values().find(|output| is_scores(output.artifact_type.port_type()));
+    output.map(|output| output.id)
+}
+
+/// Returns the artifacts that a node read: the third entry of each input in its key's preimage.
+pub(in super::super) fn artifacts_read(store: &Store, node: &NodeRun) -> Vec<String> {
+    let result = node.key.and_then(|key| store.result(&key));
+    let preimage = result.map(|result| result.preimage).or_else(|| node.preimage.clone()).unwrap_or_default();
+    let inputs = preimage["inputs"].as_array().into_iter().flatten();
+    inputs.filter_map(|input| input[2].as_str().map(str::to_owned)).collect()
+}

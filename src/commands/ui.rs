@@ -1,0 +1,68 @@
+//! `ui`: serves the page of a store.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use searchmill_engine::{Failure, Session};
+use serde_json::json;
+
+use super::entrance::{entrance_at, stopped};
+use crate::args::UiArgs;
+use crate::display::Terminal;
+use crate::exit::OK;
+use crate::serve::page;
+
+pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result<u8, Failure> {
+    let token = match &args.token_file {
+        Some(path) => Some(token(&session.directory().join(path))?),
+        None => None,
+    };
+    let (listener, door) = entrance_at(args.listen, token.as_deref(), "--token-file FILE")?;
+    let address = address(&listener)?;
+    if terminal.is_json() {
+        terminal.json(&json!({"address": address, "store": session.shown_store()}));
+    } else {
+        // The token stands behind `#`: browsers send that part to nobody.
+        let opened = token.map_or_else(|| address.clone(), |token| format!("{address}/#token={token}"));
+        terminal.line(&format!("{} at {opened} (Ctrl-C ends it)", session.shown_store()));
+        if !session.has_store()? {
+            terminal.note(&session.no_store());
+        }
+        if args.open {
+            open(terminal, &opened);
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(page::serve(listener, session, door, stopped()))?;
+    Ok(OK)
+}
+
+fn address(listener: &TcpListener) -> Result<String, Failure> {
+    Ok(format!("http://{}", listener.local_addr()?))
+}
+
+fn token(path: &Path) -> Result<String, Failure> {
+    let read = std::fs::read_to_string(path);
+    let text =
+        read.map_err(|error| Failure::usage(format!("cannot read the token file {}: {error}", path.display())))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let message = format!("the token file {} must have one line of letters, digits and signs", path.display());
+        return Err(Failure::usage(message).with_help("`openssl rand -hex 32 > FILE` writes a good one"));
+    }
+    Ok(token.to_owned())
+}
+
+/// Opens the page in the browser of this desktop.
+fn open(terminal: &Terminal, address: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let started = std::process::Command::new(program)
+        .arg(address)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    if let Err(error) = started {
+        terminal.note(&format!("the browser could not be opened with {program}: {error}"));
+    }
+}

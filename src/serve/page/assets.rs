@@ -1,0 +1,21 @@
+//! The built page: its sources are in `web/`, `scripts/build-page` builds them.
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+
+fn asset(kind: &'static str, body: &'static [u8]) -> Response {
+    // The files belong to this build: a browser asks again after an update.
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], body).into_response()
+}
+
+pub(super) fn page() -> Response {
+    asset("text/html; charset=utf-8", include_bytes!("built/index.html"))
+}
+
+pub(super) fn script() -> Response {
+    asset("text/javascript; charset=utf-8", include_bytes!("built/page.js"))
+}
+
+pub(super) fn style() -> Response {
+    asset("text/css; charset=utf-8", include_bytes!("built/page.css"))
+}

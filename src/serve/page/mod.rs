@@ -1,0 +1,89 @@
+//! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
+//!
+//! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
+//! the built page. `cells` turns values into JSON, `state` and `views` keep what is looked at. All is read from the engine's
+//! `Session`; nothing is written.
+
+mod assets;
+mod cells;
+mod layout;
+mod live;
+mod problem;
+mod rows;
+mod runs;
+mod state;
+mod views;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Uri, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use searchmill_engine::{Failure, Session};
+
+use self::problem::Problem;
+use self::state::Page;
+use super::door::{Door, connect, with_fallbacks};
+
+/// What a browser may do with the page: nothing but run its own script and talk to this server. Texts of a store can
+/// never become markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Serves the page of a session's store until `until`.
+///
+/// # Errors
+/// If the address can no longer be served.
+pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    session: Session,
+    door: Door,
+    until: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let page = Arc::new(Page::new(session));
+    let head = door.head();
+    let door =
+        door.with_format(|refusal| Problem::from(refusal).into_response()).with_open(|path| !path.starts_with("/api/"));
+    let router = door.guard(router().with_state(page)).layer(from_fn(guarded));
+    Ok(connect(tokio::net::TcpListener::from_std(listener)?, router, head, until).await?)
+}
+
+fn router() -> Router<Arc<Page>> {
+    let router = Router::new()
+        .route("/api/pipelines", get(runs::pipelines))
+        .route("/api/runs", get(runs::runs))
+        .route("/api/runs/{run}", get(runs::run))
+        .route("/api/runs/{run}/events", get(live::events))
+        .route("/api/runs/{run}/nodes/{node}", get(runs::node))
+        .route("/api/runs/{run}/nodes/{node}/rows", get(rows::rows))
+        .route("/api/runs/{run}/nodes/{node}/row", get(rows::row))
+        .route("/api/runs/{run}/nodes/{node}/column", get(rows::column))
+        .route("/api/compare", get(runs::compare))
+        .route("/page.js", get(|| async { assets::script() }))
+        .route("/page.css", get(|| async { assets::style() }));
+    let router = with_fallbacks(router, |refusal| Problem::from(refusal).into_response());
+    // Every other address is one of a view: the page finds what it shows.
+    router.fallback(|uri: Uri| async move {
+        if uri.path().starts_with("/api/") {
+            Problem::missing(format!("there is nothing at GET {}", uri.path())).into_response()
+        } else {
+            assets::page()
+        }
+    })
+}
+
+/// Adds to every answer what a browser may do with it.
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut answer = next.run(request).await;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin"));
+    // What a store holds belongs to those who can read it, not into the caches of a browser.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
+}

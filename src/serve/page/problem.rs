@@ -1,0 +1,49 @@
+//! What cannot be answered, as JSON: `{"error": message, "help": how to mend it}`.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use searchmill_engine::Failure;
+use serde_json::json;
+
+use crate::serve::refusal::Refusal;
+
+/// A request that cannot be answered.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    message: String,
+    help: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn missing(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, message: message.into(), help: None }
+    }
+
+    pub(super) fn broken(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), help: None }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Usage { message, help } => Self { status: StatusCode::BAD_REQUEST, message, help },
+            other => Self::broken(other.to_string()),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let (status, message) = refusal.into_parts();
+        Self { status, message, help: None }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(json!({"error": self.message, "help": self.help}))).into_response()
+    }
+}

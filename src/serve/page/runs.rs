@@ -1,0 +1,218 @@
+//! Pipelines, runs, nodes, and what differs between two runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use searchmill_engine::{Failure, NodeOutcome, NodeRun, PastRun, Session};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::layout::draw;
+use super::problem::Problem;
+use super::state::Page;
+use crate::display::reasons::sentence;
+
+/// Runs of one answer, unless asked for.
+const RUNS: usize = 50;
+
+/// Which runs.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    pipeline: Option<String>,
+    /// Only runs before this one.
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Returns a run as the list shows it.
+fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure> {
+    let Some(record) = &run.record else { return Ok(json!({"id": id, "state": "damaged"})) };
+    let end = session.run_end(id)?.unwrap_or_default();
+    let state = match record.exit {
+        None if run.running => "running",
+        None => "killed",
+        Some(0) => "done",
+        Some(3) => "incomplete",
+        Some(4) => "budget",
+        Some(130) => "interrupted",
+        Some(_) => "failed",
+    };
+    Ok(json!({
+        "id": id,
+        "pipeline": record.pipeline,
+        "file": record.file,
+        "state": state,
+        "imported": run.imported,
+        "started": record.started,
+        "finished": record.finished,
+        "exit": record.exit,
+        "nodes": record.nodes,
+        "limit": record.limit,
+        "set": record.set,
+        "end": end,
+    }))
+}
+
+/// Answers `GET /api/pipelines`: each with its last run and the number of its runs; those that run now first.
+pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(|page| {
+        let session = &page.session;
+        let mut last: BTreeMap<String, (Value, usize)> = BTreeMap::new();
+        let mut running = Vec::new();
+        for id in session.run_ids()?.iter().rev() {
+            let run = session.past_run(id)?;
+            let name = run.record.as_ref().map(|record| record.pipeline.clone()).unwrap_or_default();
+            if run.running {
+                running.push(summary(session, id, &run)?);
+            }
+            match last.get_mut(&name) {
+                Some((_, runs)) => *runs += 1,
+                None => {
+                    last.insert(name, (summary(session, id, &run)?, 1));
+                }
+            }
+        }
+        let mut pipelines: Vec<Value> =
+            last.into_iter().map(|(name, (run, runs))| json!({"name": name, "runs": runs, "last": run})).collect();
+        pipelines.sort_by(|one, other| other["last"]["id"].as_str().cmp(&one["last"]["id"].as_str()));
+        Ok(json!({"store": session.shown_store(), "exists": session.has_store()?, "running": running, "pipelines": pipelines}))
+    });
+    answer.await.map(Json)
+}
+
+/// Answers `GET /api/runs`: the newest first.
+pub(super) async fn runs(State(page): State<Arc<Page>>, Query(asked): Query<Asked>) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(move |page| {
+        let session = &page.session;
+        let limit = asked.limit.unwrap_or(RUNS).min(1000);
+        let (mut runs, mut more) = (Vec::new(), false);
+        for id in session.run_ids()?.iter().rev() {
+            if asked.before.as_ref().is_some_and(|before| id >= before) {
+                continue;
+            }
+            let run = session.past_run(id)?;
+            let name = run.record.as_ref().map(|record| record.pipeline.as_str());
+            if asked.pipeline.as_deref().is_some_and(|asked| name != Some(asked)) {
+                continue;
+            }
+            if runs.len() == limit {
+                more = true;
+                break;
+            }
+            runs.push(summary(session, id, &run)?);
+        }
+        Ok(json!({"runs": runs, "more": more}))
+    });
+    answer.await.map(Json)
+}
+
+/// Answers `GET /api/runs/RUN`: the run with its nodes.
+pub(super) async fn run(State(page): State<Arc<Page>>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(move |page| {
+        let session = &page.session;
+        if !session.run_ids()?.contains(&id) {
+            return Err(Problem::missing(format!("there is no run {id}")));
+        }
+        let run = session.past_run(&id)?;
+        let mut told = summary(session, &id, &run)?;
+        let ran = session.run_nodes(&id)?;
+        let edges = session.run_edges(&id)?;
+        let nodes: Vec<Value> = ran.iter().map(node_line).collect();
+        told["params"] = run.record.as_ref().map(|record| record.params.clone()).unwrap_or_default();
+        told["handed_on"] = json!(run.record.as_ref().map(|record| &record.handed_on));
+        told["ran"] = nodes.into();
+        told["graph"] = json!(draw(&ran, &edges, |node| state(node.outcome)));
+        told["edges"] = json!(edges);
+        Ok(told)
+    });
+    answer.await.map(Json)
+}
+
+/// Returns the state of a node, in the words of the terminal.
+fn state(outcome: NodeOutcome) -> &'static str {
+    match outcome {
+        NodeOutcome::Begun => "begun",
+        NodeOutcome::Cached => "cached",
+        NodeOutcome::Finished => "done",
+        NodeOutcome::HeldBack => "held back",
+        NodeOutcome::CheckFailed => "check failed",
+        NodeOutcome::Failed => "failed",
+        NodeOutcome::Skipped => "skipped",
+        NodeOutcome::Ended => "ended",
+    }
+}
+
+fn node_line(node: &NodeRun) -> Value {
+    let failed = node.checks.iter().filter(|check| !check.passed).count();
+    json!({
+        "node": node.node,
+        "operator": node.operator,
+        "state": state(node.outcome),
+        "why": sentence(&node.reasons),
+        "error": node.error,
+        "seconds": node.seconds,
+        "checks": node.checks.len(),
+        "checks_failed": failed,
+        "outputs": outputs(node),
+    })
+}
+
+fn outputs(node: &NodeRun) -> Vec<Value> {
+    let output = |(port, output): (&String, &searchmill_engine::OutputRecord)| {
+        let kind = output.artifact_type.port_type().map(|kind| kind.to_string());
+        let is_table = kind.as_ref().is_some_and(|kind| kind.ends_with(" rows"));
+        json!({"port": port, "id": output.id, "type": kind, "table": is_table, "rows": output.rows, "bytes": output.bytes})
+    };
+    node.outputs.iter().map(output).collect()
+}
+
+/// Answers `GET /api/runs/RUN/nodes/NODE`: the node with its result.
+pub(super) async fn node(
+    State(page): State<Arc<Page>>,
+    Path((id, name)): Path<(String, String)>,
+) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(move |page| {
+        let session = &page.session;
+        let node = session.run_nodes(&id)?.into_iter().rfind(|node| node.node == name);
+        let node = node.ok_or_else(|| Problem::missing(format!("the run {id} has no node `{name}`")))?;
+        let result = session.node_result(&node)?;
+        let mut told = node_line(&node);
+        told["key"] = json!(node.key);
+        told["reasons"] = json!(node.reasons);
+        told["check_outcomes"] = json!(node.checks);
+        if let Some(result) = result {
+            told["summary"] = result.summary.clone().into();
+            told["figures"] = json!(result.figures);
+            told["made_by"] = result.run.clone().into();
+            told["finished"] = result.finished.into();
+            told["version"] = result.searchmill.clone().into();
+            told["calls"] = result.calls.into();
+            told["prompt_tokens"] = result.prompt_tokens.into();
+            told["completion_tokens"] = result.completion_tokens.into();
+            told["cost"] = (result.cost_nanos as f64 / 1e9).into();
+            told["params"] = result.preimage["params"].clone();
+            told["inputs"] = result.preimage["inputs"].clone();
+            told["sources"] = json!(result.origin.map(|origin| origin.sources));
+        }
+        Ok(told)
+    });
+    answer.await.map(Json)
+}
+
+/// Which runs are compared.
+#[derive(Debug, Deserialize)]
+pub(super) struct Compared {
+    a: String,
+    b: String,
+}
+
+/// Answers `GET /api/compare`: what differs between two runs.
+pub(super) async fn compare(
+    State(page): State<Arc<Page>>,
+    Query(asked): Query<Compared>,
+) -> Result<Json<Value>, Problem> {
+    let answer = page.ask(move |page| Ok(json!(page.session.diff(&asked.a, &asked.b)?)));
+    answer.await.map(Json)
+}

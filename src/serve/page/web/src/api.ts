@@ -1,0 +1,234 @@
+// What the server answers, and how to ask it.
+
+export interface Summary {
+  id: string;
+  pipeline?: string;
+  file?: string;
+  state: string;
+  imported?: boolean;
+  started?: number;
+  finished?: number | null;
+  exit?: number | null;
+  nodes?: number;
+  limit?: number | null;
+  set?: string[];
+  end?: RunEnd | null;
+}
+
+export interface RunEnd {
+  cached?: number;
+  finished?: number;
+  failed?: number;
+  skipped?: number;
+  calls?: number;
+  cost?: number;
+  currency?: string;
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  rejects?: number;
+  dead_letters?: number;
+  checks_held?: number;
+  checks_warned?: number;
+}
+
+export interface Pipelines {
+  store: string;
+  exists: boolean;
+  running: Summary[];
+  pipelines: { name: string; runs: number; last: Summary }[];
+}
+
+export interface Output {
+  port: string;
+  id: string;
+  type: string | null;
+  table: boolean;
+  rows: number;
+  bytes: number;
+}
+
+export interface NodeLine {
+  node: string;
+  operator: string;
+  state: string;
+  why: string;
+  error: string | null;
+  seconds: number;
+  checks: number;
+  checks_failed: number;
+  outputs: Output[];
+}
+
+export interface Run extends Summary {
+  params: Record<string, unknown> | null;
+  ran: NodeLine[];
+  edges: { from: string; output: string; to: string }[];
+  graph: { boxes: Box[]; lines: [number, number][]; columns: number; lanes: number };
+}
+
+export interface Box {
+  name: string;
+  operator: string;
+  state: string;
+  nodes: number;
+  first: string;
+  column: number;
+  lane: number;
+}
+
+export interface NodeDetail extends NodeLine {
+  key: string | null;
+  check_outcomes: { check?: string; name?: string; passed: boolean; found: string }[];
+  summary?: string;
+  figures?: Record<string, number>;
+  made_by?: string;
+  finished?: number;
+  version?: string;
+  calls?: number;
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  cost?: number;
+  params?: unknown;
+  inputs?: [string, string, string][];
+  sources?: { name: string; path: string; content: string }[] | null;
+}
+
+export interface Column {
+  name: string;
+  type: string;
+  scores: boolean;
+}
+
+export interface Cut {
+  cut: string | number[];
+  length: number;
+}
+
+export type Cell = string | number | boolean | null | Cut;
+
+export interface RowLine {
+  number: number;
+  id?: Cell;
+  cells: Cell[];
+}
+
+export interface Rows {
+  kind: string;
+  all: number;
+  count: number;
+  from: number;
+  columns: string[];
+  every: Column[];
+  scorers: string[];
+  scorer: string | null;
+  rows: RowLine[];
+}
+
+export interface OneRow {
+  kind: string;
+  at: number | null;
+  number: number;
+  count: number;
+  every: Column[];
+  scorer: string | null;
+  row: Record<string, unknown>;
+}
+
+export interface ColumnSummary {
+  name: string;
+  rows: number;
+  nulls: number;
+  distinct: number;
+  of?: string;
+  min?: number;
+  max?: number;
+  mean?: number;
+  bins?: { from: number; to: number; rows: number }[];
+  common?: { value: string; rows: number }[];
+}
+
+/** A question that could not be answered. */
+export class Problem extends Error {
+  constructor(
+    message: string,
+    readonly help: string | null,
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+const TOKEN = "searchmill-token";
+
+/** Takes the token out of the address: `#token=…` is sent to nobody, and must not stay in the history. */
+export function takeToken(): void {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (found?.[1]) {
+    sessionStorage.setItem(TOKEN, decodeURIComponent(found[1]));
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+}
+
+export function setToken(token: string): void {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+function headers(): HeadersInit {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+/** Returns the address of a question; empty and absent values are left out. */
+export function address(path: string[], query: Record<string, string | number | null | undefined> = {}): string {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") asked.set(name, String(value));
+  }
+  const text = asked.toString();
+  return `/api/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export async function ask<T>(url: string, signal?: AbortSignal): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(url, { headers: headers(), ...(signal ? { signal } : {}) });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Problem("the server does not answer", "`searchmill ui` starts it again", 0);
+  }
+  const body = (await answer.json().catch(() => null)) as { error?: string; help?: string | null } | null;
+  if (!answer.ok) {
+    throw new Problem(body?.error ?? `the server answered ${answer.status}`, body?.help ?? null, answer.status);
+  }
+  return body as T;
+}
+
+/** Reads server-sent events until they end or `signal` says stop. Returns the last place in the record. */
+export async function events(
+  run: string,
+  from: number,
+  each: (kind: string, data: string) => void,
+  signal: AbortSignal,
+): Promise<number> {
+  const answer = await fetch(address(["runs", run, "events"], { from }), { headers: headers(), signal });
+  if (!answer.ok || !answer.body) throw new Problem(`the server answered ${answer.status}`, null, answer.status);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  let place = from;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return place;
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      let kind = "message";
+      let data = "";
+      for (const line of text.slice(0, end).split("\n")) {
+        if (line.startsWith("event: ")) kind = line.slice(7);
+        else if (line.startsWith("data: ")) data += line.slice(6);
+      }
+      text = text.slice(end + 2);
+      if (kind === "place") place = Number(data);
+      else if (data) each(kind, data);
+    }
+  }
+}

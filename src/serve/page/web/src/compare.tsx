@@ -1,0 +1,307 @@
+// What differs between two runs: params, code and data first, then figures, then the questions that changed.
+
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { type OneRow, type Run, address } from "./api";
+import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
+import { count, number, written } from "./format";
+import { change, go, link, place } from "./route";
+import { Conversation } from "./row";
+
+interface Changed {
+  name: string;
+  from: unknown;
+  to: unknown;
+}
+
+interface Metric {
+  value: number;
+  low?: number | null;
+  high?: number | null;
+}
+
+interface TableChange {
+  port: string;
+  by: string;
+  columns: {
+    column: string;
+    means: [number, number];
+    up: number;
+    down: number;
+    largest: { id: string; from: number; to: number }[];
+  }[];
+}
+
+interface NodeChange {
+  node: string;
+  only_in?: number;
+  outcome?: Changed;
+  reasons?: Record<string, unknown>[];
+  follows: boolean;
+  rows?: Changed[];
+  figures?: Changed[];
+  metrics?: { id: string; from: Metric | null; to: Metric | null }[];
+  tables?: TableChange[];
+}
+
+interface Diff {
+  runs: [string, string];
+  about: Changed[];
+  params: Changed[];
+  nodes: NodeChange[];
+  same: number;
+}
+
+function interval(metric: Metric | null): string {
+  if (!metric) return "–";
+  const range = metric.low !== null && metric.low !== undefined ? ` (${number(metric.low)} to ${number(metric.high ?? 0)})` : "";
+  return number(metric.value) + range;
+}
+
+function Changes({ changes, name }: { changes: Changed[]; name: string }): JSX.Element {
+  return (
+    <div class="scroll" tabIndex={0}>
+      <table class="list">
+        <thead>
+          <tr>
+            <th scope="col">{name}</th>
+            <th scope="col">First</th>
+            <th scope="col">Second</th>
+          </tr>
+        </thead>
+        <tbody>
+          {changes.map((change) => (
+            <tr key={change.name}>
+              <th scope="row">{change.name}</th>
+              <td>{written(change.from)}</td>
+              <td>{written(change.to)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function reason(one: Record<string, unknown>): string {
+  const { reason: word, path, from, to, ...rest } = one;
+  const parts = [String(word).replaceAll("_", " ")];
+  if (path !== undefined) parts.push(String(path));
+  if (from !== undefined) parts.push(`from ${written(from)} to ${written(to)}`);
+  parts.push(...Object.entries(rest).map(([name, value]) => `${name} ${written(value)}`));
+  return parts.join(" ");
+}
+
+/** Questions whose value of a column differs, what fell most first. */
+interface Flips {
+  node: string;
+  column: string;
+  up: number;
+  down: number;
+  means: [number, number];
+  changes: { id: string; from: number; to: number }[];
+}
+
+const MEASURES = ["reward", "f1", "em", "acc", "success", "correct", "score"];
+
+function flips(diff: Diff): Flips[] {
+  const found: Flips[] = [];
+  for (const node of diff.nodes) {
+    for (const table of node.tables ?? []) {
+      if (table.by !== "question_id") continue;
+      for (const name of MEASURES) {
+        const column = table.columns.find((one) => one.column === name);
+        if (column) found.push({ ...column, node: node.node, changes: column.largest });
+      }
+    }
+  }
+  return found;
+}
+
+function Questions({ diff }: { diff: Diff }): JSX.Element | null {
+  const all = flips(diff);
+  const query = place.value.query;
+  const asked = query.get("by");
+  const now = all.find((one) => `${one.node}.${one.column}` === asked) ?? all[0];
+  // The conversations are those that the node scored, or its own.
+  const run = useAnswer<Run>(now ? address(["runs", diff.runs[1]]) : null);
+  const scored = run.value?.edges.find((edge) => edge.to === now?.node && edge.output === "trajectories")?.from;
+  const node = scored ?? now?.node ?? "";
+  const id = query.get("id");
+  const at = now?.changes.findIndex((change) => change.id === id) ?? -1;
+  const step = (by: number): void => {
+    const next = now?.changes[at + by];
+    if (next) change({ id: next.id }, true);
+  };
+  useKeys(now ? { j: () => step(1), k: () => step(-1) } : {});
+  if (!now) return null;
+  return (
+    <section>
+      <h2>Questions</h2>
+      <div class="bar">
+        {all.length > 1 && (
+          <label>
+            By{" "}
+            <select value={`${now.node}.${now.column}`} onChange={(event) => change({ by: event.currentTarget.value, id: null }, true)}>
+              {all.map((one) => (
+                <option key={one.node + one.column} value={`${one.node}.${one.column}`}>{`${one.column} of ${one.node}`}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        <span role="status">
+          {`${count(now.down)} fell, ${count(now.up)} rose; mean ${number(now.means[0])} → ${number(now.means[1])}`}
+        </span>
+      </div>
+      <ol class="flips">
+        {now.changes.map((one) => (
+          <li key={one.id}>
+            <button type="button" aria-pressed={one.id === id} onClick={() => change({ id: one.id }, true)}>
+              {one.id}{" "}
+              <span class={one.to < one.from ? "no" : "yes"}>{`${one.to < one.from ? "▼" : "▲"} ${number(one.from)} → ${number(one.to)}`}</span>
+            </button>
+          </li>
+        ))}
+      </ol>
+      {now.up + now.down > now.changes.length && (
+        <p class="quiet">{`the ${now.changes.length} largest of ${count(now.up + now.down)} changes`}</p>
+      )}
+      {id && (
+        <div class="sides">
+          {diff.runs.map((one) => (
+            <Side key={`${one}/${node}/${id}`} run={one} node={node} question={id} />
+          ))}
+        </div>
+      )}
+    </section>
+  );
+}
+
+/** The first rollout of a question in one run. */
+function Side({ run, node, question }: { run: string; node: string; question: string }): JSX.Element {
+  const where = `question_id = '${question.replaceAll("'", "''")}'`;
+  const { value, problem } = useAnswer<OneRow>(address(["runs", run, "nodes", node, "row"], { where, at: 0 }));
+  return (
+    <div class="side">
+      <h3>
+        <a href={link(["r", run, "n", node, "row"], { where, at: 0 })}>{run}</a>
+      </h3>
+      {problem && <Told problem={problem} />}
+      {value && <Conversation value={value} run={run} node={node} plain={false} />}
+    </div>
+  );
+}
+
+export function Compare(): JSX.Element {
+  const a = place.value.query.get("a") ?? "";
+  const b = place.value.query.get("b") ?? "";
+  const { value, problem, again } = useAnswer<Diff>(a && b ? address(["compare"], { a, b }) : null);
+  useKeys({ Escape: () => go("/") });
+  useEffect(() => {
+    document.title = "Compare · searchmill";
+  }, []);
+  if (!a || !b) {
+    return (
+      <main>
+        <h1>Compare two runs</h1>
+        <p>Choose them in the list of runs of a pipeline.</p>
+      </main>
+    );
+  }
+  if (problem) return <Told problem={problem} again={again} />;
+  if (!value) return <Waiting />;
+  const causes = value.nodes.filter((node) => !node.follows && (node.reasons ?? []).length > 0);
+  const measured = value.nodes.filter((node) => (node.metrics ?? []).length > 0);
+  const nothing = value.about.length + value.params.length + value.nodes.length === 0;
+  return (
+    <main>
+      <h1>Compare two runs</h1>
+      <Facts
+        facts={[
+          ["First", <a key="a" href={link(["r", value.runs[0]])}>{value.runs[0]}</a>],
+          ["Second", <a key="b" href={link(["r", value.runs[1]])}>{value.runs[1]}</a>],
+          ["Nodes", `${count(value.nodes.length)} differ, ${count(value.same)} are equal`],
+        ]}
+      />
+      {nothing && <p class="note">Nothing differs.</p>}
+      {value.params.length > 0 && (
+        <section>
+          <h2>Params</h2>
+          <Changes changes={value.params} name="Param" />
+        </section>
+      )}
+      {value.about.length > 0 && (
+        <section>
+          <h2>Runs</h2>
+          <Changes changes={value.about} name="What" />
+        </section>
+      )}
+      {causes.length > 0 && (
+        <section>
+          <h2>Where it begins</h2>
+          <ul>
+            {causes.map((node) => (
+              <li key={node.node}>
+                <b>{node.node}</b> {(node.reasons ?? []).map(reason).join("; ")}
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+      <Questions diff={value} />
+      {measured.map((node) => (
+        <section key={node.node}>
+          <h2>{node.node}</h2>
+          <div class="scroll" tabIndex={0}>
+            <table class="list">
+              <thead>
+                <tr>
+                  <th scope="col">Metric</th>
+                  <th scope="col">First</th>
+                  <th scope="col">Second</th>
+                  <th scope="col" class="number">Difference</th>
+                </tr>
+              </thead>
+              <tbody>
+                {(node.metrics ?? []).map((metric) => (
+                  <tr key={metric.id}>
+                    <th scope="row">{metric.id}</th>
+                    <td>{interval(metric.from)}</td>
+                    <td>{interval(metric.to)}</td>
+                    <td class="number">
+                      {metric.from && metric.to
+                        ? `${metric.to.value >= metric.from.value ? "+" : "−"}${number(Math.abs(metric.to.value - metric.from.value))}`
+                        : ""}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </section>
+      ))}
+      {value.nodes.length > 0 && (
+        <section>
+          <h2>Nodes</h2>
+          <ul>
+            {value.nodes.map((node) => (
+              <li key={node.node}>
+                <a href={link(["r", value.runs[node.only_in === 1 ? 0 : 1], "n", node.node])}>{node.node}</a>{" "}
+                <span class="quiet">
+                  {[
+                    node.only_in ? `only in the ${node.only_in === 1 ? "first" : "second"}` : "",
+                    node.outcome ? `${written(node.outcome.from)} → ${written(node.outcome.to)}` : "",
+                    ...(node.rows ?? []).map((rows) => `${rows.name}: ${written(rows.from)} → ${written(rows.to)} rows`),
+                    node.follows ? "its inputs differ" : "",
+                  ]
+                    .filter(Boolean)
+                    .join(" · ")}
+                </span>
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+    </main>
+  );
+}

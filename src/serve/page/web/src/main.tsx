@@ -1,0 +1,145 @@
+// The page: its frame, and which view an address shows.
+
+import { signal } from "@preact/signals";
+import { type JSX, render } from "preact";
+import { useState } from "preact/hooks";
+import { takeToken } from "./api";
+import { useKeys } from "./common";
+import { Compare } from "./compare";
+import { NodePage } from "./node";
+import { Home, PipelinePage } from "./pipelines";
+import { follow, link, place } from "./route";
+import { RowPage } from "./row";
+import { RunPage } from "./run";
+import "./style.css";
+
+const THEME = "searchmill-theme";
+const theme = signal(localStorage.getItem(THEME) ?? "system");
+
+function applyTheme(): void {
+  document.documentElement.dataset.theme = theme.value;
+}
+
+function nextTheme(): void {
+  const all = ["system", "light", "dark"];
+  theme.value = all[(all.indexOf(theme.value) + 1) % all.length] ?? "system";
+  localStorage.setItem(THEME, theme.value);
+  applyTheme();
+}
+
+const KEYS: [string, string][] = [
+  ["j k", "next, previous"],
+  ["Enter", "open"],
+  ["Esc", "up"],
+  ["n p", "next, previous turn"],
+  ["g e", "first, last"],
+  ["/", "filter"],
+  ["y", "copy the row's id"],
+  ["?", "this list"],
+];
+
+function Help({ close }: { close: () => void }): JSX.Element {
+  return (
+    <div class="help" role="dialog" aria-label="Keys">
+      <h2>Keys</h2>
+      <dl class="facts">
+        {KEYS.map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <button type="button" onClick={close}>
+        Close
+      </button>
+    </div>
+  );
+}
+
+function Crumbs({ parts }: { parts: string[] }): JSX.Element {
+  const [first, ...rest] = parts;
+  const crumbs: [string, string][] = [];
+  if (first === "p" && rest[0]) crumbs.push([rest[0], link(["p", rest[0]])]);
+  if (first === "r" && rest[0]) {
+    crumbs.push([rest[0], link(["r", rest[0]])]);
+    if (rest[1] === "n" && rest[2]) crumbs.push([rest[2], link(["r", rest[0], "n", rest[2]])]);
+    if (rest[3] === "row") crumbs.push([place.value.query.get("id") ?? "row", location.pathname + location.search]);
+  }
+  if (first === "compare") crumbs.push(["compare", location.pathname + location.search]);
+  return (
+    <nav aria-label="Where you are">
+      <ol class="crumbs">
+        <li>
+          <a href="/">searchmill</a>
+        </li>
+        {crumbs.map(([name, to]) => (
+          <li key={to}>
+            <a href={to}>{name}</a>
+          </li>
+        ))}
+      </ol>
+    </nav>
+  );
+}
+
+function View({ parts }: { parts: string[] }): JSX.Element {
+  const [first, one, two, three, four] = parts;
+  if (first === undefined) return <Home />;
+  if (first === "p" && one) return <PipelinePage key={one} name={one} />;
+  if (first === "compare") return <Compare />;
+  if (first === "r" && one) {
+    if (two === "n" && three) {
+      return four === "row" ? (
+        <RowPage key={`${one}/${three}`} run={one} node={three} />
+      ) : (
+        <NodePage key={`${one}/${three}`} run={one} node={three} />
+      );
+    }
+    return <RunPage key={one} run={one} />;
+  }
+  return (
+    <main>
+      <h1>There is nothing here</h1>
+      <p>
+        <a href="/">All pipelines</a>
+      </p>
+    </main>
+  );
+}
+
+function App(): JSX.Element {
+  const [help, setHelp] = useState(false);
+  useKeys({ "?": () => setHelp(!help) });
+  const parts = place.value.path.split("/").filter(Boolean).map(decodeURIComponent);
+  return (
+    // Links are followed here; everything that acts has an element of its own.
+    <div class="frame" onClick={follow}>
+      <a class="skip" href="#content">
+        To the content
+      </a>
+      <header>
+        <Crumbs parts={parts} />
+        <div class="tools">
+          <button type="button" onClick={() => setHelp(!help)} aria-expanded={help}>
+            Keys <kbd>?</kbd>
+          </button>
+          <button type="button" onClick={nextTheme}>
+            {`Theme: ${theme.value}`}
+          </button>
+        </div>
+      </header>
+      {help && <Help close={() => setHelp(false)} />}
+      <div id="content">
+        <View parts={parts} />
+      </div>
+    </div>
+  );
+}
+
+takeToken();
+applyTheme();
+const root = document.getElementById("page");
+if (root) render(<App />, root);

@@ -1,0 +1,217 @@
+// The page in a browser, on a real store: SEARCHMILL_PAGE is its address, SEARCHMILL_BROWSER the browser.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+
+const base = process.env.SEARCHMILL_PAGE;
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+let browser;
+
+before(async () => {
+  const args = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ];
+  browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER, args });
+});
+
+after(() => browser?.close());
+
+/** Opens a page, and collects what goes wrong in it. */
+async function opened(path, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  const wrong = [];
+  page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
+  page.on("pageerror", (error) => wrong.push(error.message));
+  page.setDefaultTimeout(15_000);
+  await page.goto(base + path);
+  await page.waitForSelector("h1");
+  return { page, wrong, close: () => context.close() };
+}
+
+async function runs() {
+  const answer = await fetch(`${base}/api/runs`);
+  return (await answer.json()).runs.map((run) => run.id);
+}
+
+const status = (page) => page.locator(".bar [role=status]").first();
+
+test("from the pipelines to one conversation, and to the next", async () => {
+  const { page, wrong, close } = await opened("/");
+  await page.getByRole("link", { name: "seen", exact: true }).click();
+  await page.getByRole("heading", { name: "seen" }).waitFor();
+  const [newest] = await runs();
+  await page.getByRole("link", { name: newest }).click();
+  await page.getByRole("heading", { name: "Graph" }).waitFor();
+  await page.locator(".drawing a", { hasText: "rollouts" }).first().click();
+  await page.locator(".body .line a").first().waitFor();
+  assert.match(await status(page).innerText(), /^40 trajectory rows · scores of scores$/);
+
+  // Only what is right, longest first; the address says it.
+  await page.locator("#where").fill("f1 >= 0.5 AND grounded");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/where=f1/);
+  await page.waitForFunction(() => /of 40/.test(document.querySelector(".bar [role=status]")?.textContent ?? ""));
+  const counted = /^(\d+) of 40/.exec(await status(page).innerText());
+  assert.ok(Number(counted[1]) > 1 && Number(counted[1]) < 40, counted[0]);
+  await page.getByRole("button", { name: "turns", exact: true }).click();
+  await page.waitForURL(/sort=turns/);
+  await page.getByRole("button", { name: /^turns/ }).click();
+  await page.waitForURL(/sort=-turns/);
+  await page.locator('[aria-sort="descending"]').waitFor();
+
+  // Keys: down, open, next, back.
+  await page.locator(".rows").focus();
+  await page.keyboard.press("j");
+  const chosen = page.locator('.line[aria-selected="true"] a');
+  await page.waitForFunction(() => document.querySelector('.line[aria-selected="true"]')?.getAttribute("aria-rowindex") === "3");
+  const id = await chosen.innerText();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: id, level: 1 }).waitFor();
+  assert.ok((await page.locator("article.r-assistant").count()) > 0);
+  assert.match(await status(page).innerText(), new RegExp(`^2 of ${counted[1]}$`));
+  await page.keyboard.press("j");
+  await page.waitForFunction((before) => document.querySelector("h1")?.textContent !== before, id);
+  assert.match(await status(page).innerText(), new RegExp(`^3 of ${counted[1]}$`));
+  await page.keyboard.press("n");
+  assert.ok(await page.evaluate(() => document.activeElement?.matches("article.turn")));
+  const address = page.url();
+  const shown = await page.locator("h1").innerText();
+  await page.keyboard.press("Escape");
+  await page.locator(".body .line a").first().waitFor();
+
+  // The address alone shows the same row.
+  await page.goto(address);
+  await page.getByRole("heading", { name: shown, level: 1 }).waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a click on a value of a column filters", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/rollouts`);
+  await page.getByRole("button", { name: "Values of question_type" }).click();
+  const first = page.locator(".bars button").first();
+  const label = await first.locator(".label").innerText();
+  const rows = await first.locator(".number").innerText();
+  await first.click();
+  await page.locator(".chip", { hasText: `question_type = '${label}'` }).waitFor();
+  await page.waitForFunction((text) => document.querySelector(".bar [role=status]")?.textContent?.startsWith(text), `${rows} of 40`);
+  await page.getByRole("button", { name: `Remove question_type = '${label}'` }).click();
+  await page.waitForFunction(() => document.querySelector(".bar [role=status]")?.textContent?.startsWith("40 trajectory"));
+  // A filter that is no SQL says so, and the rows stay.
+  await page.locator("#where").fill("nothing = 1");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").waitFor();
+  assert.match(await page.getByRole("alert").innerText(), /there is no column `nothing`/);
+  assert.deepEqual(wrong.filter((text) => !/400/.test(text)), []);
+  await close();
+});
+
+test("hostile texts stay texts", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/hostile`);
+  await page.locator(".body .line a").first().waitFor();
+  const rows = await page.locator(".body .line").count();
+  for (let at = 0; at < rows; at += 1) {
+    await page.goto(`${base}/r/${newest}/n/hostile/row?at=${at}`);
+    await page.waitForSelector("dl.record");
+    assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
+    assert.equal(await page.locator("dl.record img, dl.record script, dl.record iframe").count(), 0);
+  }
+  await page.goto(`${base}/r/${newest}/n/hostile/row?id=${encodeURIComponent("a/b \"c\" 'd' 🦊?#%2F")}`);
+  await page.getByRole("heading", { name: "🦊", exact: false }).waitFor();
+  await page.goto(`${base}/r/${newest}/n/hostile/row?id=marks`);
+  assert.match(await page.locator("dl.record").innerText(), /⟨202E⟩/);
+  await page.goto(`${base}/r/${newest}/n/hostile/row?id=long`);
+  await page.getByRole("button", { name: "All of every text" }).click();
+  await page.waitForFunction(() => document.querySelector("dl.record")?.textContent?.includes("the end of it"));
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a long table is scrolled to its end, and holds few rows", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/many`);
+  await page.locator(".body .line a").first().waitFor();
+  assert.match(await status(page).innerText(), /^30,000 document rows/);
+  await page.locator(".rows").focus();
+  await page.keyboard.press("e");
+  await page.locator(".body .line a", { hasText: "d29999" }).waitFor();
+  assert.ok((await page.locator(".body .line").count()) < 60);
+  await page.keyboard.press("g");
+  await page.locator(".body .line a", { hasText: /^d0$/ }).waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("two runs are compared", async () => {
+  const { page, wrong, close } = await opened("/p/seen");
+  for (const run of await runs()) await page.getByLabel(`Compare ${run}`).check();
+  await page.getByRole("link", { name: "Compare these two runs" }).click();
+  await page.getByRole("heading", { name: "Params" }).waitFor();
+  const row = page.getByRole("row", { name: /top_k/ });
+  assert.match(await row.innerText(), /top_k\s+1\s+3/);
+  await page.getByRole("heading", { name: "Where it begins" }).waitFor();
+  // A question that changed: both conversations.
+  await page.locator(".flips button").first().click();
+  await page.waitForFunction(() => document.querySelectorAll(".side .question").length === 2);
+  assert.ok((await page.locator(".side article.r-assistant").count()) > 1);
+  const [one, other] = await page.locator(".side .asked").allInnerTexts();
+  assert.equal(one, other);
+  const address = page.url();
+  await page.keyboard.press("j");
+  await page.waitForFunction((before) => location.href !== before, address);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("what is not there is said", async () => {
+  const { page, close } = await opened("/nothing/here");
+  assert.match(await page.locator("h1").innerText(), /nothing here/);
+  await page.goto(`${base}/r/20200101-000000-00000000`);
+  await page.getByRole("alert").waitFor();
+  assert.match(await page.getByRole("alert").innerText(), /there is no run/);
+  await close();
+});
+
+for (const [name, options] of Object.entries({
+  light: { colorScheme: "light" },
+  dark: { colorScheme: "dark" },
+  narrow: { viewport: { width: 360, height: 720 } },
+})) {
+  test(`no barrier: ${name}`, async () => {
+    const [newest, oldest] = await runs();
+    for (const path of [
+      "/",
+      "/p/seen",
+      `/r/${newest}`,
+      `/r/${newest}/n/rollouts`,
+      `/r/${newest}/n/rollouts?tab=about`,
+      `/r/${newest}/n/rollouts?tab=lineage`,
+      `/r/${newest}/n/rollouts/row?at=0`,
+      `/compare?a=${oldest}&b=${newest}`,
+    ]) {
+      const { page, wrong, close } = await opened(path, options);
+      await page.waitForLoadState("networkidle").catch(() => {});
+      await page.waitForTimeout(300);
+      // `evaluate` does not go through the policy of the page.
+      await page.evaluate(axe);
+      const found = await page.evaluate(() => globalThis.axe.run());
+      const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).slice(0, 3).join(", ")}`);
+      assert.deepEqual(told, [], path);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(wide <= 0, `${path} is ${wide} pixels too wide`);
+      assert.deepEqual(wrong, []);
+      await close();
+    }
+  });
+}

@@ -1,0 +1,327 @@
+//! Tests of `ui`: the page of a store by HTTP, and in a browser.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use serde_json::{Value, json};
+
+use crate::mill::Mill;
+
+const PIPELINE: &str = "\
+name: seen
+params: {top_k: 1, turns: 2}
+nodes:
+  hostile:  {op: read, with: {path: hostile.jsonl, as: document}}
+  many:     {op: read, with: {path: many.jsonl, as: document}}
+  world:    {op: generate-world, with: {documents: 100, questions: 20}, seed: 5}
+  chunks:   {op: chunk, from: world, with: {size: 12, count: words}}
+  bm25:     {op: index, from: chunks, with: {kind: bm25}}
+  rollouts:
+    op: rollout
+    from: {questions: world.questions, search: bm25}
+    with: {policy: evidence, samples: 2, max_turns: \"${params.turns}\", search: {top_k: \"${params.top_k}\"}}
+    checks: [{rows: {min: 1}}]
+  scores:   {op: evaluate, from: rollouts}
+";
+
+const MANY: usize = 30_000;
+
+/// Texts that would do something if they became markup, and ids that break addresses.
+fn hostile() -> String {
+    let rows = [
+        json!({"id": "script", "text": "<script>globalThis.hacked = 1</script>"}),
+        json!({"id": "<img src=x onerror='hacked=1'>", "text": "<img src=x onerror='globalThis.hacked=1'>"}),
+        json!({"id": "a/b \"c\" 'd' 🦊?#%2F", "text": "{{7*7}} ${hacked=1} javascript:hacked=1"}),
+        json!({"id": "marks", "text": "left \u{202e}thgir\u{202c} \u{1b}[31m red \u{7} bell", "__proto__": {"x": 1}}),
+        json!({"id": "long", "text": format!("{} the end of it", "a long line ".repeat(800_000))}),
+    ];
+    rows.iter().map(|row| format!("{row}\n")).collect()
+}
+
+/// A project with two runs that differ in a param.
+fn project() -> Mill {
+    let mill = Mill::new();
+    mill.write("hostile.jsonl", &hostile());
+    let many: String =
+        (0..MANY).map(|n| format!("{{\"id\": \"d{n}\", \"text\": \"text {n}\", \"n\": {n}}}\n")).collect();
+    mill.write("many.jsonl", &many);
+    mill.write("pipeline.yaml", PIPELINE);
+    mill.run(&[]).exit(0);
+    mill.run(&["--set", "top_k=3", "--set", "turns=6"]).exit(0);
+    mill
+}
+
+/// A running page; it is killed when the test ends.
+struct Page {
+    child: Child,
+    base: String,
+    runtime: tokio::runtime::Runtime,
+    client: reqwest::Client,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Page {
+    fn start(mill: &Mill, more: &[&str]) -> Self {
+        let args = [&["ui", "--listen", "127.0.0.1:0", "--json"], more].concat();
+        let mut child = mill.command(&args).stderr(std::process::Stdio::inherit()).spawn().expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+        let base = told["address"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        Self { child, base, runtime, client: reqwest::Client::new() }
+    }
+
+    fn answer(&self, path: &str, query: &[(&str, &str)]) -> (u16, Value) {
+        self.runtime.block_on(async {
+            let asked = self.client.get(format!("{}{path}", self.base)).query(query).send().await.expect("an answer");
+            let status = asked.status().as_u16();
+            (status, asked.json().await.expect("JSON"))
+        })
+    }
+
+    fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
+        let (status, value) = self.answer(path, query);
+        assert_eq!(status, 200, "{path} {query:?}: {value}");
+        value
+    }
+
+    /// Sends a request with these headers, and returns the whole answer.
+    fn raw(&self, path: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(self.base.trim_start_matches("http://")).expect("a connection");
+        let text = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+}
+
+#[test]
+fn runs_nodes_and_rows_are_told_as_json() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let home = page.get("/api/pipelines", &[]);
+    assert_eq!((&home["pipelines"][0]["name"], &home["pipelines"][0]["runs"]), (&json!("seen"), &json!(2)));
+    assert_eq!(home["pipelines"][0]["last"]["state"], "done");
+    let runs = page.get("/api/runs", &[("pipeline", "seen"), ("limit", "1")]);
+    assert_eq!((runs["runs"].as_array().map(Vec::len), &runs["more"]), (Some(1), &json!(true)));
+    let newest = runs["runs"][0]["id"].as_str().expect("an id").to_owned();
+    let before = page.get("/api/runs", &[("before", &newest)]);
+    assert_eq!((before["runs"].as_array().map(Vec::len), &before["more"]), (Some(1), &json!(false)));
+
+    let run = page.get(&format!("/api/runs/{newest}"), &[]);
+    assert_eq!((&run["params"]["top_k"], &run["set"]), (&json!(3), &json!(["top_k=3", "turns=6"])));
+    let states: Vec<&str> =
+        run["ran"].as_array().expect("nodes").iter().filter_map(|node| node["state"].as_str()).collect();
+    assert_eq!(states.iter().filter(|state| **state == "cached").count(), 5, "{states:?}");
+    let edge = json!({"from": "rollouts", "output": "trajectories", "to": "scores"});
+    assert!(run["edges"].as_array().expect("edges").contains(&edge), "{}", run["edges"]);
+    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(7));
+
+    let node = page.get(&format!("/api/runs/{newest}/nodes/rollouts"), &[]);
+    assert_eq!((&node["params"]["search"]["top_k"], &node["checks"]), (&json!(3), &json!(1)), "{node}");
+    assert!(node["why"].as_str().is_some_and(|why| why.contains("search.top_k")), "{}", node["why"]);
+
+    let path = format!("/api/runs/{newest}/nodes/rollouts");
+    let asked = [("where", "f1 >= 0.5"), ("sort", "-turns\nid"), ("columns", "id\nturns\nf1"), ("to", "3")];
+    let rows = page.get(&format!("{path}/rows"), &asked);
+    assert_eq!((&rows["kind"], &rows["all"], &rows["scorer"]), (&json!("trajectory"), &json!(40), &json!("scores")));
+    let count = rows["count"].as_u64().expect("a count");
+    assert!(count > 3 && count < 40 && rows["rows"].as_array().map(Vec::len) == Some(3), "{rows}");
+    let shown = mill.call(&[
+        "show",
+        "rollouts",
+        "--where",
+        "f1 >= 0.5",
+        "--sort=-turns",
+        "--sort",
+        "id",
+        "--columns",
+        "id,turns,f1",
+        "--json",
+        "-n",
+        "0",
+    ]);
+    let shown = shown.exit(0).events();
+    assert_eq!(shown.len() as u64, count, "the page and `show` choose the same rows");
+    for (row, told) in rows["rows"].as_array().expect("rows").iter().zip(&shown) {
+        assert_eq!(row["cells"], json!([told["id"], told["turns"], told["f1"]]));
+    }
+    let id = shown[1]["id"].as_str().expect("an id");
+    let one = page.get(&format!("{path}/row"), &[&asked[..2], &[("id", id)]].concat());
+    assert_eq!((&one["at"], &one["count"], &one["row"]["id"]), (&json!(1), &json!(count), &json!(id)));
+    assert!(one["row"]["messages"].as_array().is_some_and(|messages| messages.len() > 2));
+    let same = page.get(&format!("{path}/row"), &[&asked[..2], &[("at", "1")]].concat());
+    assert_eq!(same["row"], one["row"]);
+    let other = page.get(&format!("{path}/row"), &[("where", "f1 < 0.5"), ("id", id)]);
+    assert_eq!((&other["at"], &other["row"]["id"]), (&Value::Null, &json!(id)), "it is not among those that match");
+
+    let turns = page.get(&format!("{path}/column"), &[("name", "turns")]);
+    let binned: u64 = turns["bins"].as_array().expect("bins").iter().filter_map(|bin| bin["rows"].as_u64()).sum();
+    assert_eq!((&turns["rows"], binned), (&json!(40), 40), "{turns}");
+    let types = page.get(&format!("{path}/column"), &[("name", "question_type"), ("where", "f1 >= 0.5")]);
+    let common: u64 = types["common"].as_array().expect("values").iter().filter_map(|one| one["rows"].as_u64()).sum();
+    assert_eq!((&types["rows"], common), (&json!(count), count), "{types}");
+
+    let oldest = before["runs"][0]["id"].as_str().expect("an id");
+    let diff = page.get("/api/compare", &[("a", oldest), ("b", &newest)]);
+    let changed = json!([{"name": "top_k", "from": 1, "to": 3}, {"name": "turns", "from": 2, "to": 6}]);
+    assert_eq!(diff["params"], changed);
+}
+
+#[test]
+fn bad_questions_get_an_answer_in_words() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
+    let rows = format!("/api/runs/{run}/nodes/rollouts/rows");
+    for (path, query, status, said) in [
+        ("/api/runs/nothing", ("", ""), 404, "there is no run nothing"),
+        ("/api/runs/..%2f..%2fetc", ("", ""), 404, "there is no run"),
+        (&format!("/api/runs/{run}/nodes/nothing"), ("", ""), 404, "has no node `nothing`"),
+        (&rows, ("where", "nothing = 1"), 400, "there is no column `nothing`"),
+        (&rows, ("where", "id ="), 400, "not an SQL expression"),
+        (&rows, ("where", "1; DROP TABLE x"), 400, "`where`"),
+        (&rows, ("sort", "nothing"), 400, "there is no column `nothing`"),
+        (&rows, ("columns", "nothing"), 400, "there is no column `nothing`"),
+        (&rows, ("port", "nothing"), 404, "no output nothing"),
+        (&rows, ("port", "rejects"), 200, ""),
+        (&format!("/api/runs/{run}/nodes/bm25/rows"), ("", ""), 400, "is a folder (index)"),
+        (&format!("/api/runs/{run}/nodes/rollouts/row"), ("id", "nobody"), 404, "no row has the id `nobody`"),
+        (&format!("/api/runs/{run}/nodes/rollouts/row"), ("at", "99999"), 404, "there is no row 99999"),
+        (&format!("/api/runs/{run}/nodes/rollouts/column"), ("name", "messages"), 200, ""),
+        (&format!("/api/runs/{run}/nodes/rollouts/column"), ("name", "nothing"), 400, "no column `nothing`"),
+        ("/api/nothing", ("", ""), 404, "there is nothing at GET /api/nothing"),
+        ("/api/compare", ("a", "x"), 400, "b"),
+    ] {
+        let query = [query].into_iter().filter(|(name, _)| !name.is_empty()).collect::<Vec<_>>();
+        let asked = page.runtime.block_on(async {
+            let answer = page.client.get(format!("{}{path}", page.base)).query(&query).send().await.expect("an answer");
+            (answer.status().as_u16(), answer.text().await.expect("text"))
+        });
+        assert_eq!(asked.0, status, "{path} {query:?}: {}", asked.1);
+        assert!(asked.1.contains(said), "{path} {query:?}: {}", asked.1);
+    }
+    let far = page.get(&rows, &[("from", "18446744073709551000"), ("to", "18446744073709551615")]);
+    assert_eq!(far["rows"], json!([]));
+}
+
+#[test]
+fn only_this_machine_is_let_in_and_texts_cannot_become_markup() {
+    let mill = Mill::new();
+    let page = Page::start(&mill, &[]);
+    let address = page.base.trim_start_matches("http://").to_owned();
+    let fine = page.raw("/", &format!("Host: {address}\r\n"));
+    assert!(fine.starts_with("HTTP/1.1 200") && fine.contains("default-src 'none'"), "{fine}");
+    assert!(fine.contains("require-trusted-types-for 'script'") && fine.contains("nosniff"), "{fine}");
+    for headers in ["Host: evil.example\r\n", &format!("Host: {address}\r\nOrigin: http://evil.example\r\n")] {
+        let refused = page.raw("/api/pipelines", headers);
+        assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("default-src 'none'"), "{refused}");
+    }
+    // A folder without a store is no error, and stays without one.
+    let empty = page.get("/api/pipelines", &[]);
+    assert_eq!((&empty["exists"], &empty["pipelines"]), (&json!(false), &json!([])));
+    assert!(!mill.store_path().exists());
+    drop(page);
+
+    mill.write("token", "s3cret-token\n");
+    let page = Page::start(&mill, &["--token-file", "token"]);
+    let address = page.base.trim_start_matches("http://").to_owned();
+    let host = format!("Host: {address}\r\n");
+    assert!(page.raw("/", &host).starts_with("HTTP/1.1 200"), "the page itself shows nothing of the store");
+    assert!(page.raw("/api/pipelines", &host).starts_with("HTTP/1.1 401"));
+    let known = page.raw("/api/pipelines", &format!("{host}Authorization: Bearer s3cret-token\r\n"));
+    assert!(known.starts_with("HTTP/1.1 200"), "{known}");
+    let open = mill.call(&["ui", "--listen", "0.0.0.0:0"]).exit(2);
+    assert!(
+        open.stderr.contains("can be reached from other machines") && open.stderr.contains("--token-file"),
+        "{open:?}"
+    );
+    mill.write("empty", "\n");
+    mill.call(&["ui", "--token-file", "empty"]).exit(2);
+    let taken = page.base.trim_start_matches("http://").to_owned();
+    let second = mill.call(&["ui", "--listen", &taken]).exit(2);
+    assert!(second.stderr.contains("cannot listen on"), "{second:?}");
+}
+
+#[test]
+fn a_run_is_followed_while_it_goes_on_in_another_process() {
+    let mill = Mill::new();
+    let rows: String = (0..4).map(|n| format!("{{\"id\": \"d{n}\", \"text\": \"{n}\"}}\n")).collect();
+    mill.write("rows.jsonl", &rows);
+    let read = "  rows: {op: read, with: {path: rows.jsonl, as: document}}\n";
+    let wait = "  slow: {op: exec, from: rows, with: {command: [sh, -c, \"while [ ! -e go ]; do sleep 0.1; done; cat\"], writes: [go], as: document}}\n";
+    mill.write("pipeline.yaml", &format!("name: slow\nnodes:\n{read}{wait}"));
+    let page = Page::start(&mill, &[]);
+    let mut run = mill.command(&["run", "pipeline.yaml"]).spawn().expect("a run");
+    let seen = (0..300).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let running = page.get("/api/pipelines", &[])["running"][0].clone();
+        (running["state"] == "running").then(|| running["id"].as_str().expect("an id").to_owned())
+    });
+    let id = seen.expect("the run is seen to run");
+    let text = page.runtime.block_on(async {
+        let mut answer = page.client.get(format!("{}/api/runs/{id}/events", page.base)).send().await.expect("events");
+        let mut text = String::new();
+        let mut released = false;
+        while let Some(chunk) = answer.chunk().await.expect("events") {
+            text.push_str(&String::from_utf8_lossy(&chunk));
+            if !released && text.contains("\"node\":\"slow\"") {
+                mill.write("go", "");
+                released = true;
+            }
+        }
+        text
+    });
+    assert!(run.wait().expect("the run ends").success());
+    for event in ["run_started", "node_started", "node_finished", "run_finished"] {
+        assert!(text.contains(&format!("\"event\":\"{event}\"")), "{event}: {text}");
+    }
+    assert!(text.trim_end().ends_with("event: end\ndata: {}"), "{text}");
+    assert_eq!(page.get(&format!("/api/runs/{id}"), &[])["state"], "done");
+    let place: u64 =
+        text.rsplit("event: place\ndata: ").next().and_then(|rest| rest.lines().next()?.parse().ok()).expect("a place");
+    let rest = page.raw(
+        &format!("/api/runs/{id}/events?from={place}"),
+        &format!("Host: {}\r\n", page.base.trim_start_matches("http://")),
+    );
+    assert!(rest.contains("event: end") && !rest.contains("node_started"), "{rest}");
+}
+
+/// Returns the browser and the folder of the tests of the page, if both are there.
+fn browser() -> Option<(String, &'static Path)> {
+    let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/page/web"));
+    let named = std::env::var("SEARCHMILL_BROWSER").ok();
+    let found = named.into_iter().chain(["/usr/bin/chromium".to_owned()]).find(|path| Path::new(path).is_file())?;
+    let has_node = Command::new("node").arg("--version").output().is_ok_and(|told| told.status.success());
+    (has_node && web.join("node_modules/playwright-core").is_dir()).then_some((found, web))
+}
+
+#[test]
+fn the_page_in_a_browser() {
+    let Some((browser, web)) = browser() else {
+        searchmill_fixtures::skip("a browser (scripts/setup-browser)");
+        return;
+    };
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let told = Command::new("node")
+        .args(["--test", "--test-reporter=spec", "tests/page.test.js"])
+        .current_dir(web)
+        .env("SEARCHMILL_PAGE", &page.base)
+        .env("SEARCHMILL_BROWSER", browser)
+        .output()
+        .expect("node");
+    let (out, err) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    println!("{out}");
+    assert!(told.status.success(), "{out}{err}");
+}
