@@ -1,5 +1,6 @@
 //! Command-line arguments as clap types; their doc comments are the help texts.
 
+mod look;
 mod serve;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::look::{CompletionsArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
 pub(crate) use self::serve::{DtypeArg, EntranceArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
 
 /// Declare search-agent experiments in one YAML file; run them as a cached, resumable, auditable Arrow DAG.
@@ -86,6 +88,10 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Serve a model or search indexes over HTTP.
     Serve(ServeArgs),
+    /// Search an index, to try it: `searchmill search bm25 "who founded Rome"`.
+    ///
+    /// Without a query, each line of stdin is one.
+    Search(SearchArgs),
     /// Show an artifact or a node's output: a table, JSON lines, a conversation; or write its rows to a file.
     Show(ShowArgs),
     /// Print the folder of an artifact or a node's output, for other programs.
@@ -124,6 +130,10 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Write an attestation of an artifact and its provenance (in-toto, SLSA), optionally signed; or verify one.
     Attest(AttestArgs),
+    /// Print the completions of a shell.
+    ///
+    /// `searchmill completions bash > ~/.local/share/bash-completion/completions/searchmill`
+    Completions(CompletionsArgs),
     /// Check this machine: processor, memory, store, GPUs, GPU worker.
     Doctor,
     /// Run one node for an active run.
@@ -342,80 +352,6 @@ pub(crate) struct ScheduleNamesArgs {
     /// Names of schedules, or pipelines.
     #[arg(required = true, value_name = "NAME|FILE")]
     pub(crate) names: Vec<String>,
-}
-
-#[derive(Arguments)]
-pub(crate) struct UiArgs {
-    /// Address to listen on; port 0 picks a free port. Other addresses than those of this machine need `--token-file`.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8111")]
-    pub(crate) listen: std::net::SocketAddr,
-    /// File with the token that the page asks for.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Open the page in the browser.
-    #[arg(long)]
-    pub(crate) open: bool,
-}
-
-#[derive(Arguments)]
-pub(crate) struct ShowArgs {
-    /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
-    pub(crate) what: String,
-    /// Show the output of this run (default: the last run).
-    #[arg(long, value_name = "RUN")]
-    pub(crate) run: Option<String>,
-    /// Number of rows (0 = all; default: 10, with --output: all).
-    #[arg(short = 'n', long, value_name = "ROWS")]
-    pub(crate) rows: Option<usize>,
-    /// Output format of rows (default for trajectories: conversation; with --output: by file name).
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<ShowFormat>,
-    /// Show only rows for which this SQL predicate is true, as in `filter`: `f1 < 0.5 AND turns > 2`. Of rollouts, it may
-    /// name columns of their scores.
-    #[arg(long = "where", value_name = "SQL")]
-    pub(crate) condition: Option<String>,
-    /// Sort by a column or SQL expression; with `-` before it, the largest first. Repeatable.
-    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
-    pub(crate) sort: Vec<String>,
-    /// Show only these columns, in this order, separated by commas; `--columns` alone lists them.
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', num_args = 0..)]
-    pub(crate) columns: Option<Vec<String>>,
-    /// Take the scores of this node, if several scored the rows.
-    #[arg(long, value_name = "NODE")]
-    pub(crate) scores: Option<String>,
-    /// Cut neither cells and lines of tables nor tool responses of conversations.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Leave out the system messages of trajectories.
-    #[arg(long)]
-    pub(crate) no_system: bool,
-    /// Write the rows to this file, as `write` does, and print nothing. The file is replaced as a whole.
-    #[arg(short, long, value_name = "FILE", conflicts_with = "full")]
-    pub(crate) output: Option<PathBuf>,
-    /// Show only the row with this id.
-    #[arg(long, value_name = "ID")]
-    pub(crate) row: Option<String>,
-    /// Show the rejected rows.
-    #[arg(long)]
-    pub(crate) rejects: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ShowFormat {
-    /// Columns side by side.
-    Table,
-    /// One JSON object per line, with full values. Only rows are printed on stdout.
-    Jsonl,
-    /// A trajectory as a conversation.
-    Conversation,
-    /// A JSON array of objects (with --output).
-    Json,
-    /// Comma-separated values with a header line (with --output).
-    Csv,
-    /// Tab-separated values with a header line (with --output).
-    Tsv,
-    /// Apache Parquet (with --output).
-    Parquet,
 }
 
 #[derive(Arguments)]

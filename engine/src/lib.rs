@@ -72,8 +72,8 @@ mod session;
 // The entry point.
 pub use session::{
     Audit, AuditOptions, Bin, Choice, ColumnSummary, Common, Direction, Failure, Located, Mismatch, Older, Order,
-    PastRun, Pipeline, PipelineTest, PreparedRun, Rows, RunEdge, Scorer, Session, Settings, Shown, StorePlace, Table,
-    Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
+    PastRun, Pipeline, PipelineTest, PreparedRun, QuestionRounds, Rounds, Rows, RunEdge, Scorer, Session, Settings,
+    Shown, StorePlace, Table, Trace, UnsetSecrets, Verdict, Why, cuda_worker, visible_devices,
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};

@@ -2,6 +2,7 @@
 
 mod attest;
 mod audit;
+mod completions;
 mod diff;
 mod doctor;
 mod entrance;
@@ -9,6 +10,7 @@ mod export;
 mod gc;
 mod graph;
 mod import;
+mod index;
 mod kinds;
 mod logs;
 mod ops;
@@ -20,6 +22,7 @@ mod run;
 mod runs;
 mod schedule;
 mod schema;
+mod search;
 mod serve;
 mod show;
 mod status;
@@ -64,6 +67,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Runs(args) => runs::runs(terminal, session, &args),
         Command::Schedule(args) => schedule::schedule(terminal, session, args),
         Command::Serve(args) => serve::serve(terminal, session, &args),
+        Command::Search(args) => search::search(terminal, session, &args),
         Command::Show(args) => show::show(terminal, session, &args),
         Command::Path(args) => path::path(terminal, session, &args),
         Command::Ops(args) => ops::ops(terminal, session, &args),
@@ -80,6 +84,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Export(args) => export::export(terminal, session, &args),
         Command::Import(args) => import::import(terminal, session, &args),
         Command::Attest(args) => attest::attest(terminal, session, &args),
+        Command::Completions(args) => Ok(completions::completions(terminal, &args)),
         Command::Doctor => Ok(doctor::doctor(terminal, session)),
         Command::Ui(_) => Ok(crate::exit::OK),
         Command::Worker(args) => worker::worker(session, &args),

@@ -9,6 +9,7 @@ pub(crate) mod lineage;
 mod live;
 mod matrix;
 pub(crate) mod money;
+mod passage;
 mod print;
 pub(crate) mod reasons;
 mod reference;
@@ -26,6 +27,7 @@ pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker
 
 pub(crate) use conversation::conversation;
 pub(crate) use drawing::Drawing;
+pub(crate) use passage::passage;
 pub(crate) use reference::{effect, kind_page, reference_page};
 pub(crate) use rejects::reject;
 pub(crate) use table::{TextTable, added_columns, bytes, duration, json_lines, preview, quoted};

@@ -120,6 +120,8 @@ fn a_held_check_delivers_nothing_and_the_rest_goes_on() {
 fn rejects_are_counted_against_the_rows_that_came_in() {
     let bench = Bench::new(&crate::endpoint::patient(4, std::time::Duration::ZERO));
     bench.replace("      samples: 1\n", "      samples: 1\n    checks: [{rejects: {max: 0.25}}]\n");
+    // One after the other: the first call is one that the server answers.
+    bench.replace("{concurrency: 8}", "{concurrency: 1}");
     bench.ask(&["q0", "q1", "q2", "unknown"]);
     let told = bench.run(&[]);
     let (passed, found) = outcomes(&told, "answers").remove(0);

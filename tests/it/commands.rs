@@ -231,3 +231,29 @@ fn rejects_stand_in_the_last_line_and_show_says_whose_run_it_shows() {
     let told = mill.call(&["diff", "previous", "latest"]).exit(2);
     assert!(told.stderr.contains("there is no earlier run of the pipeline `other`"), "{}", told.stderr);
 }
+
+#[test]
+fn an_index_is_tried_from_the_command_line() {
+    let mill = crate::serve_env::project(crate::serve_env::SMALL);
+    let told = mill.call(&["search", "bm25", "capital of Italy", "-n", "1"]).exit(0).stdout;
+    assert!(told.contains("1. Rome") && told.contains("rome#0") && told.contains("on the Tiber"), "{told}");
+    let rows = mill.call(&["search", "bm25", "capital", "--json"]).exit(0).events();
+    let ids: Vec<&str> = rows.iter().filter_map(|row| row["chunk_id"].as_str()).collect();
+    assert!(ids.len() == 2 && ids.contains(&"rome#0") && ids.contains(&"paris#0"), "{ids:?}");
+    assert_eq!((rows[0]["rank"].as_u64(), rows[1]["rank"].as_u64()), (Some(1), Some(2)));
+    let none = mill.call(&["search", "bm25", "zzz"]).exit(0);
+    assert_eq!((none.stdout.as_str(), none.stderr.trim()), ("", "nothing was found"));
+    let wrong = mill.call(&["search", "corpus", "x"]).exit(2).stderr;
+    assert!(wrong.contains("`corpus` is not a search index"), "{wrong}");
+    mill.call(&["search", "bm25", "x", "-n", "0"]).exit(2);
+}
+
+#[test]
+fn shells_complete_commands() {
+    let mill = crate::mill::Mill::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = mill.call(&["completions", shell]).exit(0).stdout;
+        assert!(script.contains("searchmill") && script.contains("validate"), "{shell}");
+    }
+    mill.call(&["completions", "cmd"]).exit(2);
+}

@@ -24,6 +24,14 @@ nodes:
     with: {policy: evidence, samples: 2, max_turns: \"${params.turns}\", search: {top_k: \"${params.top_k}\"}}
     checks: [{rows: {min: 1}}]
   scores:   {op: evaluate, from: rollouts}
+  begin:    {op: read, with: {path: begin.jsonl, as: table}}
+repeat:
+  learn:
+    rounds: 3
+    carry: {state: begin}
+    nodes:
+      rated: {op: sql, from: {t: state}, with: {query: \"select question_id, score + step as score, step from t\"}}
+    next: {state: rated}
 ";
 
 const MANY: usize = 30_000;
@@ -47,6 +55,12 @@ fn project() -> Mill {
     let many: String =
         (0..MANY).map(|n| format!("{{\"id\": \"d{n}\", \"text\": \"text {n}\", \"n\": {n}}}\n")).collect();
     mill.write("many.jsonl", &many);
+    let steps = [("learnt", 0.25), ("forgotten", -0.25), ("same", 0.0)];
+    let begin: String = steps
+        .iter()
+        .map(|(question, step)| format!("{}\n", json!({"question_id": question, "score": 0.5, "step": step})))
+        .collect();
+    mill.write("begin.jsonl", &begin);
     mill.write("pipeline.yaml", PIPELINE);
     mill.run(&[]).exit(0);
     mill.run(&["--set", "top_k=3", "--set", "turns=6"]).exit(0);
@@ -122,10 +136,10 @@ fn runs_nodes_and_rows_are_told_as_json() {
     assert_eq!((&run["params"]["top_k"], &run["set"]), (&json!(3), &json!(["top_k=3", "turns=6"])));
     let states: Vec<&str> =
         run["ran"].as_array().expect("nodes").iter().filter_map(|node| node["state"].as_str()).collect();
-    assert_eq!(states.iter().filter(|state| **state == "cached").count(), 5, "{states:?}");
+    assert_eq!(states.iter().filter(|state| **state == "cached").count(), 9, "{states:?}");
     let edge = json!({"from": "rollouts", "output": "trajectories", "to": "scores"});
     assert!(run["edges"].as_array().expect("edges").contains(&edge), "{}", run["edges"]);
-    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(7));
+    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(9), "rounds are one box");
 
     let node = page.get(&format!("/api/runs/{newest}/nodes/rollouts"), &[]);
     assert_eq!((&node["params"]["search"]["top_k"], &node["checks"]), (&json!(3), &json!(1)), "{node}");
@@ -171,6 +185,13 @@ fn runs_nodes_and_rows_are_told_as_json() {
     let types = page.get(&format!("{path}/column"), &[("name", "question_type"), ("where", "f1 >= 0.5")]);
     let common: u64 = types["common"].as_array().expect("values").iter().filter_map(|one| one["rows"].as_u64()).sum();
     assert_eq!((&types["rows"], common), (&json!(count), count), "{types}");
+
+    let rounds = page.get(&format!("/api/runs/{newest}/nodes/rated@round=2/rounds"), &[]);
+    assert_eq!((&rounds["measure"], &rounds["numbers"]), (&json!("score"), &json!([0, 1, 2])), "{rounds}");
+    assert_eq!(rounds["means"], json!([0.5, 0.5, 0.5]));
+    assert_eq!(rounds["questions"][1], json!({"id": "learnt", "values": [0.75, 1.0, 1.25], "spread": 0.0}));
+    let (status, refused) = page.answer(&format!("/api/runs/{newest}/nodes/scores/rounds"), &[]);
+    assert_eq!((status, &refused["error"]), (400, &json!("`scores` is of no loop")));
 
     let oldest = before["runs"][0]["id"].as_str().expect("an id");
     let diff = page.get("/api/compare", &[("a", oldest), ("b", &newest)]);

@@ -37,7 +37,7 @@ mod tests;
 
 pub use ask::Why;
 pub use audit::{Audit, AuditOptions};
-pub use browse::{Bin, Choice, ColumnSummary, Common, Order, Rows, Scorer, Table};
+pub use browse::{Bin, Choice, ColumnSummary, Common, Order, QuestionRounds, Rounds, Rows, Scorer, Table};
 pub use failure::Failure;
 pub use history::{PastRun, RunEdge};
 pub use open::Session;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use searchmill_engine::operator::{Context, ContextParts, InputArtifact, TreeInput, TreeKind, http_client};
+use searchmill_engine::operator::{Context, ContextParts, TreeInput, http_client};
 use searchmill_engine::{Failure, Machine, Session};
 use searchmill_operators::environment::Environment;
 use searchmill_retrieval::{Search, SearchSettings, memory_need};
@@ -11,6 +11,7 @@ use searchmill_schemas::Question;
 use serde_json::json;
 
 use super::super::entrance::{entrance, stopped};
+use super::super::index::{index_tree, search_settings};
 use crate::args::ServeEnvArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -65,7 +66,7 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     fn trees(&self) -> Result<Vec<TreeInput>, Failure> {
-        self.args.indexes.iter().map(|index| tree(self.session, index)).collect()
+        self.args.indexes.iter().map(|index| index_tree(self.session, index)).collect()
     }
 
     /// Opens indexes, if they fit into memory.
@@ -164,30 +165,5 @@ fn settings(args: &ServeEnvArgs) -> Result<SearchSettings, Failure> {
     if args.top_k.is_some_and(|top_k| top_k > args.max_top_k) {
         return Err(Failure::usage(format!("`--top-k` is above `--max-top-k` ({})", args.max_top_k)));
     }
-    let wrong = |problem: String| Failure::usage(format!("`--fusion {}`: {problem}", args.fusion));
-    let fusion: serde_json::Value = serde_yaml::from_str(&args.fusion).map_err(|error| wrong(error.to_string()))?;
-    let given = json!({"pool": args.pool, "fusion": fusion, "candidates": args.candidates});
-    let settings: SearchSettings = serde_json::from_value(given)
-        .map_err(|error| wrong(error.to_string()).with_help("write `rrf`, `weighted` or `none`"))?;
-    match settings.check("").into_iter().next() {
-        Some(issue) => Err(wrong(issue.message)),
-        None => Ok(settings),
-    }
-}
-
-/// Returns an index: a folder as given, or an artifact in the store.
-fn tree(session: &Session, what: &str) -> Result<TreeInput, Failure> {
-    if session.directory().join(what).is_dir() {
-        return session.folder(Path::new(what), TreeKind::Index);
-    }
-    if Path::new(what).components().count() > 1 {
-        return Err(Failure::usage(format!("there is no folder {what}")));
-    }
-    match session.input(what)? {
-        InputArtifact::Tree(tree) if tree.kind == TreeKind::Index => Ok(tree),
-        _ => {
-            Err(Failure::usage(format!("`{what}` is not a search index"))
-                .with_help("name the output of an `index` node"))
-        }
-    }
+    search_settings(&args.fusion, json!({"pool": args.pool, "candidates": args.candidates}))
 }

@@ -61,6 +61,7 @@ fn router() -> Router<Arc<Page>> {
         .route("/api/runs/{run}/nodes/{node}/rows", get(rows::rows))
         .route("/api/runs/{run}/nodes/{node}/row", get(rows::row))
         .route("/api/runs/{run}/nodes/{node}/column", get(rows::column))
+        .route("/api/runs/{run}/nodes/{node}/rounds", get(rows::rounds))
         .route("/api/compare", get(runs::compare))
         .route("/page.js", get(|| async { assets::script() }))
         .route("/page.css", get(|| async { assets::style() }));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow::datatypes::DataType;
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use searchmill_engine::{Choice, ColumnSummary, Order, Rows, Table};
+use searchmill_engine::{Choice, ColumnSummary, Order, Rounds, Rows, Table};
 use searchmill_schemas::{RecordKind, type_in_words};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -189,6 +189,16 @@ pub(super) async fn column(
         let name = asked.name.as_deref().unwrap_or_default();
         Ok(page.session.summarize(&view.table, name, &view.choice)?)
     });
+    answer.await.map(Json)
+}
+
+/// Answers `GET …/rounds`: how good each question was in each round of the node's loop, by the column `name`.
+pub(super) async fn rounds(
+    State(page): State<Arc<Page>>,
+    Path((run, node)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Json<Rounds>, Problem> {
+    let answer = page.ask(move |page| Ok(page.session.rounds(&run, &node, asked.name.as_deref())?));
     answer.await.map(Json)
 }
 

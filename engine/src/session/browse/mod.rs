@@ -1,18 +1,20 @@
 //! Rows of a table as people look at them: some of them, in an order, a page at a time, beside their scores.
 //!
 //! [`Table`] is a table with the columns of the node that scored its rows. `choice` finds the numbers of the rows to
-//! look at, `page` reads rows by number, `column` counts the values of a column, `scores` finds the scorers.
+//! look at, `page` reads rows by number, `column` counts the values of a column, `scores` finds the scorers, `rounds` sets the rounds of a loop side by side.
 
 mod choice;
 mod column;
 mod page;
 mod scores;
+mod rounds;
 
 use arrow::datatypes::{DataType, FieldRef};
 use searchmill_schemas::RecordKind;
 
 pub use self::choice::{Choice, Order, Rows};
 pub use self::column::{Bin, ColumnSummary, Common};
+pub use self::rounds::{QuestionRounds, Rounds};
 pub use self::scores::Scorer;
 pub(super) use self::scores::artifacts_read;
 use super::failure::Failure;

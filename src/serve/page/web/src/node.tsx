@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type NodeDetail, type Run, address } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { bytes, count, moment, number, seconds, visible, written } from "./format";
+import { Rounds } from "./rounds";
 import { go, link, place } from "./route";
 import { Table } from "./table";
 
@@ -30,6 +31,9 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
     ["about", "About", link(["r", run, "n", node], { tab: "about" })],
     ["why", "Why it ran", link(["r", run, "n", node], { tab: "why" })],
     ["lineage", "Lineage", link(["r", run, "n", node], { tab: "lineage" })],
+    ...(/[@,]round=\d/.test(node)
+      ? [["rounds", "Rounds", link(["r", run, "n", node], { tab: "rounds" })] as [string, string, string]]
+      : []),
   ];
   const now = isRows ? `rows ${port}` : tab;
   return (
@@ -57,6 +61,7 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
       {tab === "about" && <About value={value} />}
       {tab === "why" && <Why value={value} />}
       {tab === "lineage" && <Lineage run={run} value={value} />}
+      {tab === "rounds" && <Rounds run={run} node={node} />}
     </main>
   );
 }

@@ -174,6 +174,24 @@ test("two runs are compared", async () => {
   await close();
 });
 
+test("the rounds of a loop stand side by side", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}`);
+  await page.locator(".drawing a", { hasText: "rated" }).first().click();
+  await page.getByRole("link", { name: "Rounds" }).click();
+  await page.getByText("3 questions in 3 rounds · 1 learnt · 1 forgotten").waitFor();
+  const first = page.locator("table.rounds tbody th").first();
+  await page.getByLabel("Order").selectOption("forgotten");
+  await page.waitForFunction(() => document.querySelector("table.rounds tbody th")?.textContent === "forgotten");
+  assert.equal(await first.innerText(), "forgotten");
+  await page.locator("table.rounds tbody tr").first().locator("td a").last().click();
+  await page.waitForURL(/rated%40round%3D2\/row/);
+  await page.locator("dl.record").waitFor();
+  assert.match(await page.locator("dl.record").innerText(), /forgotten/);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("what is not there is said", async () => {
   const { page, close } = await opened("/nothing/here");
   assert.match(await page.locator("h1").innerText(), /nothing here/);
@@ -198,6 +216,7 @@ for (const [name, options] of Object.entries({
       `/r/${newest}/n/rollouts?tab=about`,
       `/r/${newest}/n/rollouts?tab=lineage`,
       `/r/${newest}/n/rollouts/row?at=0`,
+      `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
       `/compare?a=${oldest}&b=${newest}`,
     ]) {
       const { page, wrong, close } = await opened(path, options);

@@ -1,0 +1,201 @@
+//! The rounds of a loop, question by question.
+
+use std::collections::BTreeMap;
+
+use arrow::array::{Array, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
+use searchmill_schemas::text_column;
+use serde::Serialize;
+
+use super::super::failure::Failure;
+use super::super::open::Session;
+use super::Table;
+use crate::store::NodeRun;
+
+/// Columns that pair the rounds' rows.
+const QUESTION: &str = "question_id";
+/// Columns that say how good a rollout is, the first that there is.
+const MEASURES: [&str; 7] = ["reward", "f1", "em", "acc", "success", "correct", "score"];
+/// Rows that are read together.
+const BLOCK: usize = 8192;
+
+/// How good each question was in each round.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rounds {
+    /// The nodes of the rounds, in order.
+    pub nodes: Vec<String>,
+    /// Number of each round.
+    pub numbers: Vec<u64>,
+    /// The column that is shown.
+    pub measure: String,
+    /// Columns that can be shown.
+    pub measures: Vec<String>,
+    /// Mean of each round over its questions; `None` without any.
+    pub means: Vec<Option<f64>>,
+    /// The questions, by id.
+    pub questions: Vec<QuestionRounds>,
+}
+
+/// One question over the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuestionRounds {
+    /// Its id.
+    pub id: String,
+    /// Mean over its rollouts of each round; `None` where it was not asked.
+    pub values: Vec<Option<f64>>,
+    /// Difference of its best and its worst rollout, the largest of all rounds.
+    pub spread: f64,
+}
+
+/// Sum, count, smallest and largest value of a question's rollouts in a round.
+#[derive(Clone, Copy)]
+struct Sum {
+    total: f64,
+    count: u32,
+    least: f64,
+    most: f64,
+}
+
+impl Session {
+    /// Returns how good each question was in each round of the loop that `node` (`scores@round=3`) is of. Rollouts have the
+    /// columns of what scored them.
+    ///
+    /// # Errors
+    /// Fails if the node is of no loop, if its rows have no questions or no such column, or if a table is gone.
+    pub fn rounds(&self, run: &str, node: &str, measure: Option<&str>) -> Result<Rounds, Failure> {
+        let Some((series, _)) = series_of(node) else {
+            return Err(
+                Failure::usage(format!("`{node}` is of no loop")).with_help("name a node of a round: `scores@round=3`")
+            );
+        };
+        let store = self.existing()?;
+        let mut nodes: Vec<(u64, NodeRun)> = Vec::new();
+        for other in store.run_nodes(run) {
+            if let Some((of, round)) = series_of(&other.node)
+                && of == series
+                && !other.outputs.is_empty()
+            {
+                nodes.push((round, other));
+            }
+        }
+        nodes.sort_by_key(|(round, _)| *round);
+        let mut found = Rounds {
+            nodes: nodes.iter().map(|(_, node)| node.node.clone()).collect(),
+            numbers: nodes.iter().map(|(round, _)| *round).collect(),
+            measure: String::new(),
+            measures: Vec::new(),
+            means: Vec::new(),
+            questions: Vec::new(),
+        };
+        let mut sums: BTreeMap<String, Vec<Option<Sum>>> = BTreeMap::new();
+        for (place, (_, node)) in nodes.iter().enumerate() {
+            let Some(output) = node.outputs.values().next() else { continue };
+            let scorer = self.scorers(run, &output.id)?.into_iter().next();
+            let table = self.browse(&output.id, scorer.as_ref())?;
+            if found.measures.is_empty() {
+                found.measures = measures(&table);
+                let chosen = match measure {
+                    Some(asked) => found.measures.iter().find(|name| *name == asked).cloned(),
+                    None => found.measures.first().cloned(),
+                };
+                found.measure = chosen.ok_or_else(|| no_measure(&node.node, measure, &found.measures))?;
+            }
+            let values = question_sums(&table, &found.measure)?;
+            let total: f64 = values.values().map(|sum| sum.total / f64::from(sum.count)).sum();
+            found.means.push((!values.is_empty()).then(|| total / values.len() as f64));
+            for (question, sum) in values {
+                let rounds = sums.entry(question).or_insert_with(|| vec![None; nodes.len()]);
+                rounds[place] = Some(sum);
+            }
+        }
+        for (id, rounds) in sums {
+            let spread = rounds.iter().flatten().map(|sum| sum.most - sum.least).fold(0.0, f64::max);
+            let values = rounds.iter().map(|sum| sum.map(|sum| sum.total / f64::from(sum.count))).collect();
+            found.questions.push(QuestionRounds { id, values, spread });
+        }
+        Ok(found)
+    }
+}
+
+fn no_measure(node: &str, asked: Option<&str>, there: &[String]) -> Failure {
+    let failure = match asked {
+        Some(asked) => Failure::usage(format!("`{node}` has no numbers `{asked}` of questions")),
+        None => Failure::usage(format!("`{node}` has no rows with questions and numbers that say how good they are")),
+    };
+    let help =
+        if there.is_empty() { "name the rollouts of a loop, or their scores".to_owned() } else { there.join(", ") };
+    failure.with_help(help)
+}
+
+/// Takes the round out of a node's id: what is left is the same in all rounds.
+fn series_of(node: &str) -> Option<(String, u64)> {
+    let (name, coordinates) = node.split_once('@')?;
+    let mut round = None;
+    let mut others = Vec::new();
+    for coordinate in coordinates.split(',') {
+        match coordinate.strip_prefix("round=").and_then(|round| round.parse().ok()) {
+            Some(number) => round = Some(number),
+            None => others.push(coordinate),
+        }
+    }
+    Some((format!("{name}@{}", others.join(",")), round?))
+}
+
+/// Returns the columns with numbers that say how good a row is, the most telling first.
+fn measures(table: &Table) -> Vec<String> {
+    let columns = table.columns();
+    let has = |name: &str| columns.iter().find(|field| field.name() == name);
+    if has(QUESTION).is_none() {
+        return Vec::new();
+    }
+    let is_number = |data_type: &DataType| data_type.is_numeric() || *data_type == DataType::Boolean;
+    let known = MEASURES.into_iter().filter(|name| has(name).is_some_and(|field| is_number(field.data_type())));
+    let mut names: Vec<String> = known.map(str::to_owned).collect();
+    for field in &columns {
+        let is_more = is_number(field.data_type()) && !names.contains(field.name()) && field.name() != "sample_index";
+        if is_more && !names.is_empty() {
+            names.push(field.name().clone());
+        }
+    }
+    names
+}
+
+/// Adds the values of a column up by question.
+fn question_sums(table: &Table, measure: &str) -> Result<BTreeMap<String, Sum>, Failure> {
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let columns = [QUESTION.to_owned(), measure.to_owned()];
+    let all: Vec<u64> = (0..table.rows.rows).collect();
+    for block in all.chunks(BLOCK) {
+        let batch = table.read(block, &columns)?;
+        let wrong = |error: arrow::error::ArrowError| Failure::Other(error.to_string());
+        let questions = text_column(&batch, QUESTION).map_err(|error| Failure::Other(error.to_string()))?;
+        let values = cast(batch.column(1), &DataType::Float64).map_err(wrong)?;
+        let values = values.as_primitive::<Float64Type>();
+        for (row, question) in questions.iter().enumerate() {
+            let Some(question) = question.filter(|_| values.is_valid(row)) else { continue };
+            let value = values.value(row);
+            let sum =
+                sums.entry(question.to_owned()).or_insert(Sum { total: 0.0, count: 0, least: value, most: value });
+            sum.total += value;
+            sum.count += 1;
+            sum.least = sum.least.min(value);
+            sum.most = sum.most.max(value);
+        }
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_a_loop_differ_only_in_their_round() {
+        let series = |node: &str| series_of(node);
+        assert_eq!(series("scores@round=3"), Some(("scores@".to_owned(), 3)));
+        assert_eq!(series("step@seed=2,round=11"), Some(("step@seed=2".to_owned(), 11)));
+        assert_eq!(series("step@round=11,seed=2"), Some(("step@seed=2".to_owned(), 11)));
+        assert_eq!((series("scores"), series("scores@seed=1"), series("scores@round=x")), (None, None, None));
+    }
+}
