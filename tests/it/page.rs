@@ -14,7 +14,7 @@ name: seen
 params: {top_k: 1, turns: 2}
 nodes:
   hostile:  {op: read, with: {path: hostile.jsonl, as: document}}
-  many:     {op: read, with: {path: many.jsonl, as: document}}
+  many:     {op: sql, from: {h: hostile}, with: {query: \"select 'd' || value as id, value as n from range(0, 450000)\"}}
   world:    {op: generate-world, with: {documents: 100, questions: 20}, seed: 5}
   chunks:   {op: chunk, from: world, with: {size: 12, count: words}}
   bm25:     {op: index, from: chunks, with: {kind: bm25}}
@@ -34,8 +34,6 @@ repeat:
     next: {state: rated}
 ";
 
-const MANY: usize = 30_000;
-
 /// Texts that would do something if they became markup, and ids that break addresses.
 fn hostile() -> String {
     let rows = [
@@ -52,9 +50,6 @@ fn hostile() -> String {
 fn project() -> Mill {
     let mill = Mill::new();
     mill.write("hostile.jsonl", &hostile());
-    let many: String =
-        (0..MANY).map(|n| format!("{{\"id\": \"d{n}\", \"text\": \"text {n}\", \"n\": {n}}}\n")).collect();
-    mill.write("many.jsonl", &many);
     let steps = [("learnt", 0.25), ("forgotten", -0.25), ("same", 0.0)];
     let begin: String = steps
         .iter()

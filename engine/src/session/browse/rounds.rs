@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
-use searchmill_schemas::text_column;
+use searchmill_schemas::{RecordKind, text_column};
 use serde::Serialize;
 
 use super::super::failure::Failure;
 use super::super::open::Session;
 use super::Table;
+use super::scores::scorers_among;
 use crate::store::NodeRun;
 
 /// Columns that pair the rounds' rows.
@@ -70,8 +71,9 @@ impl Session {
             );
         };
         let store = self.existing()?;
-        let mut nodes: Vec<(u64, NodeRun)> = Vec::new();
-        for other in store.run_nodes(run) {
+        let all = store.run_nodes(run);
+        let mut nodes: Vec<(u64, &NodeRun)> = Vec::new();
+        for other in &all {
             if let Some((of, round)) = series_of(&other.node)
                 && of == series
                 && !other.outputs.is_empty()
@@ -91,8 +93,12 @@ impl Session {
         let mut sums: BTreeMap<String, Vec<Option<Sum>>> = BTreeMap::new();
         for (place, (_, node)) in nodes.iter().enumerate() {
             let Some(output) = node.outputs.values().next() else { continue };
-            let scorer = self.scorers(run, &output.id)?.into_iter().next();
-            let table = self.browse(&output.id, scorer.as_ref())?;
+            let mut table = self.browse(&output.id, None)?;
+            if table.kind() == RecordKind::Trajectory
+                && let Some(scorer) = scorers_among(store, &all, &output.id).first()
+            {
+                table = self.browse(&output.id, Some(scorer))?;
+            }
             if found.measures.is_empty() {
                 found.measures = measures(&table);
                 let chosen = match measure {

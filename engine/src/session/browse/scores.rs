@@ -24,16 +24,7 @@ impl Session {
     /// Fails if the store cannot be read.
     pub fn scorers(&self, run: &str, artifact: &ArtifactId) -> Result<Vec<Scorer>, Failure> {
         let store = self.existing()?;
-        let mut found = Vec::new();
-        for node in store.run_nodes(run) {
-            if let Some(scores) = score_table(&node)
-                && artifacts_read(store, &node).contains(&artifact.to_string())
-            {
-                found.push(Scorer { node: node.node, scores });
-            }
-        }
-        found.sort_by(|one, other| one.node.cmp(&other.node));
-        Ok(found)
+        Ok(scorers_among(store, &store.run_nodes(run), artifact))
     }
 
     /// Returns the rollouts that a node of a run scored, with the node as their scorer; `None` if it scored none.
@@ -53,6 +44,21 @@ impl Session {
         }
         Ok(None)
     }
+}
+
+/// Returns those of these nodes that scored the rows of a table, by name.
+pub(super) fn scorers_among(store: &Store, nodes: &[NodeRun], artifact: &ArtifactId) -> Vec<Scorer> {
+    let artifact = artifact.to_string();
+    let mut found = Vec::new();
+    for node in nodes {
+        if let Some(scores) = score_table(node)
+            && artifacts_read(store, node).contains(&artifact)
+        {
+            found.push(Scorer { node: node.node.clone(), scores });
+        }
+    }
+    found.sort_by(|one, other| one.node.cmp(&other.node));
+    found
 }
 
 fn score_table(node: &NodeRun) -> Option<ArtifactId> {

@@ -84,7 +84,10 @@ export function Table({ run, node, port }: { run: string; node: string; port: st
   const url = (from: number): string => address([...path, "rows"], { ...query, columns, from, to: from + PAGE });
 
   const total = useRef(0);
-  const scale = Math.max(1, (total.current * ROW) / TALLEST);
+  // The list is `full` pixels tall, of which the browser scrolls fewer: its ends stay the ends.
+  const full = total.current * ROW;
+  const view = height - ROW;
+  const scale = full > TALLEST ? (full - view) / (TALLEST - view) : 1;
   const first = Math.max(0, Math.floor((top * scale) / ROW) - 5);
   const last = Math.min(total.current || PAGE, Math.ceil((top * scale + height) / ROW) + 5);
   const { head, row, problem } = usePages(url, first, last);
@@ -101,9 +104,10 @@ export function Table({ run, node, port }: { run: string; node: string; port: st
   const reveal = (at: number): void => {
     const seen = box.current;
     if (!seen) return;
-    const y = (at * ROW) / scale;
-    if (y < seen.scrollTop) seen.scrollTop = y;
-    else if (y + ROW * 2 > seen.scrollTop + seen.clientHeight) seen.scrollTop = y - seen.clientHeight + ROW * 2;
+    const now = seen.scrollTop * scale;
+    const y = at * ROW;
+    if (y < now) seen.scrollTop = y / scale;
+    else if (y + ROW > now + view) seen.scrollTop = (y + ROW - view) / scale;
   };
   const move = (to: number): void => {
     const at = Math.max(0, Math.min((head?.count ?? 1) - 1, to));
@@ -127,7 +131,7 @@ export function Table({ run, node, port }: { run: string; node: string; port: st
     y: () => void navigator.clipboard?.writeText(text(row(chosen)?.id)),
     Escape: () => (summary ? setSummary(null) : go(link(["r", run]))),
   });
-  useEffect(() => reveal(chosen), [head !== null]);
+  useEffect(() => reveal(chosen), [head !== null, height]);
 
   if (!head) return problem ? <Told problem={problem} /> : <Waiting />;
   const order = sort.split("\n").filter(Boolean);
@@ -231,7 +235,7 @@ export function Table({ run, node, port }: { run: string; node: string; port: st
             {lines.map((at, place) => {
               const line = row(at);
               // In a list that is scrolled in proportion, rows stand where the window is.
-              const y = scale === 1 ? at * ROW : top + (at - (top * scale) / ROW) * ROW;
+              const y = at * ROW - top * scale + top;
               return (
                 <div
                   role="row"

@@ -142,10 +142,10 @@ test("a long table is scrolled to its end, and holds few rows", async () => {
   const [newest] = await runs();
   const { page, wrong, close } = await opened(`/r/${newest}/n/many`);
   await page.locator(".body .line a").first().waitFor();
-  assert.match(await status(page).innerText(), /^30,000 document rows/);
+  assert.match(await status(page).innerText(), /^450,000 table rows/);
   await page.locator(".rows").focus();
   await page.keyboard.press("e");
-  await page.locator(".body .line a", { hasText: "d29999" }).waitFor();
+  await page.locator(".body .line a", { hasText: "d449999" }).waitFor();
   assert.ok((await page.locator(".body .line").count()) < 60);
   await page.keyboard.press("g");
   await page.locator(".body .line a", { hasText: /^d0$/ }).waitFor();

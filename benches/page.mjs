@@ -1,0 +1,48 @@
+// Times of the page of `searchmill ui` in Chromium, on a store that is there: medians in milliseconds.
+//
+//   scripts/setup-browser
+//   node benches/page.mjs http://127.0.0.1:8111 RUN_OF_A_LARGE_TABLE NODE 'SQL' RUN_OF_ROLLOUTS NODE [REPETITIONS]
+//
+// first: address to the first rows. end: key `e` to the last row. filter: Enter in the filter to the count. talk: click on a
+// row of rollouts to its conversation. home: address to the list of pipelines.
+import { chromium } from "../src/serve/page/web/node_modules/playwright-core/index.mjs";
+
+const [base, run, node, sql, rollouts, talks, times = "7"] = process.argv.slice(2);
+const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
+const browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER ?? "/usr/bin/chromium", args });
+const found = { home: [], first: [], end: [], filter: [], list: [], talk: [] };
+const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 } })).newPage();
+page.setDefaultTimeout(60_000);
+
+/** Time until a condition holds in the page, looked at in every frame. */
+async function until(name, act, condition, argument) {
+  const start = performance.now();
+  await act();
+  await page.waitForFunction(condition, argument, { polling: "raf" });
+  found[name].push(performance.now() - start);
+}
+
+const hasRows = () => document.querySelectorAll(".body .line a").length > 5;
+for (let time = 0; time < Number(times); time += 1) {
+  await until("home", () => page.goto(`${base}/`), () => document.querySelectorAll("table.list tbody tr").length > 0);
+  await until("first", () => page.goto(`${base}/r/${run}/n/${node}`), hasRows);
+  const last = await page.locator('[role="table"]').getAttribute("aria-rowcount");
+  await page.locator(".rows").focus();
+  await until("end", () => page.keyboard.press("e"), (row) => document.querySelector(`[aria-rowindex="${row}"] a`) !== null, last);
+  const one = `${sql} AND ${time} = ${time}`;
+  await page.locator("#where").fill(one);
+  const all = Number(last) - 1;
+  await until("filter", () => page.keyboard.press("Enter"), (count) => {
+    const rows = document.querySelector('[role="table"]')?.getAttribute("aria-rowcount");
+    return rows !== null && Number(rows) - 1 < count && document.querySelectorAll(".body .line a").length > 0;
+  }, all);
+  await until("list", () => page.goto(`${base}/r/${rollouts}/n/${talks}`), hasRows);
+  const row = page.locator(".body .line").nth(time % 5);
+  await until("talk", () => row.click(), () => document.querySelectorAll("article.turn").length > 1);
+}
+for (const [name, values] of Object.entries(found)) {
+  values.sort((a, b) => a - b);
+  const median = values[Math.floor(values.length / 2)];
+  console.log(JSON.stringify({ task: `page_${name}`, ms: Math.round(median), least: Math.round(values[0]), reps: values.length }));
+}
+await browser.close();
