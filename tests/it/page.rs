@@ -200,9 +200,17 @@ fn bad_questions_get_an_answer_in_words() {
     let page = Page::start(&mill, &[]);
     let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
     let rows = format!("/api/runs/{run}/nodes/rollouts/rows");
+    // A folder outside of the store that looks like one of a run.
+    let folder = mill.store_path().join("runs").join(&run);
+    let copied = Command::new("cp").arg("-r").arg(folder).arg(mill.path("outside")).status().expect("cp");
+    assert!(copied.success());
     for (path, query, status, said) in [
         ("/api/runs/nothing", ("", ""), 404, "there is no run nothing"),
         ("/api/runs/..%2f..%2fetc", ("", ""), 404, "there is no run"),
+        ("/api/runs/..%2f..%2foutside/nodes/rollouts", ("", ""), 404, "there is no run"),
+        ("/api/runs/..%2f..%2foutside/nodes/rollouts/rows", ("", ""), 404, "there is no run"),
+        ("/api/runs/..%2f..%2foutside/nodes/rated@round=0/rounds", ("", ""), 404, "there is no run"),
+        ("/api/runs/..%2f..%2foutside/events", ("", ""), 404, "there is no run"),
         (&format!("/api/runs/{run}/nodes/nothing"), ("", ""), 404, "has no node `nothing`"),
         (&rows, ("where", "nothing = 1"), 400, "there is no column `nothing`"),
         (&rows, ("where", "id ="), 400, "not an SQL expression"),

@@ -42,6 +42,14 @@ impl Session {
         Ok(self.look()?.run_ids())
     }
 
+    /// Whether there is a run of that id. Ask this of ids from outside before anything else: they may be paths.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub fn has_run(&self, id: &str) -> Result<bool, Failure> {
+        Ok(self.look()?.has_run(id))
+    }
+
     /// Returns one run.
     ///
     /// # Errors

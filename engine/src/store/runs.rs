@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -249,6 +249,13 @@ impl Store {
     /// Returns the ids of all runs, oldest first.
     pub fn run_ids(&self) -> Vec<String> {
         names_in(&self.root().join("runs")).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Whether there is a run of that id. An id from outside may be a path: it then names no run.
+    pub fn has_run(&self, id: &str) -> bool {
+        let mut parts = Path::new(id).components();
+        let is_name = matches!(parts.next(), Some(Component::Normal(name)) if name == id) && parts.next().is_none();
+        is_name && self.run_folder(id).is_dir()
     }
 
     /// Whether the run was imported. Imported runs are informative only.

@@ -40,9 +40,7 @@ pub(super) async fn events(
     Path(run): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Problem> {
-    if !page.session.run_ids()?.contains(&run) {
-        return Err(Problem::missing(format!("there is no run {run}")));
-    }
+    page.require_run(&run)?;
     let stream = Stream { page, run, byte: asked.from.unwrap_or(0), quiet: 0, ended: false };
     let lines = unfold(stream, |mut stream| async move {
         let text = stream.next().await?;

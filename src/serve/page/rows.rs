@@ -70,8 +70,7 @@ impl Asked {
     }
 
     fn view(&self, page: &Page, run: &str, node: &str) -> Result<Arc<View>, Problem> {
-        let ran = page.session.run_nodes(run)?.into_iter().rfind(|other| other.node == node);
-        let ran = ran.ok_or_else(|| Problem::missing(format!("the run {run} has no node `{node}`")))?;
+        let ran = page.node(run, node)?;
         let output = match &self.port {
             Some(port) => ran.outputs.get(port).map(|output| output.id),
             None => ran.outputs.first().map(|(_, output)| output.id),
@@ -198,7 +197,10 @@ pub(super) async fn rounds(
     Path((run, node)): Path<(String, String)>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<Rounds>, Problem> {
-    let answer = page.ask(move |page| Ok(page.session.rounds(&run, &node, asked.name.as_deref())?));
+    let answer = page.ask(move |page| {
+        page.require_run(&run)?;
+        Ok(page.session.rounds(&run, &node, asked.name.as_deref())?)
+    });
     answer.await.map(Json)
 }
 

@@ -112,9 +112,7 @@ pub(super) async fn runs(State(page): State<Arc<Page>>, Query(asked): Query<Aske
 pub(super) async fn run(State(page): State<Arc<Page>>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
-        if !session.run_ids()?.contains(&id) {
-            return Err(Problem::missing(format!("there is no run {id}")));
-        }
+        page.require_run(&id)?;
         let run = session.past_run(&id)?;
         let mut told = summary(session, &id, &run)?;
         let ran = session.run_nodes(&id)?;
@@ -175,8 +173,7 @@ pub(super) async fn node(
 ) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
-        let node = session.run_nodes(&id)?.into_iter().rfind(|node| node.node == name);
-        let node = node.ok_or_else(|| Problem::missing(format!("the run {id} has no node `{name}`")))?;
+        let node = page.node(&id, &name)?;
         let result = session.node_result(&node)?;
         let mut told = node_line(&node);
         told["key"] = json!(node.key);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use searchmill_engine::Session;
+use searchmill_engine::{NodeRun, Session};
 use tokio::sync::Semaphore;
 
 use super::problem::Problem;
@@ -21,6 +21,18 @@ pub(super) struct Page {
 impl Page {
     pub(super) fn new(session: Session) -> Self {
         Self { session, views: Views::new(View::numbers), turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Fails if there is no run of this id.
+    pub(super) fn require_run(&self, id: &str) -> Result<(), Problem> {
+        if self.session.has_run(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
+    }
+
+    /// Returns the record of a node in a run.
+    pub(super) fn node(&self, run: &str, name: &str) -> Result<NodeRun, Problem> {
+        self.require_run(run)?;
+        let node = self.session.run_nodes(run)?.into_iter().rfind(|node| node.node == name);
+        node.ok_or_else(|| Problem::missing(format!("the run {run} has no node `{name}`")))
     }
 
     /// Asks the store on a thread that may block.
