@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::look::{CompletionsArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
-pub(crate) use self::serve::{DtypeArg, EntranceArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
+pub(crate) use self::serve::{DtypeArg, EntranceArgs, FusionArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
 
 /// Declare search-agent experiments in one YAML file; run them as a cached, resumable, auditable Arrow DAG.
 #[derive(Parser)]

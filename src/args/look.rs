@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as Arguments, ValueEnum};
 
+use super::serve::FusionArgs;
+
 #[derive(Arguments)]
 pub(crate) struct SearchArgs {
     /// Folder of an index, or a node (`NODE`, `NODE.PORT`), pin or artifact in the store.
@@ -16,15 +18,8 @@ pub(crate) struct SearchArgs {
     /// Search this index, too, and fuse the rankings. Repeatable.
     #[arg(long, value_name = "INDEX")]
     pub(crate) with: Vec<String>,
-    /// How to fuse the rankings, as in `retrieve`.
-    #[arg(long, default_value = "rrf")]
-    pub(crate) fusion: String,
-    /// Number of chunks to take from each index before fusion.
-    #[arg(long, value_name = "CHUNKS", default_value_t = searchmill_retrieval::default_pool())]
-    pub(crate) pool: usize,
-    /// Number of chunks from each other index that a `late` index ranks.
-    #[arg(long, value_name = "CHUNKS", default_value_t = 0)]
-    pub(crate) candidates: usize,
+    #[command(flatten)]
+    pub(crate) fusion: FusionArgs,
     /// Show passages whole.
     #[arg(long)]
     pub(crate) full: bool,

@@ -38,6 +38,22 @@ pub(crate) struct EntranceArgs {
     pub(crate) token: Option<String>,
 }
 
+/// How several indexes are searched as one.
+#[derive(Arguments)]
+pub(crate) struct FusionArgs {
+    /// Number of chunks to take from each index before fusion. No effect with a single index.
+    #[arg(long, value_name = "CHUNKS", default_value_t = searchmill_retrieval::default_pool())]
+    pub(crate) pool: usize,
+    /// How to fuse the rankings of several indexes, as in `retrieve`: `rrf`, `weighted`, `none`, or a map with settings
+    /// such as `{weighted: {weights: [0.3, 0.7]}}`.
+    #[arg(long, default_value = "rrf")]
+    pub(crate) fusion: String,
+    /// Number of chunks from each other index that a `late` index ranks, as in `retrieve` (0: it compares the query with
+    /// every chunk).
+    #[arg(long, value_name = "CHUNKS", default_value_t = 0)]
+    pub(crate) candidates: usize,
+}
+
 #[derive(Arguments)]
 pub(crate) struct ServeEnvArgs {
     /// Folder of an index, or a node (`NODE`, `NODE.PORT`), pin or artifact in the store. Several are fused; their order
@@ -50,17 +66,8 @@ pub(crate) struct ServeEnvArgs {
     /// `/queries`, 10 for the other routes).
     #[arg(long, value_name = "DOCUMENTS")]
     pub(crate) top_k: Option<usize>,
-    /// Number of chunks to take from each index before fusion. No effect with a single index.
-    #[arg(long, value_name = "CHUNKS", default_value_t = searchmill_retrieval::default_pool())]
-    pub(crate) pool: usize,
-    /// How to fuse the rankings of several indexes, as in `retrieve`: `rrf`, `weighted`, `none`, or a map with settings
-    /// such as `{weighted: {weights: [0.3, 0.7]}}`.
-    #[arg(long, default_value = "rrf")]
-    pub(crate) fusion: String,
-    /// Number of chunks from each other index that a `late` index ranks, as in `retrieve` (0: it compares the query with
-    /// every chunk).
-    #[arg(long, value_name = "CHUNKS", default_value_t = 0)]
-    pub(crate) candidates: usize,
+    #[command(flatten)]
+    pub(crate) fusion: FusionArgs,
     /// Maximum number of documents per query; requests for more are rejected (400).
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 1000)]
     pub(crate) max_top_k: usize,

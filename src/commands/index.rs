@@ -5,7 +5,9 @@ use std::path::Path;
 use searchmill_engine::operator::{InputArtifact, TreeInput, TreeKind};
 use searchmill_engine::{Failure, Session};
 use searchmill_retrieval::SearchSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::args::FusionArgs;
 
 /// Returns an index: a folder as given, or an artifact in the store.
 pub(super) fn index_tree(session: &Session, what: &str) -> Result<TreeInput, Failure> {
@@ -24,14 +26,18 @@ pub(super) fn index_tree(session: &Session, what: &str) -> Result<TreeInput, Fai
     }
 }
 
-/// Adds the value of `--fusion` to the settings of a search, and checks them.
-pub(super) fn search_settings(fusion: &str, mut given: Value) -> Result<SearchSettings, Failure> {
-    let wrong = |problem: String| Failure::usage(format!("`--fusion {fusion}`: {problem}"));
-    given["fusion"] = serde_yaml::from_str(fusion).map_err(|error| wrong(error.to_string()))?;
+/// Returns the settings of a search for `top_k` passages, checked.
+pub(super) fn search_settings(args: &FusionArgs, top_k: usize) -> Result<SearchSettings, Failure> {
+    let fusion = serde_yaml::from_str::<Value>(&args.fusion).map_err(|error| wrong(args, &error.to_string()))?;
+    let given = json!({"top_k": top_k, "pool": args.pool, "fusion": fusion, "candidates": args.candidates});
     let settings: SearchSettings = serde_json::from_value(given)
-        .map_err(|error| wrong(error.to_string()).with_help("write `rrf`, `weighted` or `none`"))?;
+        .map_err(|error| wrong(args, &error.to_string()).with_help("write `rrf`, `weighted` or `none`"))?;
     match settings.check("").into_iter().next() {
-        Some(issue) => Err(wrong(issue.message)),
+        Some(issue) => Err(wrong(args, &issue.message)),
         None => Ok(settings),
     }
+}
+
+fn wrong(args: &FusionArgs, problem: &str) -> Failure {
+    Failure::usage(format!("`--fusion {}`: {problem}", args.fusion))
 }

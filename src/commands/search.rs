@@ -16,8 +16,7 @@ pub(super) fn search(terminal: &Terminal, session: &Session, args: &SearchArgs) 
     if args.top_k == 0 {
         return Err(Failure::usage("`-n` must be at least 1"));
     }
-    let given = json!({"top_k": args.top_k, "pool": args.pool, "candidates": args.candidates});
-    let settings = search_settings(&args.fusion, given)?;
+    let settings = search_settings(&args.fusion, args.top_k)?;
     let mut trees = vec![index_tree(session, &args.index)?];
     for other in &args.with {
         trees.push(index_tree(session, other)?);

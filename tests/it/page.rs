@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -278,6 +279,43 @@ fn only_this_machine_is_let_in_and_texts_cannot_become_markup() {
 }
 
 #[test]
+fn scores_stand_beside_rollouts_as_soon_as_they_are_there() {
+    let mill = Mill::new();
+    let pipeline = "\
+name: later
+nodes:
+  world:    {op: generate-world, with: {documents: 100, questions: 8}, seed: 5}
+  chunks:   {op: chunk, from: world, with: {size: 12, count: words}}
+  bm25:     {op: index, from: chunks, with: {kind: bm25}}
+  rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence}}
+  gate:     {op: exec, from: rollouts, with: {command: [sh, -c, \"while [ ! -e go ]; do sleep 0.1; done; cat\"], writes: [go], as: trajectory}}
+  scored:   {op: sql, from: {g: gate}, with: {query: select count(*) as n from g}}
+  scores:   {op: evaluate, from: {trajectories: rollouts, questions: after}}
+  after:    {op: sql, from: {q: world.questions, s: scored}, with: {query: select q.* from q cross join s where n > 0, as: question}}
+";
+    mill.write("pipeline.yaml", pipeline);
+    let page = Page::start(&mill, &[]);
+    let mut run = mill.command(&["run", "pipeline.yaml"]).spawn().expect("a run");
+    let mut rows = Value::Null;
+    let mut id = String::new();
+    for _ in 0..600 {
+        std::thread::sleep(Duration::from_millis(50));
+        let running = page.get("/api/pipelines", &[])["running"][0]["id"].clone();
+        id = running.as_str().unwrap_or_default().to_owned();
+        let (status, found) = page.answer(&format!("/api/runs/{id}/nodes/rollouts/rows"), &[]);
+        if !id.is_empty() && status == 200 {
+            rows = found;
+            break;
+        }
+    }
+    assert_eq!((&rows["all"], &rows["scorer"]), (&json!(8), &Value::Null), "{rows}");
+    mill.write("go", "");
+    assert!(run.wait().expect("the run ends").success());
+    let rows = page.get(&format!("/api/runs/{id}/nodes/rollouts/rows"), &[]);
+    assert_eq!(rows["scorer"], "scores", "{rows}");
+}
+
+#[test]
 fn a_run_is_followed_while_it_goes_on_in_another_process() {
     let mill = Mill::new();
     let rows: String = (0..4).map(|n| format!("{{\"id\": \"d{n}\", \"text\": \"{n}\"}}\n")).collect();
@@ -288,7 +326,7 @@ fn a_run_is_followed_while_it_goes_on_in_another_process() {
     let page = Page::start(&mill, &[]);
     let mut run = mill.command(&["run", "pipeline.yaml"]).spawn().expect("a run");
     let seen = (0..300).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         let running = page.get("/api/pipelines", &[])["running"][0].clone();
         (running["state"] == "running").then(|| running["id"].as_str().expect("an id").to_owned())
     });

@@ -86,6 +86,8 @@ const SCORED: &str = "  scores:  {op: evaluate, from: rollouts}
   strict:  {op: evaluate, from: rollouts, with: {success_threshold: 1.0}}
   picked:  {op: sql, from: {r: rollouts}, with: {query: SELECT * FROM r WHERE question_id IN (SELECT question_id FROM r ORDER BY id DESC LIMIT 2) ORDER BY id DESC, as: trajectory}}
   partial: {op: evaluate, from: picked}
+  twice:   {op: sql, from: {s: scores, r: rollouts}, with: {query: SELECT s.* FROM s JOIN r ON s.id = r.id UNION ALL SELECT * FROM s, as: score}}
+  odd:     {op: sql, from: {r: rollouts}, with: {query: \"SELECT id, 100 - row_number() OVER (ORDER BY id) AS __row FROM r\"}}
 ";
 
 #[test]
@@ -113,14 +115,22 @@ fn scores_are_columns_of_the_rollouts_that_they_score() {
 
     let several = mill.call(&["show", "rollouts", "--where", "f1 < 2", "-n", "1"]).exit(0);
     assert!(
-        several.stderr.contains("scores are those of `scores`; `--scores NODE` takes another of `scores`, `strict`"),
+        several
+            .stderr
+            .contains("scores are those of `scores`; `--scores NODE` takes another of `scores`, `strict`, `twice`"),
         "{several:?}"
     );
     assert_eq!(rows(&["rollouts", "--where", "f1 < 2", "--scores", "strict"]).len(), 8);
     let wrong = mill.call(&["show", "rollouts", "--where", "f1 < 2", "--scores", "bm25"]).exit(2);
-    assert!(wrong.stderr.contains("they were scored by `scores`, `strict`"), "{wrong:?}");
+    assert!(wrong.stderr.contains("they were scored by `scores`, `strict`, `twice`"), "{wrong:?}");
     let wrong = mill.call(&["show", "rollouts", "--where", "f2 < 2"]).exit(2);
     assert!(wrong.stderr.contains("did you mean `f1`?") && !wrong.stderr.contains("__row"), "{wrong:?}");
+
+    let twice = mill.call(&["show", "rollouts", "--where", "f1 < 2", "--scores", "twice"]).exit(2);
+    assert!(twice.stderr.contains("`twice` has several scores of one row"), "{twice:?}");
+    let odd = rows(&["odd", "--where", "__row < 95", "--sort", "__row"]);
+    let numbers: Vec<i64> = odd.iter().filter_map(|row| row["__row"].as_i64()).collect();
+    assert_eq!(numbers, [92, 93, 94], "a column of the user's keeps its values");
 
     let columns = mill.call(&["show", "rollouts", "--columns"]).exit(0).stdout;
     assert!(columns.contains("messages") && columns.contains("list of objects"), "{columns}");

@@ -63,11 +63,13 @@ impl Reporter for Recorded {
         self.redactor.clean_all(event.texts());
         let event = &event;
         self.inner.event(event);
-        let is_progress = match event {
-            Event::NodeProgress { node, .. } if !self.is_due(node) => return,
-            Event::NodeProgress { .. } => true,
-            _ => false,
-        };
+        let mut is_progress = false;
+        if let Event::NodeProgress { node, .. } = event {
+            is_progress = true;
+            if !self.is_due(node) {
+                return;
+            }
+        }
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let mut recorded = ledger.event(&Timed::now(event));
         // Whoever follows the run sees at once what goes on.

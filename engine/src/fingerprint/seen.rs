@@ -178,11 +178,11 @@ impl SourceFiles for SeenSources {
             return Some(true);
         }
         // The key has what lies behind a link, but not where the link leads, unless a folder in the key has the link.
-        let folders: BTreeSet<&Path> =
-            self.seen.iter().flat_map(|seen| &seen.folders).map(|(path, _)| &**path).collect();
-        let mut links = links_on(path, &self.directory).into_iter();
-        if links.any(|link| link.parent().is_none_or(|folder| !folders.contains(folder))) {
-            return Some(false);
+        for link in links_on(path, &self.directory) {
+            let mut folders = self.seen.iter().flat_map(|seen| &seen.folders);
+            if !folders.any(|(folder, _)| Some(folder.as_path()) == link.parent()) {
+                return Some(false);
+            }
         }
         // Otherwise the key may have named the file through a link.
         let real = || self.real.get_or_init(|| of(|path| path.canonicalize().ok()));

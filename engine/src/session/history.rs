@@ -56,7 +56,10 @@ impl Session {
     /// Fails if the store cannot be read.
     pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
         let store = self.look()?;
-        Ok(PastRun { record: store.run(id), imported: store.is_imported(id), running: store.is_running(id) })
+        let record = store.run(id);
+        // The record of a run that ended says so: no lock has to be looked at.
+        let may_run = record.as_ref().is_none_or(|record| record.finished.is_none());
+        Ok(PastRun { record, imported: store.is_imported(id), running: may_run && store.is_running(id) })
     }
 
     /// Returns the records of a run's nodes.

@@ -27,7 +27,7 @@ const RUN_FINISHED: &str = "\"event\":\"run_finished\"";
 /// Bytes of events that are read at once (at most).
 const EVENT_BYTES: u64 = 4 << 20;
 
-/// The last event of a run is shorter than this.
+/// Bytes at the end of the events in which the last one is looked for first.
 const END_BYTES: u64 = 64 << 10;
 
 /// Marks an imported run.
@@ -321,16 +321,23 @@ impl Store {
         Ok((text.lines().map(|line| unsealed(line) + "\n").collect(), byte + whole as u64))
     }
 
-    /// Returns the last event of a run that ended.
+    /// Returns the last event of a run that ended; `None` if it is damaged.
     pub fn run_end(&self, id: &str) -> Option<Value> {
         let mut file = File::open(self.run_folder(id).join("events.jsonl")).ok()?;
         let length = file.metadata().ok()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES))).ok()?;
-        let mut bytes = Vec::new();
-        file.take(END_BYTES).read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        let line = text.lines().rev().find(|line| line.contains(RUN_FINISHED))?;
-        serde_json::from_str(line).ok()
+        // The end is enough, unless the last event is very long.
+        for bytes in [END_BYTES, length] {
+            file.seek(SeekFrom::Start(length.saturating_sub(bytes))).ok()?;
+            let mut end = Vec::new();
+            (&file).take(bytes).read_to_end(&mut end).ok()?;
+            let text = String::from_utf8_lossy(&end);
+            let last = text.lines().rev().find(|line| line.contains(RUN_FINISHED));
+            let event = last.filter(|line| look(line) != Seal::Broken).and_then(|line| serde_json::from_str(line).ok());
+            if event.is_some() {
+                return event;
+            }
+        }
+        None
     }
 
     /// Returns what a run spent by its events, with the times (Unix, seconds): a lower bound, if it was killed.

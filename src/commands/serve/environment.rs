@@ -8,7 +8,6 @@ use searchmill_engine::{Failure, Machine, Session};
 use searchmill_operators::environment::Environment;
 use searchmill_retrieval::{Search, SearchSettings, memory_need};
 use searchmill_schemas::Question;
-use serde_json::json;
 
 use super::super::entrance::{entrance, stopped};
 use super::super::index::{index_tree, search_settings};
@@ -165,5 +164,6 @@ fn settings(args: &ServeEnvArgs) -> Result<SearchSettings, Failure> {
     if args.top_k.is_some_and(|top_k| top_k > args.max_top_k) {
         return Err(Failure::usage(format!("`--top-k` is above `--max-top-k` ({})", args.max_top_k)));
     }
-    search_settings(&args.fusion, json!({"pool": args.pool, "candidates": args.candidates}))
+    // Requests say how many documents they want.
+    search_settings(&args.fusion, searchmill_retrieval::default_top_k())
 }

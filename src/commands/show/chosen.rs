@@ -40,10 +40,7 @@ pub(super) fn each_chosen(
         if args.no_system { each(&without_system(batch)?) } else { each(batch) }
     };
     if let Some(id) = &args.row {
-        let position = table.position(id)?.filter(|position| match &rows {
-            Rows::All(_) => true,
-            Rows::These(chosen) => chosen.contains(position),
-        });
+        let position = table.position(id)?.filter(|position| rows.place(*position, None).is_some());
         let position = position.ok_or_else(|| Failure::usage(format!("no row has the id `{id}`")))?;
         show(&table.read(&[position], &columns(table, args))?)?;
     } else if is_stored_order(&rows, args) {
@@ -73,11 +70,8 @@ fn is_stored_order(rows: &Rows, args: &ShowArgs) -> bool {
 
 fn choice(args: &ShowArgs) -> Choice {
     let pass = args.condition.as_ref().map(|sql| ("filter".to_owned(), json!({"where": sql})));
-    let order = args.sort.iter().map(|key| match key.strip_prefix('-') {
-        Some(by) => Order { by: by.to_owned(), descending: true },
-        None => Order { by: key.clone(), descending: false },
-    });
-    Choice { pass, order: order.collect(), limit: None }
+    let order = args.sort.iter().map(|key| Order::written(key)).collect();
+    Choice { pass, order, limit: None }
 }
 
 /// Returns the columns to show: those asked for, or else those of the table, and those scores by which rows are chosen.

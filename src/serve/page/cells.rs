@@ -2,8 +2,8 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
-use serde_json::{Value, json};
+use arrow::datatypes::{DataType, Float64Type};
+use serde_json::{Number, Value, json};
 
 use crate::display;
 
@@ -17,12 +17,9 @@ const NUMBERS: usize = 2000;
 pub(super) fn rows(batch: &RecordBatch, texts: usize) -> Result<Vec<Vec<Value>>, String> {
     let mut rows = vec![Vec::with_capacity(batch.num_columns()); batch.num_rows()];
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        let cells = match scalars(column)? {
-            Some(cells) => cells,
-            None => nested(field.name(), column)?,
-        };
-        for (row, cell) in rows.iter_mut().zip(cells) {
-            row.push(cut(cell, texts));
+        for (row, value) in rows.iter_mut().zip(values(field.name(), column)?) {
+            let is_nested = value.is_array() || value.is_object();
+            row.push(cut(if is_nested { Value::String(value.to_string()) } else { value }, texts));
         }
     }
     Ok(rows)
@@ -30,72 +27,46 @@ pub(super) fn rows(batch: &RecordBatch, texts: usize) -> Result<Vec<Vec<Value>>,
 
 /// Returns one row as an object. Texts in it are cut after `texts` characters.
 pub(super) fn object(batch: &RecordBatch, texts: usize) -> Result<Value, String> {
-    let line = display::json_lines(batch)?.into_iter().next().ok_or("there is no such row")?;
-    let value: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-    Ok(cut(value, texts))
-}
-
-/// Returns the cells of a column of texts, numbers, or yes and no; `None` for other types.
-fn scalars(column: &ArrayRef) -> Result<Option<Vec<Value>>, String> {
-    let wrong = |error: arrow::error::ArrowError| error.to_string();
-    let kind = column.data_type();
-    let cells = match kind {
-        DataType::Boolean => column.as_boolean().iter().map(Value::from).collect(),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            let texts = cast(column, &DataType::LargeUtf8).map_err(wrong)?;
-            texts.as_string::<i64>().iter().map(Value::from).collect()
-        }
-        _ if kind.is_floating() => {
-            let numbers = cast(column, &DataType::Float64).map_err(wrong)?;
-            numbers.as_primitive::<arrow::datatypes::Float64Type>().iter().map(float).collect()
-        }
-        _ if kind.is_integer() && *kind != DataType::UInt64 => {
-            let numbers = cast(column, &DataType::Int64).map_err(wrong)?;
-            numbers.as_primitive::<arrow::datatypes::Int64Type>().iter().map(whole).collect()
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(cells))
-}
-
-fn float(value: Option<f64>) -> Value {
-    match value {
-        Some(value) if !value.is_finite() => Value::from(value.to_string()),
-        value => value.into(),
+    let mut row = serde_json::Map::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let value = values(field.name(), column)?.into_iter().next().ok_or("there is no such row")?;
+        row.insert(field.name().clone(), cut(value, texts));
     }
+    Ok(Value::Object(row))
 }
 
-fn whole(value: Option<i64>) -> Value {
-    match value {
-        Some(value) if value.abs() > EXACT => Value::from(value.to_string()),
-        value => value.into(),
+/// Returns the values of a column. What JSON has no number for is its text: NaN, and infinities.
+fn values(name: &str, column: &ArrayRef) -> Result<Vec<Value>, String> {
+    if column.data_type().is_floating() {
+        let numbers = cast(column, &DataType::Float64).map_err(|error| error.to_string())?;
+        let mut values = Vec::with_capacity(column.len());
+        for number in numbers.as_primitive::<Float64Type>() {
+            values.push(match number {
+                Some(number) if !number.is_finite() => Value::from(number.to_string()),
+                number => number.into(),
+            });
+        }
+        return Ok(values);
     }
-}
-
-/// Returns the cells of a column of lists, objects and other values as JSON text.
-fn nested(name: &str, column: &ArrayRef) -> Result<Vec<Value>, String> {
     let alone = RecordBatch::try_from_iter_with_nullable([(name, ArrayRef::clone(column), true)]);
     let lines = display::json_lines(&alone.map_err(|error| error.to_string())?)?;
-    let mut cells = Vec::with_capacity(lines.len());
-    for (row, line) in lines.iter().enumerate() {
-        let mut value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        cells.push(match value[name].take() {
-            Value::Null => Value::Null,
-            _ if column.is_null(row) => Value::Null,
-            Value::String(text) => Value::String(text),
-            other => Value::String(other.to_string()),
-        });
+    let mut values = Vec::with_capacity(lines.len());
+    for line in lines {
+        let mut value: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        values.push(value.get_mut(name).map(Value::take).unwrap_or_default());
     }
-    Ok(cells)
+    Ok(values)
 }
 
-/// Cuts texts and long lists of numbers inside a value: `{"cut": beginning, "length": of the whole}`.
+/// Cuts texts and long lists of numbers inside a value: `{"cut": beginning, "length": of the whole}`. Whole numbers that
+/// a page would round are texts.
 pub(super) fn cut(value: Value, texts: usize) -> Value {
     match value {
         Value::String(text) => match text.char_indices().nth(texts) {
             None => Value::String(text),
             Some((end, _)) => json!({"cut": text[..end], "length": text.chars().count()}),
         },
+        Value::Number(number) if is_large(&number) => Value::String(number.to_string()),
         Value::Array(items) if items.len() > NUMBERS && items.iter().all(Value::is_number) => {
             json!({"cut": items[..NUMBERS], "length": items.len()})
         }
@@ -103,6 +74,11 @@ pub(super) fn cut(value: Value, texts: usize) -> Value {
         Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, cut(value, texts))).collect(),
         other => other,
     }
+}
+
+fn is_large(number: &Number) -> bool {
+    number.as_i64().is_some_and(|number| number.abs() > EXACT)
+        || number.as_u64().is_some_and(|number| number > EXACT as u64)
 }
 
 #[cfg(test)]
@@ -125,11 +101,12 @@ mod tests {
         ])
         .unwrap();
         let rows = rows(&batch, 2).unwrap();
-        let big = json!({"cut": "92", "length": 19});
+        let big = json!("9223372036854775807");
         let list = json!({"cut": "[1", "length": 8});
         assert_eq!(rows[0], [json!({"cut": "äö", "length": 3}), json!({"cut": "Na", "length": 3}), big, list]);
         assert_eq!(rows[1], [Value::Null, json!(0.1), json!(3), Value::Null]);
         let row = object(&batch.slice(0, 1), 100).unwrap();
         assert_eq!((&row["text"], &row["__proto__"]), (&json!("äöü"), &json!([1, null])));
+        assert_eq!((&row["float"], &row["whole"]), (&json!("NaN"), &json!("9223372036854775807")));
     }
 }

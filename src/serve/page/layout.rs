@@ -102,18 +102,7 @@ fn place_in_lanes(drawing: &mut Drawing) {
     for _ in 0..SWEEPS {
         for column in &mut columns {
             // Each box stands as near as it can to the middle of those that it is connected with.
-            column.sort_by_key(|place| {
-                let near: Vec<usize> = drawing
-                    .lines
-                    .iter()
-                    .filter_map(|(from, to)| match place {
-                        place if from == place => Some(lane[*to]),
-                        place if to == place => Some(lane[*from]),
-                        _ => None,
-                    })
-                    .collect();
-                if near.is_empty() { lane[*place] * 100 } else { near.iter().sum::<usize>() * 100 / near.len() }
-            });
+            column.sort_by_key(|place| middle(*place, &drawing.lines, &lane));
             for (at, place) in column.iter().enumerate() {
                 lane[*place] = at;
             }
@@ -123,6 +112,21 @@ fn place_in_lanes(drawing: &mut Drawing) {
         found.lane = *lane;
     }
     drawing.lanes = columns.iter().map(Vec::len).max().unwrap_or(0);
+}
+
+/// Returns a hundred times the mean lane of those that a box is connected with, or of its own if there are none.
+fn middle(place: usize, lines: &[(usize, usize)], lane: &[usize]) -> usize {
+    let (mut sum, mut count) = (0, 0);
+    for (from, to) in lines {
+        if *from == place {
+            sum += lane[*to];
+            count += 1;
+        } else if *to == place {
+            sum += lane[*from];
+            count += 1;
+        }
+    }
+    if count == 0 { lane[place] * 100 } else { sum * 100 / count }
 }
 
 /// Which state of several nodes is shown: the one that asks for a look.

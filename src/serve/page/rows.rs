@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::AsArray;
 use arrow::datatypes::DataType;
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use searchmill_engine::{Choice, ColumnSummary, Order, Rounds, Rows, Table};
+use searchmill_engine::{Choice, ColumnSummary, Order, Rounds, Table};
 use searchmill_schemas::{RecordKind, type_in_words};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cells;
 use super::problem::Problem;
-use super::state::Page;
+use super::state::{Page, no_node};
 use super::views::View;
 
 /// Rows of one answer (at most).
@@ -57,20 +58,16 @@ pub(super) struct Asked {
 
 impl Asked {
     fn choice(&self) -> Choice {
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
-        let pass = given(&self.condition).map(|sql| ("filter".to_owned(), json!({"where": sql})));
-        let mut order = Vec::new();
-        for key in given(&self.sort).iter().flat_map(|keys| keys.lines()) {
-            order.push(match key.strip_prefix('-') {
-                Some(by) => Order { by: by.to_owned(), descending: true },
-                None => Order { by: key.to_owned(), descending: false },
-            });
-        }
+        let condition = self.condition.as_ref().filter(|sql| !sql.trim().is_empty());
+        let pass = condition.map(|sql| ("filter".to_owned(), json!({"where": sql})));
+        let keys = self.sort.iter().flat_map(|keys| keys.lines()).filter(|key| !key.trim().is_empty());
+        let order = keys.map(Order::written).collect();
         Choice { pass, order, limit: Some(LIMIT) }
     }
 
     fn view(&self, page: &Page, run: &str, node: &str) -> Result<Arc<View>, Problem> {
-        let ran = page.node(run, node)?;
+        let nodes = page.nodes(run)?;
+        let ran = nodes.iter().rfind(|ran| ran.node == node).ok_or_else(|| no_node(run, node))?;
         let output = match &self.port {
             Some(port) => ran.outputs.get(port).map(|output| output.id),
             None => ran.outputs.first().map(|(_, output)| output.id),
@@ -79,7 +76,9 @@ impl Asked {
             let port = self.port.as_deref().unwrap_or("");
             Problem::missing(format!("`{node}` has no output {port} in the run {run}"))
         })?;
-        let name = format!("{run}\n{artifact}\n{:?}\n{:?}\n{:?}", self.condition, self.sort, self.scores);
+        // While a run goes on, more of its nodes may score the rows.
+        let name =
+            format!("{run}\n{}\n{artifact}\n{:?}\n{:?}\n{:?}", nodes.len(), self.condition, self.sort, self.scores);
         page.views.get(&name, || {
             let mut scorers = page.session.scorers(run, &artifact)?;
             let names = scorers.iter().map(|scorer| scorer.node.clone()).collect();
@@ -94,45 +93,64 @@ impl Asked {
     }
 }
 
+/// Asks about the rows of a node's output.
+async fn about<T: Send + 'static>(
+    page: Arc<Page>,
+    run: String,
+    node: String,
+    asked: Asked,
+    answer: impl FnOnce(&Page, &View, &Asked) -> Result<T, Problem> + Send + 'static,
+) -> Result<Json<T>, Problem> {
+    let answered = page.ask(move |page| {
+        let view = asked.view(page, &run, &node)?;
+        answer(page, &view, &asked)
+    });
+    answered.await.map(Json)
+}
+
 /// Answers `GET …/rows`.
 pub(super) async fn rows(
     State(page): State<Arc<Page>>,
     Path((run, node)): Path<(String, String)>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Problem> {
-    let answer = page.ask(move |page| {
-        let view = asked.view(page, &run, &node)?;
-        let columns = match &asked.columns {
-            Some(columns) => columns.lines().map(str::to_owned).collect(),
-            None => listed(&view.table),
-        };
-        let from = asked.from.unwrap_or(0);
-        let to = asked.to.unwrap_or(from.saturating_add(ROWS)).min(from.saturating_add(MOST_ROWS));
-        let numbers = view.rows.page(from..to);
-        let batch = view.table.read(&numbers, &columns)?;
-        let ids = match view.table.rows.schema.index_of("id") {
-            Ok(_) => {
-                cells::rows(&view.table.read(&numbers, &["id".to_owned()])?, usize::MAX).map_err(Problem::broken)?
-            }
-            Err(_) => Vec::new(),
-        };
-        let rows = cells::rows(&batch, asked.texts.unwrap_or(CELL)).map_err(Problem::broken)?;
-        let rows: Vec<Value> = (0..numbers.len())
-            .map(|place| json!({"number": numbers[place], "id": ids.get(place).map(|id| &id[0]), "cells": rows[place]}))
-            .collect();
-        Ok(json!({
-            "kind": view.table.kind().name(),
-            "all": view.table.rows.rows,
-            "count": view.rows.count(),
-            "from": from,
-            "columns": columns,
-            "every": described(&view),
-            "scorers": view.scorers,
-            "scorer": view.scorer,
-            "rows": rows,
-        }))
-    });
-    answer.await.map(Json)
+    about(page, run, node, asked, |_, view, asked| listed_rows(view, asked)).await
+}
+
+fn listed_rows(view: &View, asked: &Asked) -> Result<Value, Problem> {
+    let columns = match &asked.columns {
+        Some(columns) => columns.lines().map(str::to_owned).collect(),
+        None => listed(&view.table),
+    };
+    let from = asked.from.unwrap_or(0);
+    let to = asked.to.unwrap_or(from.saturating_add(ROWS)).min(from.saturating_add(MOST_ROWS));
+    let numbers = view.rows.page(from..to);
+    let mut read = columns.clone();
+    if view.table.rows.schema.index_of("id").is_ok() {
+        // Whole, for the address of the row, beside the one that may be shown.
+        read.push("id".to_owned());
+    }
+    let batch = view.table.read(&numbers, &read)?;
+    let shown = batch.project(&(0..columns.len()).collect::<Vec<_>>());
+    let shown = shown.map_err(|error| Problem::broken(error.to_string()))?;
+    let cells = cells::rows(&shown, asked.texts.unwrap_or(CELL)).map_err(Problem::broken)?;
+    let ids = batch.column_by_name("id").map(|ids| ids.as_string_opt::<i32>());
+    let mut rows = Vec::with_capacity(cells.len());
+    for (place, cells) in cells.into_iter().enumerate() {
+        let id = ids.flatten().map(|ids| ids.value(place));
+        rows.push(json!({"number": numbers[place], "id": id, "cells": cells}));
+    }
+    Ok(json!({
+        "kind": view.table.kind().name(),
+        "all": view.table.rows.rows,
+        "count": view.rows.count(),
+        "from": from,
+        "columns": columns,
+        "every": described(view),
+        "scorers": view.scorers,
+        "scorer": view.scorer,
+        "rows": rows,
+    }))
 }
 
 /// Answers `GET …/row`: one row whole, but for long texts.
@@ -141,40 +159,33 @@ pub(super) async fn row(
     Path((run, node)): Path<(String, String)>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Problem> {
-    let answer = page.ask(move |page| {
-        let view = asked.view(page, &run, &node)?;
-        let (at, number) = match (&asked.id, asked.at) {
-            // The place is a hint: the table may have been filtered otherwise since.
-            (Some(id), at) => {
-                let number =
-                    view.table.position(id)?.ok_or_else(|| Problem::missing(format!("no row has the id `{id}`")))?;
-                let at = match &view.rows {
-                    Rows::All(_) => Some(number),
-                    Rows::These(numbers) if at.is_some_and(|at| numbers.get(at as usize) == Some(&number)) => at,
-                    Rows::These(numbers) => numbers.iter().position(|other| *other == number).map(|at| at as u64),
-                };
-                (at, number)
-            }
-            (None, at) => {
-                let at = at.unwrap_or(0);
-                let number = view.rows.page(at..at.saturating_add(1)).first().copied();
-                (Some(at), number.ok_or_else(|| Problem::missing(format!("there is no row {at}")))?)
-            }
-        };
-        let columns: Vec<String> = view.table.columns().iter().map(|field| field.name().clone()).collect();
-        let batch = view.table.read(&[number], &columns)?;
-        let row = cells::object(&batch, asked.texts.unwrap_or(TEXT)).map_err(Problem::broken)?;
-        Ok(json!({
-            "kind": view.table.kind().name(),
-            "at": at,
-            "number": number,
-            "count": view.rows.count(),
-            "every": described(&view),
-            "scorer": view.scorer,
-            "row": row,
-        }))
-    });
-    answer.await.map(Json)
+    about(page, run, node, asked, |_, view, asked| one_row(view, asked)).await
+}
+
+fn one_row(view: &View, asked: &Asked) -> Result<Value, Problem> {
+    let (at, number) = match &asked.id {
+        Some(id) => {
+            let number = view.table.position(id)?;
+            let number = number.ok_or_else(|| Problem::missing(format!("no row has the id `{id}`")))?;
+            (view.rows.place(number, asked.at), number)
+        }
+        None => {
+            let at = asked.at.unwrap_or(0);
+            let number = view.rows.page(at..at.saturating_add(1)).first().copied();
+            (Some(at), number.ok_or_else(|| Problem::missing(format!("there is no row {at}")))?)
+        }
+    };
+    let columns: Vec<String> = view.table.columns().iter().map(|field| field.name().clone()).collect();
+    let batch = view.table.read(&[number], &columns)?;
+    Ok(json!({
+        "kind": view.table.kind().name(),
+        "at": at,
+        "number": number,
+        "count": view.rows.count(),
+        "every": described(view),
+        "scorer": view.scorer,
+        "row": cells::object(&batch, asked.texts.unwrap_or(TEXT)).map_err(Problem::broken)?,
+    }))
 }
 
 /// Answers `GET …/column`: what a column holds.
@@ -183,12 +194,11 @@ pub(super) async fn column(
     Path((run, node)): Path<(String, String)>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<ColumnSummary>, Problem> {
-    let answer = page.ask(move |page| {
-        let view = asked.view(page, &run, &node)?;
+    about(page, run, node, asked, |page, view, asked| {
         let name = asked.name.as_deref().unwrap_or_default();
         Ok(page.session.summarize(&view.table, name, &view.choice)?)
-    });
-    answer.await.map(Json)
+    })
+    .await
 }
 
 /// Answers `GET …/rounds`: how good each question was in each round of the node's loop, by the column `name`.
@@ -206,11 +216,12 @@ pub(super) async fn rounds(
 
 /// Returns all columns of a view with their types, and whether they are scores.
 fn described(view: &View) -> Vec<Value> {
-    let described = |field: arrow::datatypes::FieldRef| {
+    let mut columns = Vec::new();
+    for field in view.table.columns() {
         let scores = view.table.rows.schema.index_of(field.name()).is_err();
-        json!({"name": field.name(), "type": type_in_words(field.data_type()), "scores": scores})
-    };
-    view.table.columns().into_iter().map(described).collect()
+        columns.push(json!({"name": field.name(), "type": type_in_words(field.data_type()), "scores": scores}));
+    }
+    columns
 }
 
 /// Returns the columns of a list: scores first, no long texts, no nested values.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use searchmill_engine::operator::PortType;
 use searchmill_engine::{Failure, NodeOutcome, NodeRun, PastRun, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::layout::draw;
 use super::problem::Problem;
-use super::state::Page;
+use super::state::{Page, no_node};
 use crate::display::reasons::sentence;
 
 /// Runs of one answer, unless asked for.
@@ -29,7 +30,7 @@ pub(super) struct Asked {
 /// Returns a run as the list shows it.
 fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure> {
     let Some(record) = &run.record else { return Ok(json!({"id": id, "state": "damaged"})) };
-    let end = session.run_end(id)?.unwrap_or_default();
+    let end = if record.finished.is_some() { session.run_end(id)? } else { None };
     let state = match record.exit {
         None if run.running => "running",
         None => "killed",
@@ -158,12 +159,19 @@ fn node_line(node: &NodeRun) -> Value {
 }
 
 fn outputs(node: &NodeRun) -> Vec<Value> {
-    let output = |(port, output): (&String, &searchmill_engine::OutputRecord)| {
-        let kind = output.artifact_type.port_type().map(|kind| kind.to_string());
-        let is_table = kind.as_ref().is_some_and(|kind| kind.ends_with(" rows"));
-        json!({"port": port, "id": output.id, "type": kind, "table": is_table, "rows": output.rows, "bytes": output.bytes})
-    };
-    node.outputs.iter().map(output).collect()
+    let mut outputs = Vec::new();
+    for (port, output) in &node.outputs {
+        let kind = output.artifact_type.port_type();
+        outputs.push(json!({
+            "port": port,
+            "id": output.id,
+            "type": kind.as_ref().map(ToString::to_string),
+            "table": matches!(kind, Some(PortType::Rows(_))),
+            "rows": output.rows,
+            "bytes": output.bytes,
+        }));
+    }
+    outputs
 }
 
 /// Answers `GET /api/runs/RUN/nodes/NODE`: the node with its result.
@@ -173,7 +181,8 @@ pub(super) async fn node(
 ) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
         let session = &page.session;
-        let node = page.node(&id, &name)?;
+        let node = page.nodes(&id)?.into_iter().rfind(|node| node.node == name);
+        let node = node.ok_or_else(|| no_node(&id, &name))?;
         let result = session.node_result(&node)?;
         let mut told = node_line(&node);
         told["key"] = json!(node.key);

@@ -11,6 +11,11 @@ use super::views::{View, Views};
 /// Questions to the store that are answered at the same time (at most); others wait.
 const AT_ONCE: usize = 4;
 
+/// The error of a node that a run does not have.
+pub(super) fn no_node(run: &str, node: &str) -> Problem {
+    Problem::missing(format!("the run {run} has no node `{node}`"))
+}
+
 /// What all requests share.
 pub(super) struct Page {
     pub(super) session: Session,
@@ -28,11 +33,10 @@ impl Page {
         if self.session.has_run(id)? { Ok(()) } else { Err(Problem::missing(format!("there is no run {id}"))) }
     }
 
-    /// Returns the record of a node in a run.
-    pub(super) fn node(&self, run: &str, name: &str) -> Result<NodeRun, Problem> {
+    /// Returns the records of a run's nodes.
+    pub(super) fn nodes(&self, run: &str) -> Result<Vec<NodeRun>, Problem> {
         self.require_run(run)?;
-        let node = self.session.run_nodes(run)?.into_iter().rfind(|node| node.node == name);
-        node.ok_or_else(|| Problem::missing(format!("the run {run} has no node `{name}`")))
+        Ok(self.session.run_nodes(run)?)
     }
 
     /// Asks the store on a thread that may block.

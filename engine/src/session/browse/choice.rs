@@ -22,9 +22,9 @@ use crate::plan::explain;
 
 /// Name of the table in queries: the port of relational operators with one input.
 const ROWS: &str = "rows";
-/// Column with the number of a row, from 1.
+/// Column with the number of a row, unless the table has one of that name.
 const NUMBER: &str = "__row";
-/// Column of the scores with the id of the scored row.
+/// Column of the scores with the id of the scored row, likewise.
 const SCORED: &str = "__scored";
 
 /// Which rows, and in which order.
@@ -47,6 +47,16 @@ pub struct Order {
     pub descending: bool,
 }
 
+impl Order {
+    /// Reads a key as people write it: with `-` before it, the largest comes first.
+    pub fn written(text: &str) -> Self {
+        match text.strip_prefix('-') {
+            Some(by) => Self { by: by.to_owned(), descending: true },
+            None => Self { by: text.to_owned(), descending: false },
+        }
+    }
+}
+
 /// Numbers of chosen rows, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rows {
@@ -65,6 +75,17 @@ impl Rows {
         }
     }
 
+    /// Returns the place of a row among those chosen, `None` if it is not; `hint`: where it may be.
+    pub fn place(&self, number: u64, hint: Option<u64>) -> Option<u64> {
+        let Self::These(numbers) = self else { return Some(number) };
+        if let Some(place) = hint
+            && numbers.get(place as usize) == Some(&number)
+        {
+            return hint;
+        }
+        numbers.iter().position(|other| *other == number).map(|place| place as u64)
+    }
+
     /// Returns the numbers of a page; a range beyond the end is cut.
     pub fn page(&self, range: Range<u64>) -> Vec<u64> {
         let end = range.end.min(self.count());
@@ -80,14 +101,25 @@ impl Session {
     /// Finds the chosen rows. Not for code that already runs on tokio.
     ///
     /// # Errors
-    /// Fails if the params or the order do not fit the columns, or if the query takes longer than its limit.
+    /// Fails if the params or the order do not fit the columns, if the query takes longer than its limit, or if a row has
+    /// several scores.
     pub fn choose(&self, table: &Table, choice: &Choice) -> Result<Rows, Failure> {
         if choice.pass.is_none() && choice.order.is_empty() {
             return Ok(Rows::All(table.rows.rows));
         }
-        let batches = self.query(table, choice, choice.limit, |frame, _| frame.select(vec![ident(NUMBER)]))?;
-        let numbers = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<UInt64Type>().values().iter());
-        Ok(Rows::These(numbers.map(|number| number - 1).collect()))
+        let batches = self.query(table, choice, |chosen| chosen.rows.select(vec![ident(&chosen.own.number)]))?;
+        let mut seen = vec![false; table.rows.rows as usize];
+        let mut numbers = Vec::new();
+        for batch in &batches {
+            for number in batch.column(0).as_primitive::<UInt64Type>().values() {
+                let number = number - 1;
+                if std::mem::replace(&mut seen[number as usize], true) {
+                    return Err(scored_twice(table));
+                }
+                numbers.push(number);
+            }
+        }
+        Ok(Rows::These(numbers))
     }
 
     /// Computes `ask` of the chosen rows, which have all their columns.
@@ -95,58 +127,85 @@ impl Session {
         &self,
         table: &Table,
         choice: &Choice,
-        limit: Option<Duration>,
-        ask: impl Fn(DataFrame, &SessionContext) -> Result<DataFrame, DataFusionError>,
+        ask: impl Fn(Chosen) -> Result<DataFrame, DataFusionError>,
     ) -> Result<Vec<RecordBatch>, Failure> {
         let bound = match &choice.pass {
             Some((operator, params)) => Some(self.bind_relational(operator, params.clone())?),
             None => None,
         };
-        let seconds = limit.unwrap_or(Duration::MAX).as_secs_f64();
+        let own = OwnColumns::beside(table);
         let answered = self.with_context(|context| {
             let asked = async {
-                let frame = match chosen(table, None, choice, bound.as_ref(), context).await {
-                    // Only what names a score pays for the join.
-                    Err(_) if table.scores.is_some() => {
-                        chosen(table, table.scores.as_ref(), choice, bound.as_ref(), context).await?
-                    }
-                    frame => frame?,
-                };
-                collect(ask(frame.rows, &frame.session)?, context).await
-            };
-            context.block_on(async {
-                match limit {
-                    None => asked.await,
-                    Some(limit) => tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
-                        let message = format!("the query was ended: it ran for more than {seconds} s");
-                        Err(OperatorError::pipeline(message)
-                            .with_help("ask for less, or write the rows to a file and query that"))
-                    }),
+                let mut planned = chosen(table, None, choice, bound.as_ref(), &own, context).await;
+                // Only what names a score pays for the join.
+                if planned.is_err() && table.scores.is_some() {
+                    planned = chosen(table, table.scores.as_ref(), choice, bound.as_ref(), &own, context).await;
                 }
-            })
+                collect(ask(planned?)?, context).await
+            };
+            context.block_on(within(choice.limit, asked))
         });
-        answered.map_err(without_own_columns)
+        answered.map_err(|failure| own.unnamed(failure))
     }
 }
 
-/// Removes the columns that only queries have from the list of those that there are.
-fn without_own_columns(failure: Failure) -> Failure {
-    match failure {
-        Failure::Usage { message, help: Some(help) } => {
-            let mut help = help;
-            for name in [NUMBER, SCORED] {
-                help = help.replace(&format!(", `{name}`"), "");
-            }
-            Failure::Usage { message, help: Some(help) }
+/// Ends work that takes longer than the limit.
+async fn within<T>(
+    limit: Option<Duration>,
+    work: impl Future<Output = Result<T, OperatorError>>,
+) -> Result<T, OperatorError> {
+    let Some(limit) = limit else { return work.await };
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => {
+            let message = format!("the query was ended: it ran for more than {} s", limit.as_secs_f64());
+            Err(OperatorError::pipeline(message).with_help("ask for less, or write the rows to a file and query that"))
         }
-        other => other,
+    }
+}
+
+fn scored_twice(table: &Table) -> Failure {
+    let node = table.scores.as_ref().map(|scores| scores.node.as_str()).unwrap_or_default();
+    Failure::usage(format!("`{node}` has several scores of one row, so they cannot stand beside the rows"))
+        .with_help("choose rows by their own columns, or take the scores of another node")
+}
+
+/// Names of the columns that only queries have; no table has them.
+#[derive(Clone)]
+pub(super) struct OwnColumns {
+    /// Number of a row, from 1.
+    number: String,
+    /// Of the scores: id of the scored row.
+    scored: String,
+}
+
+impl OwnColumns {
+    fn beside(table: &Table) -> Self {
+        let columns = table.columns();
+        let mut own = Self { number: NUMBER.to_owned(), scored: SCORED.to_owned() };
+        for name in [&mut own.number, &mut own.scored] {
+            while columns.iter().any(|field| field.name() == name) {
+                name.push('_');
+            }
+        }
+        own
+    }
+
+    /// Removes these columns from the list of those that there are.
+    fn unnamed(&self, failure: Failure) -> Failure {
+        let Failure::Usage { message, help: Some(mut help) } = failure else { return failure };
+        for name in [&self.number, &self.scored] {
+            help = help.replace(&format!(", `{name}`"), "");
+        }
+        Failure::Usage { message, help: Some(help) }
     }
 }
 
 /// Chosen rows with all their columns and their numbers.
-struct Frame {
-    session: SessionContext,
-    rows: DataFrame,
+pub(super) struct Chosen {
+    pub(super) session: SessionContext,
+    pub(super) rows: DataFrame,
+    own: OwnColumns,
 }
 
 /// Plans the choice over the table, with the columns of its scores if they are given.
@@ -155,31 +214,23 @@ async fn chosen(
     scores: Option<&Scores>,
     choice: &Choice,
     bound: Option<&BoundOperator>,
+    own: &OwnColumns,
     context: &Context,
-) -> Result<Frame, OperatorError> {
+) -> Result<Chosen, OperatorError> {
     let session = query_session()?;
     register(&session, "stored", &table.rows).await?;
-    let mut rows = session.table("stored").await?.with_column(NUMBER, row_number())?;
+    let mut rows = session.table("stored").await?.with_column(&own.number, row_number())?;
     if let Some(scores) = scores {
         register(&session, "scores", &scores.rows).await?;
-        let mut columns = vec![ident("trajectory_id").alias(SCORED)];
+        let mut columns = vec![ident("trajectory_id").alias(&own.scored)];
         columns.extend(scores.columns.iter().map(|field| ident(field.name())));
         let scored = session.table("scores").await?.select(columns)?;
-        rows = rows.join(scored, JoinType::Left, &["id"], &[SCORED], None)?;
+        rows = rows.join(scored, JoinType::Left, &["id"], &[&own.scored], None)?;
     }
     session.register_table(ROWS, rows.into_view())?;
     let mut rows = match bound {
         None => session.table(ROWS).await?,
-        Some(bound) => {
-            let mut inputs = Inputs::new();
-            inputs.bind(ROWS, InputArtifact::Rows(table.rows.clone()));
-            let Kernel::Query(kernel) = bound.open(&inputs, context)? else {
-                return Err(OperatorError::engine("the operator is not relational"));
-            };
-            let tables = QueryInputs { tables: vec![ROWS.to_owned()] };
-            let output = kernel.plan(&session, &tables).await?.into_iter().next();
-            output.ok_or_else(|| OperatorError::engine("the operator has no output"))?.frame
-        }
+        Some(bound) => passed(bound, table, &session, context).await?,
     };
     if !choice.order.is_empty() || scores.is_some() {
         let mut keys = Vec::new();
@@ -187,10 +238,29 @@ async fn chosen(
             keys.push(key(&rows, &order.by)?.sort(!order.descending, false));
         }
         // A join may change the order of the rows; equal rows keep theirs.
-        keys.push(ident(NUMBER).sort(true, false));
+        keys.push(ident(&own.number).sort(true, false));
         rows = rows.sort(keys).map_err(|error| explain("sort", error, &[]))?;
     }
-    Ok(Frame { session, rows })
+    Ok(Chosen { session, rows, own: own.clone() })
+}
+
+/// Plans a relational operator over the table of the session.
+async fn passed(
+    bound: &BoundOperator,
+    table: &Table,
+    session: &SessionContext,
+    context: &Context,
+) -> Result<DataFrame, OperatorError> {
+    let mut inputs = Inputs::new();
+    inputs.bind(ROWS, InputArtifact::Rows(table.rows.clone()));
+    let Kernel::Query(kernel) = bound.open(&inputs, context)? else {
+        return Err(OperatorError::engine("the operator is not relational"));
+    };
+    let tables = QueryInputs { tables: vec![ROWS.to_owned()] };
+    match kernel.plan(session, &tables).await?.into_iter().next() {
+        Some(output) => Ok(output.frame),
+        None => Err(OperatorError::engine("the operator has no output")),
+    }
 }
 
 /// Returns the column of exactly this name, or else an SQL expression.

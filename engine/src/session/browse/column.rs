@@ -1,12 +1,9 @@
 //! Counts the values of a column: a histogram of numbers, the most common of other values.
 
-use std::time::Duration;
-
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
-use datafusion::common::DataFusionError;
-use datafusion::prelude::SessionContext;
+use datafusion::prelude::DataFrame;
 use serde::Serialize;
 
 use super::super::failure::Failure;
@@ -92,12 +89,13 @@ impl Session {
         let choice = Choice { order: Vec::new(), ..choice.clone() };
         let counts =
             self.ask(table, &choice, &format!("SELECT count(*), count({value}), count(DISTINCT {value}) FROM chosen"))?;
-        let count = |place| number(&counts, place, 0).unwrap_or(0.0) as u64;
-        let (rows, distinct) = (count(0), count(2));
+        let rows = number(&counts, 0, 0).unwrap_or(0.0) as u64;
+        let values = number(&counts, 1, 0).unwrap_or(0.0) as u64;
+        let distinct = number(&counts, 2, 0).unwrap_or(0.0) as u64;
         let mut summary = ColumnSummary {
             name: name.to_owned(),
             rows,
-            nulls: rows - count(1),
+            nulls: rows - values,
             distinct,
             of,
             min: None,
@@ -180,12 +178,11 @@ impl Session {
     }
 
     fn ask(&self, table: &Table, choice: &Choice, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
-        let limit: Option<Duration> = choice.limit;
-        self.query(table, choice, limit, |frame, session: &SessionContext| {
-            session.register_table("chosen", frame.into_view())?;
-            let state = session.state();
+        self.query(table, choice, |chosen| {
+            chosen.session.register_table("chosen", chosen.rows.into_view())?;
+            let state = chosen.session.state();
             let plan = futures::executor::block_on(state.create_logical_plan(sql))?;
-            Ok::<_, DataFusionError>(datafusion::prelude::DataFrame::new(state, plan))
+            Ok(DataFrame::new(state, plan))
         })
     }
 }

@@ -38,6 +38,8 @@ pub struct Table {
 /// The scores of a table's rows.
 #[derive(Clone, Debug)]
 struct Scores {
+    /// The node that made them.
+    node: String,
     rows: RowsInput,
     starts: Vec<u64>,
     /// Columns that the scored table lacks.
@@ -57,7 +59,7 @@ impl Session {
                 let (scores, starts) = self.parts(&scorer.scores)?;
                 let columns = scores.schema.fields().iter();
                 let columns = columns.filter(|field| is_score(field) && rows.schema.index_of(field.name()).is_err());
-                Some(Scores { columns: columns.cloned().collect(), rows: scores, starts })
+                Some(Scores { node: scorer.node.clone(), columns: columns.cloned().collect(), rows: scores, starts })
             }
         };
         Ok(Table { artifact: *artifact, rows, starts, scores })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
 use arrow::compute::{concat_batches, take};
-use arrow::datatypes::{Field, FieldRef, Schema};
+use arrow::datatypes::{Field, Schema};
 use parquet::arrow::ProjectionMask;
 use searchmill_schemas::text_column;
 
@@ -21,15 +21,21 @@ impl Table {
     /// # Errors
     /// Fails if a column does not exist, or if the table cannot be read.
     pub fn read(&self, rows: &[u64], columns: &[String]) -> Result<RecordBatch, Failure> {
-        let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
+        let every = self.columns();
+        let mut fields: Vec<Field> = Vec::with_capacity(columns.len());
+        let (mut own, mut of_scores) = (Vec::new(), Vec::new());
         for name in columns {
-            let field = self.columns().into_iter().find(|field| field.name() == name);
-            fields.push(field.ok_or_else(|| Failure::usage(format!("there is no column `{name}`")))?);
+            let field = every.iter().find(|field| field.name() == name);
+            let field = field.ok_or_else(|| Failure::usage(format!("there is no column `{name}`")))?.as_ref().clone();
+            if self.rows.schema.index_of(name).is_ok() {
+                own.push(name.clone());
+                fields.push(field);
+            } else {
+                of_scores.push(name.clone());
+                // A row without a score has nulls.
+                fields.push(field.with_nullable(true));
+            }
         }
-        let scored = |field: &&FieldRef| self.rows.schema.index_of(field.name()).is_err();
-        let of_scores: Vec<String> = fields.iter().filter(scored).map(|field| field.name().clone()).collect();
-        let mut own: Vec<String> =
-            fields.iter().filter(|field| !scored(field)).map(|field| field.name().clone()).collect();
         if !of_scores.is_empty() && !own.iter().any(|name| name == "id") {
             own.push("id".to_owned());
         }
@@ -38,15 +44,11 @@ impl Table {
             Some(scores) if !of_scores.is_empty() => Some(scores.of(&stored, rows, &of_scores)?),
             _ => None,
         };
-        let column = |field: &FieldRef| {
-            let own = stored.column_by_name(field.name());
-            own.or_else(|| scores.as_ref()?.column_by_name(field.name())).cloned()
-        };
-        let arrays: Vec<_> = fields.iter().filter_map(column).collect();
-        // A row without a score has nulls.
-        let nullable = |field: &FieldRef| field.is_nullable() || scored(&field);
-        let fields: Vec<Field> =
-            fields.iter().map(|field| field.as_ref().clone().with_nullable(nullable(field))).collect();
+        let mut arrays = Vec::with_capacity(fields.len());
+        for name in columns {
+            let of_scores = || scores.as_ref()?.column_by_name(name);
+            arrays.extend(stored.column_by_name(name).or_else(of_scores).cloned());
+        }
         let count = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &count);
         batch.map_err(|error| Failure::Other(error.to_string()))
@@ -61,8 +63,7 @@ impl Scores {
         let mut wanted = vec!["trajectory_id".to_owned()];
         wanted.extend_from_slice(columns);
         // Mostly the scores stand in the order of what they score: then they have the same numbers.
-        let same: Vec<u64> = rows.iter().copied().filter(|row| *row < self.rows.rows).collect();
-        if same.len() == rows.len() {
+        if rows.iter().all(|row| *row < self.rows.rows) {
             let found = by_number(&self.rows, &self.starts, rows, &wanted)?;
             if text_column(&found, "trajectory_id").is_ok_and(|of| of.iter().eq(ids.iter().map(|id| Some(*id)))) {
                 return Ok(found);
@@ -70,12 +71,13 @@ impl Scores {
         }
         let asked: BTreeSet<String> = ids.iter().map(|id| (*id).to_owned()).collect();
         let places = rows_with(&self.rows, &["trajectory_id"], &asked)?;
-        let place_of: BTreeMap<&str, u64> = places.iter().map(|place| (place.matched.as_str(), place.row)).collect();
-        let numbers: Vec<u64> = place_of.values().copied().collect();
+        let numbers: Vec<u64> = places.iter().map(|place| place.row).collect();
         let found = by_number(&self.rows, &self.starts, &numbers, &wanted)?;
-        let slot_of: BTreeMap<u64, u64> = numbers.iter().copied().zip(0..).collect();
-        let slot = |id: &&str| place_of.get(id).and_then(|row| slot_of.get(row)).copied();
-        taken(&found, &ids.iter().map(slot).collect())
+        let mut slot_of: BTreeMap<&str, u64> = BTreeMap::new();
+        for (slot, place) in (0..).zip(&places) {
+            slot_of.insert(&place.matched, slot);
+        }
+        taken(&found, &ids.iter().map(|id| slot_of.get(id).copied()).collect())
     }
 }
 

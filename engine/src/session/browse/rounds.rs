@@ -148,22 +148,27 @@ fn series_of(node: &str) -> Option<(String, u64)> {
     Some((format!("{name}@{}", others.join(",")), round?))
 }
 
-/// Returns the columns with numbers that say how good a row is, the most telling first.
+/// Returns the columns with numbers that say how good a row is, the most telling first; then other numbers.
 fn measures(table: &Table) -> Vec<String> {
-    let columns = table.columns();
-    let has = |name: &str| columns.iter().find(|field| field.name() == name);
-    if has(QUESTION).is_none() {
-        return Vec::new();
-    }
-    let is_number = |data_type: &DataType| data_type.is_numeric() || *data_type == DataType::Boolean;
-    let known = MEASURES.into_iter().filter(|name| has(name).is_some_and(|field| is_number(field.data_type())));
-    let mut names: Vec<String> = known.map(str::to_owned).collect();
-    for field in &columns {
-        let is_more = is_number(field.data_type()) && !names.contains(field.name()) && field.name() != "sample_index";
-        if is_more && !names.is_empty() {
-            names.push(field.name().clone());
+    let mut numbers = Vec::new();
+    let mut has_questions = false;
+    for field in table.columns() {
+        has_questions |= field.name() == QUESTION;
+        let is_number = field.data_type().is_numeric() || *field.data_type() == DataType::Boolean;
+        if is_number && field.name() != "sample_index" {
+            numbers.push(field.name().clone());
         }
     }
+    let mut names = Vec::new();
+    for measure in MEASURES {
+        if let Some(place) = numbers.iter().position(|name| name == measure) {
+            names.push(numbers.remove(place));
+        }
+    }
+    if names.is_empty() || !has_questions {
+        return Vec::new();
+    }
+    names.extend(numbers);
     names
 }
 
@@ -174,9 +179,9 @@ fn question_sums(table: &Table, measure: &str) -> Result<BTreeMap<String, Sum>, 
     let all: Vec<u64> = (0..table.rows.rows).collect();
     for block in all.chunks(BLOCK) {
         let batch = table.read(block, &columns)?;
-        let wrong = |error: arrow::error::ArrowError| Failure::Other(error.to_string());
         let questions = text_column(&batch, QUESTION).map_err(|error| Failure::Other(error.to_string()))?;
-        let values = cast(batch.column(1), &DataType::Float64).map_err(wrong)?;
+        let values = cast(batch.column(1), &DataType::Float64);
+        let values = values.map_err(|error| Failure::Other(error.to_string()))?;
         let values = values.as_primitive::<Float64Type>();
         for (row, question) in questions.iter().enumerate() {
             let Some(question) = question.filter(|_| values.is_valid(row)) else { continue };
@@ -198,10 +203,9 @@ mod tests {
 
     #[test]
     fn nodes_of_a_loop_differ_only_in_their_round() {
-        let series = |node: &str| series_of(node);
-        assert_eq!(series("scores@round=3"), Some(("scores@".to_owned(), 3)));
-        assert_eq!(series("step@seed=2,round=11"), Some(("step@seed=2".to_owned(), 11)));
-        assert_eq!(series("step@round=11,seed=2"), Some(("step@seed=2".to_owned(), 11)));
-        assert_eq!((series("scores"), series("scores@seed=1"), series("scores@round=x")), (None, None, None));
+        assert_eq!(series_of("scores@round=3"), Some(("scores@".to_owned(), 3)));
+        assert_eq!(series_of("step@seed=2,round=11"), Some(("step@seed=2".to_owned(), 11)));
+        assert_eq!(series_of("step@round=11,seed=2"), Some(("step@seed=2".to_owned(), 11)));
+        assert_eq!((series_of("scores"), series_of("scores@seed=1"), series_of("scores@round=x")), (None, None, None));
     }
 }

@@ -62,8 +62,8 @@ pub(super) fn scorers_among(store: &Store, nodes: &[NodeRun], artifact: &Artifac
 }
 
 fn score_table(node: &NodeRun) -> Option<ArtifactId> {
-    let is_scores = |kind: Option<PortType>| kind == Some(PortType::Rows(RecordKind::Score));
-    let output = node.outputs.values().find(|output| is_scores(output.artifact_type.port_type()));
+    let scores = Some(PortType::Rows(RecordKind::Score));
+    let output = node.outputs.values().find(|output| output.artifact_type.port_type() == scores);
     output.map(|output| output.id)
 }
 

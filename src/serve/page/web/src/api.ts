@@ -1,5 +1,7 @@
 // What the server answers, and how to ask it.
 
+import { type Query, link } from "./route";
+
 export interface Summary {
   id: string;
   pipeline?: string;
@@ -178,14 +180,9 @@ function headers(): HeadersInit {
   return token ? { Authorization: `Bearer ${token}` } : {};
 }
 
-/** Returns the address of a question; empty and absent values are left out. */
-export function address(path: string[], query: Record<string, string | number | null | undefined> = {}): string {
-  const asked = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== null && value !== undefined && value !== "") asked.set(name, String(value));
-  }
-  const text = asked.toString();
-  return `/api/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+/** Returns the address of a question. */
+export function address(path: string[], query: Query = {}): string {
+  return link(["api", ...path], query);
 }
 
 export async function ask<T>(url: string, signal?: AbortSignal): Promise<T> {

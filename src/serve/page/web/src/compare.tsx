@@ -7,6 +7,7 @@ import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, written } from "./format";
 import { change, go, link, place } from "./route";
 import { Conversation } from "./row";
+import { ofQuestion } from "./sql";
 
 interface Changed {
   name: string;
@@ -179,7 +180,7 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
 
 /** The first rollout of a question in one run. */
 function Side({ run, node, question }: { run: string; node: string; question: string }): JSX.Element {
-  const where = `question_id = '${question.replaceAll("'", "''")}'`;
+  const where = ofQuestion(question);
   const { value, problem } = useAnswer<OneRow>(address(["runs", run, "nodes", node, "row"], { where, at: 0 }));
   return (
     <div class="side">

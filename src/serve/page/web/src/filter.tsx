@@ -6,19 +6,20 @@ import { type ColumnSummary, type Column, address } from "./api";
 import { isNumeric } from "./cells";
 import { useAnswer } from "./common";
 import { count, number } from "./format";
+import { sqlName, sqlText } from "./sql";
 
 /** One condition, as SQL. */
 export function condition(column: Column, operator: string, value: string): string {
-  const name = /^[a-z_][a-z0-9_]*$/.test(column.name) ? column.name : `"${column.name.replaceAll('"', '""')}"`;
+  const name = sqlName(column.name);
   if (operator === "is empty") return `${name} IS NULL`;
   if (operator === "is not empty") return `${name} IS NOT NULL`;
   if (column.type === "yes or no") return value === "no" ? `NOT ${name}` : name;
   const isNumber = isNumeric(column) && Number.isFinite(Number(value));
-  const literal = isNumber ? value.trim() : `'${value.replaceAll("'", "''")}'`;
+  const literal = isNumber ? value.trim() : sqlText(value);
   if (operator === "contains") {
-    const pattern = value.replace(/[\\%_]/g, "\\$&").replaceAll("'", "''");
+    const pattern = sqlText(`%${value.replace(/[\\%_]/g, "\\$&")}%`);
     const text = column.type.startsWith("list") ? `array_to_string(${name}, ' ')` : name;
-    return `${text} ILIKE '%${pattern}%'`;
+    return `${text} ILIKE ${pattern}`;
   }
   return `${name} ${operator} ${literal}`;
 }
@@ -187,7 +188,7 @@ export function Summary({
 }): JSX.Element {
   const { value, problem } = useAnswer<ColumnSummary>(address([...path, "column"], { ...query, name: column.name }));
   const most = Math.max(1, ...(value?.bins ?? []).map((bin) => bin.rows), ...(value?.common ?? []).map((one) => one.rows));
-  const name = /^[a-z_][a-z0-9_]*$/.test(column.name) ? column.name : `"${column.name.replaceAll('"', '""')}"`;
+  const name = sqlName(column.name);
   const counted = column.type.startsWith("list") ? `coalesce(array_length(${name}), 0)` : name;
   const isWhole = column.type.startsWith("list") || column.type === "whole number" || /^U?Int/.test(column.type);
   return (

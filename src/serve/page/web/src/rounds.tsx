@@ -6,6 +6,7 @@ import { address } from "./api";
 import { Told, Waiting, useAnswer } from "./common";
 import { count, number } from "./format";
 import { change, link, place } from "./route";
+import { ofQuestion } from "./sql";
 
 interface Question {
   id: string;
@@ -144,7 +145,7 @@ export function Rounds({ run, node }: { run: string; node: string }): JSX.Elemen
                     {one === null ? (
                       <span class="null">·</span>
                     ) : (
-                      <a href={link(["r", run, "n", value.nodes[at] ?? node, "row"], { where: `question_id = '${question.id.replaceAll("'", "''")}'`, at: 0 })}>
+                      <a href={link(["r", run, "n", value.nodes[at] ?? node, "row"], { where: ofQuestion(question.id), at: 0 })}>
                         {number(Number(one.toFixed(2)))}
                       </a>
                     )}

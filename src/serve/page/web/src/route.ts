@@ -35,24 +35,23 @@ export function follow(event: MouseEvent): void {
   go(to);
 }
 
-type Query = Record<string, string | number | null | undefined>;
+export type Query = Record<string, string | number | null | undefined>;
 
-export function link(path: string[], query: Query = {}): string {
-  const asked = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== null && value !== undefined && value !== "") asked.set(name, String(value));
-  }
-  const text = asked.toString();
-  return `/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
-}
-
-/** Changes the query of the address. */
-export function change(query: Query, replace = false): void {
-  const asked = new URLSearchParams(place.value.query);
+/** Adds a query to a path; empty and absent values are left out. */
+function withQuery(path: string, asked: URLSearchParams, query: Query): string {
   for (const [name, value] of Object.entries(query)) {
     if (value === null || value === undefined || value === "") asked.delete(name);
     else asked.set(name, String(value));
   }
   const text = asked.toString();
-  go(`${place.value.path}${text ? `?${text}` : ""}`, replace);
+  return text ? `${path}?${text}` : path;
+}
+
+export function link(path: string[], query: Query = {}): string {
+  return withQuery(`/${path.map(encodeURIComponent).join("/")}`, new URLSearchParams(), query);
+}
+
+/** Changes the query of the address. */
+export function change(query: Query, replace = false): void {
+  go(withQuery(place.value.path, new URLSearchParams(place.value.query), query), replace);
 }

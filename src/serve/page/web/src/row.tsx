@@ -7,6 +7,7 @@ import { isCut, marked } from "./cells";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, visible } from "./format";
 import { change, go, link, place } from "./route";
+import { ofQuestion } from "./sql";
 
 interface Message {
   role?: string;
@@ -285,7 +286,7 @@ function Samples({ run, node, row }: { run: string; node: string; row: Row }): J
   const question = row["question_id"];
   const isOne = typeof question !== "string";
   const query = place.value.query;
-  const where = isOne ? null : `question_id = '${question.replaceAll("'", "''")}'`;
+  const where = isOne ? null : ofQuestion(question);
   const columns = "id\nprediction";
   const { value } = useAnswer<Rows>(
     isOne
