@@ -155,13 +155,11 @@ async fn within<T>(
     work: impl Future<Output = Result<T, OperatorError>>,
 ) -> Result<T, OperatorError> {
     let Some(limit) = limit else { return work.await };
-    match tokio::time::timeout(limit, work).await {
-        Ok(done) => done,
-        Err(_) => {
-            let message = format!("the query was ended: it ran for more than {} s", limit.as_secs_f64());
-            Err(OperatorError::pipeline(message).with_help("ask for less, or write the rows to a file and query that"))
-        }
+    if let Ok(done) = tokio::time::timeout(limit, work).await {
+        return done;
     }
+    let message = format!("the query was ended: it ran for more than {} s", limit.as_secs_f64());
+    Err(OperatorError::pipeline(message).with_help("ask for less, or write the rows to a file and query that"))
 }
 
 fn scored_twice(table: &Table) -> Failure {
