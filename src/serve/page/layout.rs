@@ -126,7 +126,7 @@ fn middle(place: usize, lines: &[(usize, usize)], lane: &[usize]) -> usize {
             count += 1;
         }
     }
-    if count == 0 { lane[place] * 100 } else { sum * 100 / count }
+    (sum * 100).checked_div(count).unwrap_or(lane[place] * 100)
 }
 
 /// Which state of several nodes is shown: the one that asks for a look.

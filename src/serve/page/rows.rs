@@ -163,17 +163,14 @@ pub(super) async fn row(
 }
 
 fn one_row(view: &View, asked: &Asked) -> Result<Value, Problem> {
-    let (at, number) = match &asked.id {
-        Some(id) => {
-            let number = view.table.position(id)?;
-            let number = number.ok_or_else(|| Problem::missing(format!("no row has the id `{id}`")))?;
-            (view.rows.place(number, asked.at), number)
-        }
-        None => {
-            let at = asked.at.unwrap_or(0);
-            let number = view.rows.page(at..at.saturating_add(1)).first().copied();
-            (Some(at), number.ok_or_else(|| Problem::missing(format!("there is no row {at}")))?)
-        }
+    let (at, number) = if let Some(id) = &asked.id {
+        let number = view.table.position(id)?;
+        let number = number.ok_or_else(|| Problem::missing(format!("no row has the id `{id}`")))?;
+        (view.rows.place(number, asked.at), number)
+    } else {
+        let at = asked.at.unwrap_or(0);
+        let number = view.rows.page(at..at.saturating_add(1)).first().copied();
+        (Some(at), number.ok_or_else(|| Problem::missing(format!("there is no row {at}")))?)
     };
     let columns: Vec<String> = view.table.columns().iter().map(|field| field.name().clone()).collect();
     let batch = view.table.read(&[number], &columns)?;
