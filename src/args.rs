@@ -490,6 +490,12 @@ pub(crate) struct DiffArgs {
     /// Second run.
     #[arg(default_value = "latest")]
     pub(crate) other: String,
+    /// Write a page that compares the rollouts of both runs, question by question. The file is replaced as a whole.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<std::path::PathBuf>,
+    /// With --report: compare the rollouts of this node, if several nodes have some.
+    #[arg(long, value_name = "NODE", requires = "report")]
+    pub(crate) node: Option<String>,
 }
 
 #[derive(Arguments)]

@@ -1,5 +1,6 @@
 //! `compare`: compares systems that answered the same questions, with paired intervals and tests.
 
+mod apart;
 mod figures;
 mod matched;
 mod output;
@@ -18,6 +19,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 
 use crate::statistics::Bootstrap;
+pub use apart::{ComparedTables, compared_page};
 use figures::{Comparison, corrected};
 use matched::Matching;
 use page::Page;
@@ -88,6 +90,19 @@ impl Operator for Compare {
 
 impl BlockingKernel for CompareParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        self.compare(&[], inputs, outputs, context)
+    }
+}
+
+impl CompareParams {
+    /// Compares the inputs; the report begins with the lines of `about`.
+    fn compare(
+        &self,
+        about: &[String],
+        inputs: &Inputs,
+        outputs: &mut Outputs,
+        context: &Context,
+    ) -> Result<(), OperatorError> {
         let by = self.by();
         let mut sides = side::read(self, inputs, outputs, context)?;
         let base = self.baseline(&mut sides)?;
@@ -102,12 +117,11 @@ impl BlockingKernel for CompareParams {
         corrected(&mut comparisons, self.group_by.len());
         output::write_metrics(self, &comparisons, outputs)?;
         let shown = shown::read(self, inputs, &base, &sides, &comparisons, context)?;
-        let page = Page { params: self, by: &by, base: &base, sides: &sides, comparisons: &comparisons, shown: &shown };
+        let comparisons = &comparisons;
+        let page = Page { params: self, about, by: &by, base: &base, sides: &sides, comparisons, shown: &shown };
         page.publish(&bootstrap, outputs)
     }
-}
 
-impl CompareParams {
     /// Takes the baseline out of the sides.
     fn baseline(&self, sides: &mut Vec<Side>) -> Result<Side, OperatorError> {
         let place = sides.iter().position(|side| side.name == self.base);

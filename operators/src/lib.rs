@@ -13,7 +13,7 @@ pub mod retrieve;
 pub mod rollout;
 mod recorded_corpus;
 pub mod evaluate;
-mod compare;
+pub mod compare;
 mod plot;
 mod difficulty;
 mod reflection;

@@ -21,6 +21,8 @@ const CELL: usize = 600;
 /// All that the report shows.
 pub(super) struct Page<'a> {
     pub(super) params: &'a CompareParams,
+    /// Said before the figures.
+    pub(super) about: &'a [String],
     pub(super) by: &'a [By],
     pub(super) base: &'a Side,
     pub(super) sides: &'a [Side],
@@ -52,7 +54,8 @@ impl Page<'_> {
     }
 
     fn html(&self, bootstrap: &Bootstrap) -> String {
-        let mut out = report::cards(&self.cards());
+        let mut out = list(self.about);
+        out.push_str(&report::cards(&self.cards()));
         out.push_str(&list(&self.notes()));
         out.extend(self.tables().iter().map(Table::html));
         for (number, comparison) in self.comparisons.iter().enumerate() {
