@@ -93,6 +93,6 @@ pub use spec::{
     Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
 };
 pub use store::{
-    ArtifactId, CheckOutcome, Garbage, Lent, LogLock, NodeOutcome, NodeResult, NodeRun, OutputRecord, Pin, RunRecord,
-    ScheduleLease, Schedules, StoreError, Swept, Switch, fresh_folder, lend,
+    ArtifactId, CheckOutcome, Garbage, Label, Lent, LogLock, Mark, NodeOutcome, NodeResult, NodeRun, OutputRecord, Pin,
+    RunRecord, ScheduleLease, Schedules, ShownPage, StoreError, Swept, Switch, fresh_folder, lend,
 };

@@ -40,9 +40,12 @@ pub(crate) struct UiArgs {
     /// File with the token that the page asks for.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Open the page in the browser.
+    /// Open the page in the browser. A terminal on a desktop does so by itself.
     #[arg(long)]
     pub(crate) open: bool,
+    /// Do not open the page in the browser.
+    #[arg(long, conflicts_with = "open")]
+    pub(crate) no_open: bool,
 }
 
 #[derive(Arguments)]

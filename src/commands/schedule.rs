@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::args::{ScheduleArgs, ScheduleNextArgs, ScheduleVerb};
 use crate::display::Terminal;
 use crate::exit::OK;
-use crate::schedule::{Scheduled, Settings, now, serve};
+use crate::schedule::{Scheduled, Settings, now, serve, told};
 
 pub(super) fn schedule(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     match &args.verb {
@@ -117,19 +117,16 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
     let schedules = session.schedules()?;
     let mut rows = Vec::new();
     for name in schedules.names() {
+        if terminal.is_json() {
+            if let Some(schedule) = told(&schedules, &name) {
+                terminal.json(&schedule);
+            }
+            continue;
+        }
         let Some(state) = schedules.state(&name) else { continue };
         let (served, switch) = (schedules.is_served(&name), schedules.switch(&name));
         let cadence = Cadence::recall(&state.cron, &state.timezone);
         let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
-        if terminal.is_json() {
-            let daemon = state.daemon.as_ref().filter(|_| served);
-            terminal.json(&json!({
-                "name": name, "file": state.file, "cron": state.cron, "timezone": state.timezone, "served": served,
-                "daemon": daemon, "paused": switch.paused, "next": next, "running": state.running,
-                "waiting": state.waiting.len(), "last": state.ended.last(), "counts": state.counts,
-            }));
-            continue;
-        }
         let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
         let last = state.ended.last();
         let last = last.map_or_else(String::new, |last| format!("{} {}", last.outcome.name(), local(last.ended)));

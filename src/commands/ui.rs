@@ -1,5 +1,6 @@
 //! `ui`: serves the page of a store.
 
+use std::io::IsTerminal;
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -28,7 +29,7 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
         if !session.has_store()? {
             terminal.note(&session.no_store());
         }
-        if args.open {
+        if args.open || (is_desktop() && !args.no_open) {
             open(terminal, &opened);
         }
     }
@@ -51,6 +52,13 @@ fn token(path: &Path) -> Result<String, Failure> {
         return Err(Failure::usage(message).with_help("`openssl rand -hex 32 > FILE` writes a good one"));
     }
     Ok(token.to_owned())
+}
+
+/// Whether a person sits at this machine: a terminal on a desktop, not at the other end of a network.
+fn is_desktop() -> bool {
+    let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let has_screen = cfg!(target_os = "macos") || has("DISPLAY") || has("WAYLAND_DISPLAY");
+    std::io::stdout().is_terminal() && has_screen && !has("SSH_CONNECTION") && !has("CI")
 }
 
 /// Opens the page in the browser of this desktop.

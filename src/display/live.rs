@@ -1,6 +1,7 @@
 //! Progress of a run: live lines on a terminal, plain lines otherwise, JSON lines on request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -45,6 +46,8 @@ struct State {
     name_width: usize,
     /// Currency of the pipeline's prices.
     currency: String,
+    /// Addresses of pages that show the store now.
+    pages: Vec<String>,
 }
 
 /// A running node.
@@ -168,6 +171,11 @@ impl Live {
         Self { json, quiet, bars, state: Mutex::new(state) }
     }
 
+    /// Names these pages when the run starts: they show it.
+    pub(crate) fn link_to(&self, pages: Vec<String>) {
+        self.state().pages = pages;
+    }
+
     /// Prints the end of a run: summaries, written files, and totals.
     pub(crate) fn finish(&self, summary: &RunSummary, store: &Path) {
         if self.json {
@@ -234,7 +242,11 @@ impl Live {
         let line = |style, word: &str, node: &str, rest: &str| Some(line(style, word, node, width, rest));
         match event {
             Event::RunStarted { run, pipeline, nodes, .. } => {
-                Some(format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}"))
+                let mut text = format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}");
+                for page in &state.pages {
+                    let _ = write!(text, "\n{DIM}{page}/r/{run}{DIM:#}");
+                }
+                Some(text)
             }
             Event::NodeCached { node, .. } if state.rounds.folds(node) => None,
             Event::NodeCached { node, output, rows, bytes, rejects, .. } => {

@@ -24,9 +24,11 @@ mod endpoint;
 mod notify;
 mod process;
 mod served;
+mod told;
 
 pub(crate) use daemon::{Settings, serve};
 pub(crate) use served::Scheduled;
+pub(crate) use told::told;
 
 use std::time::{Duration, SystemTime};
 

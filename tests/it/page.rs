@@ -98,6 +98,17 @@ impl Page {
         })
     }
 
+    /// Sends an object; `origin` is the page that sends it.
+    fn post(&self, path: &str, origin: &str, value: &Value) -> (u16, Value) {
+        self.runtime.block_on(async {
+            let asked = self.client.post(format!("{}{path}", self.base)).header("Origin", origin).json(value);
+            let answer = asked.send().await.expect("an answer");
+            let status = answer.status().as_u16();
+            let text = answer.text().await.expect("text");
+            (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        })
+    }
+
     fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
         let (status, value) = self.answer(path, query);
         assert_eq!(status, 200, "{path} {query:?}: {value}");
@@ -357,6 +368,132 @@ fn a_run_is_followed_while_it_goes_on_in_another_process() {
         &format!("Host: {}\r\n", page.base.trim_start_matches("http://")),
     );
     assert!(rest.contains("event: end") && !rest.contains("node_started"), "{rest}");
+}
+
+#[test]
+fn reports_are_shown_where_they_can_read_nothing() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
+    let scores = page.get(&format!("/api/runs/{run}/nodes/scores"), &[]);
+    let outputs = scores["outputs"].as_array().expect("outputs");
+    let report = outputs.iter().find(|output| output["type"] == "report").expect("a report");
+    let id = report["id"].as_str().expect("an id");
+    let told = page.get(&format!("/api/artifacts/{id}"), &[]);
+    assert_eq!((&told["kind"], &told["rows"]), (&json!("report"), &Value::Null), "{told}");
+    assert!(told["runs"].as_array().is_some_and(|runs| runs.iter().any(|one| one["run"] == run.as_str())), "{told}");
+    let folder = told["folder"].as_str().expect("a folder");
+    let host = format!("Host: {}\r\n", page.base.trim_start_matches("http://"));
+    let name = told["files"][0]["name"].as_str().expect("a file");
+    let whole = page.raw(&format!("{folder}{name}"), &host);
+    assert!(whole.starts_with("HTTP/1.1 200") && whole.contains("<!doctype html>"), "{whole}");
+    assert!(whole.contains("default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"), "{whole}");
+    assert!(whole.contains("content-disposition: inline") && whole.contains("nosniff"), "{whole}");
+    for (path, said) in [
+        (format!("{folder}../../../format"), "404"),
+        (format!("{folder}..%2f..%2f..%2fformat"), "the artifact has no file"),
+        (format!("{folder}nothing.html"), "the artifact has no file `nothing.html`"),
+        (format!("/files/guessed/{id}/{name}"), "of an earlier server"),
+        ("/api/artifacts/nothing".to_owned(), "is no id of an artifact"),
+        (format!("/api/artifacts/{}", "0".repeat(64)), "no "),
+    ] {
+        let refused = page.raw(&path, &host);
+        assert!(refused.starts_with("HTTP/1.1 4") && refused.contains(said), "{path}: {refused}");
+    }
+    // A table is an artifact, too.
+    let rows = outputs.iter().find(|output| output["table"] == true).expect("a table");
+    let told = page.get(&format!("/api/artifacts/{}", rows["id"].as_str().expect("an id")), &[]);
+    assert_eq!(told["rows"], rows["rows"]);
+}
+
+#[test]
+fn a_page_compares_the_rollouts_of_two_runs() {
+    let mill = project();
+    let told = mill.call(&["diff", "--report", "compared.html"]).exit(0);
+    assert!(told.stderr.contains("compared.html: the rollouts of `rollouts` in both runs"), "{told:?}");
+    let page = std::fs::read_to_string(mill.path("compared.html")).expect("a page");
+    for part in ["top_k: 1 → 3", "turns: 2 → 6", "What regressed", "Baseline: run 2", "Holm"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(!page.contains("<script"), "it needs no script");
+    let same = mill.call(&["diff", "latest", "latest", "--report", "same.html"]).exit(2);
+    assert!(same.stderr.contains("nothing to compare"), "{same:?}");
+    let other = mill.call(&["diff", "--report", "x.html", "--node", "scores"]).exit(2);
+    assert!(other.stderr.contains("these have: `rollouts`"), "{other:?}");
+    let nowhere = mill.call(&["diff", "--report", "missing/x.html"]).exit(2);
+    assert!(nowhere.stderr.contains("cannot write"), "{nowhere:?}");
+}
+
+#[test]
+fn a_run_names_the_pages_that_show_it() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"b\"}\n");
+    mill.write("pipeline.yaml", "name: named\nnodes:\n  rows: {op: read, with: {path: rows.jsonl, as: document}}\n");
+    // The page is there before the store is.
+    let mut page = Page::start(&mill, &[]);
+    let first = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(!first.stderr.contains(&page.base), "{first:?}");
+    page.get("/api/pipelines", &[]);
+    let second = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
+    assert!(second.stderr.contains(&format!("{}/r/{run}", page.base)), "{second:?}");
+    // A killed page is not named.
+    page.child.kill().expect("killed");
+    page.child.wait().expect("ended");
+    let third = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(!third.stderr.contains(&page.base), "{third:?}");
+}
+
+#[test]
+fn two_people_label_and_other_pages_cannot() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    assert_eq!(page.get("/api/labels", &[]), json!({"labels": [], "damaged": 0}));
+    let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
+    let one = page.get(&format!("/api/runs/{run}/nodes/rollouts/row"), &[("at", "0")]);
+    let (row, artifact) = (one["row"]["id"].as_str().expect("an id"), one["artifact"].as_str().expect("an id"));
+    let said = |author: &str, mark: Value, note: &str| json!({"run": run, "node": "rollouts", "port": one["port"], "row": row, "mark": mark, "note": note, "author": author});
+    let own = page.base.clone();
+    for (author, mark, note) in
+        [("ann", json!("bad"), " <b>wrong</b> hop "), ("bob", json!("good"), ""), ("ann", json!("unsure"), "later")]
+    {
+        let (status, told) = page.post("/api/labels", &own, &said(author, mark.clone(), note));
+        assert_eq!((status, &told["mark"], &told["note"]), (200, &mark, &json!(note.trim())), "{told}");
+    }
+    for origin in ["http://evil.example", "http://localhost:1", "null"] {
+        let (status, told) = page.post("/api/labels", origin, &said("eve", json!("good"), ""));
+        assert_eq!(status, 403, "{origin}: {told}");
+    }
+    for (wrong, status, words) in [
+        (said(" ", json!("good"), ""), 400, "must be a name"),
+        (said("ann", json!("fine"), ""), 422, "unknown variant"),
+        (
+            json!({"run": run, "node": "nothing", "port": "p", "row": "r", "author": "a"}),
+            404,
+            "has no output p of `nothing`",
+        ),
+        (said("ann", Value::Null, &"x".repeat(10_001)), 400, "more than 10000 characters"),
+    ] {
+        let (found, told) = page.post("/api/labels", &own, &wrong);
+        assert!(found == status && told.to_string().contains(words), "{found} {told}");
+    }
+    // Another server of the same store sees both; a label without mark and note is gone.
+    drop(page);
+    let page = Page::start(&mill, &[]);
+    let all = page.get("/api/labels", &[("artifact", artifact), ("row", row)]);
+    let marks: Vec<(&str, &str)> = all["labels"]
+        .as_array()
+        .expect("labels")
+        .iter()
+        .map(|label| (label["author"].as_str().unwrap_or(""), label["mark"].as_str().unwrap_or("")))
+        .collect();
+    assert_eq!(marks, [("ann", "unsure"), ("bob", "good")]);
+    page.post("/api/labels", &page.base, &said("bob", Value::Null, ""));
+    assert_eq!(page.get("/api/labels", &[])["labels"].as_array().map(Vec::len), Some(1));
+    assert_eq!(page.get("/api/labels", &[("row", "other")])["labels"], json!([]));
+    // What people say is no input: nothing runs again.
+    let again = mill.run(&["--set", "top_k=3", "--set", "turns=6"]).exit(0);
+    assert_eq!(again.ran(), "");
 }
 
 /// Returns the browser and the folder of the tests of the page, if both are there.

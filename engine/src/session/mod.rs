@@ -11,8 +11,8 @@
 //! `pipeline` reads and binds a file. `settings` reads a file with the settings of a command. `options` applies the
 //! options of a run to a plan. `preflight` reports what a run lacks before anything is paid for. `run` runs. `ask`
 //! answers `plan`, `why` and `status`. `find` interprets a word of the command line; `show`, `history`, `trace` and
-//! `audit` answer questions about results. `browse` has rows for people to look at. `outside` uses operators without a run. `keep` pins, collects, exports and
-//! imports.
+//! `audit` answer questions about results. `browse` has rows for people to look at, `labels` what they say of them. `outside` uses
+//! operators without a run. `keep` pins, collects, exports and imports.
 
 mod failure;
 mod place;
@@ -27,6 +27,7 @@ mod find;
 mod show;
 mod outside;
 mod keep;
+mod labels;
 mod trace;
 mod trial;
 mod audit;

@@ -10,7 +10,7 @@ use super::place::StorePlace;
 use crate::execute::{WorkerPipes, work};
 use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;
-use crate::store::{Schedules, Store};
+use crate::store::{Schedules, ShownPage, Store};
 
 /// Operators, a working folder and a store.
 ///
@@ -95,6 +95,28 @@ impl Session {
         let store = self.store()?;
         store.drop_task(&store.keep_task(b"")?);
         Ok(())
+    }
+
+    /// Notes that this process serves a page of the store, so that runs can name it. `None` if there is no store yet, or
+    /// it cannot be written to.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be used.
+    pub fn show_page(&self, address: &str) -> Result<Option<ShownPage>, Failure> {
+        if !self.has_store()? {
+            return Ok(None);
+        }
+        // The page can be looked at all the same.
+        let shown = self.store()?.show_page(address);
+        Ok(shown.inspect_err(|error| tracing::debug!("runs will not name the page: {error}")).ok())
+    }
+
+    /// Returns the addresses at which other processes of this machine show the store now.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be used.
+    pub fn shown_pages(&self) -> Result<Vec<String>, Failure> {
+        if self.has_store()? { Ok(self.existing()?.shown_pages()) } else { Ok(Vec::new()) }
     }
 
     /// Returns the schedules of the store, which is created if it does not exist.

@@ -12,6 +12,8 @@
 //!   memo/ab/<base>/floor.json     stamp from which these rows count, if the node was forced
 //!   runs/<run id>/                run.json (with --set, --params, --limit as given), nodes.jsonl, events.jsonl
 //!   pins/<name>.json              artifacts that are never collected
+//!   pages/<owner>.<machine>.json  addresses of servers that show the store now (see `pages`)
+//!   labels/labels.jsonl           what people say of rows (see `labels`)
 //!   checkpoints/ab/<node key>     state of a node that is being computed, replaced as a whole
 //!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store,
 //!                                 leases/door while one begins to, or releases artifacts

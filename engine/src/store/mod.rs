@@ -60,6 +60,9 @@
 //! **Releasing** (`release`). Outputs that can be made again, such as models of middle rounds, are removed on record. A
 //! result with such an output still counts; whoever needs the files finds them released, and their maker runs again.
 //!
+//! **Labels.** Marks and notes of people about rows, in a file that only grows (`labels`). They are no inputs: no key
+//! depends on them.
+//!
 //! **Reading.** Calls that only read create no store. A folder with other contents does not become a store.
 
 mod artifact;
@@ -81,6 +84,7 @@ mod guard;
 mod heartbeat;
 mod intake;
 mod keep;
+mod labels;
 mod layout;
 mod lease;
 mod lend;
@@ -91,6 +95,7 @@ mod middle;
 mod nofollow;
 mod output_folder;
 mod outside;
+mod pages;
 mod part;
 mod pieces;
 mod pins;
@@ -121,6 +126,7 @@ pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
 pub use guard::Neighbours;
 pub use intake::{Admission, Intake};
+pub use labels::{Label, Mark};
 pub use layout::{STORE_FORMAT, Store};
 pub use lease::{Lease, StoreUse, device_lock};
 pub use lend::{Lent, lend};
@@ -130,6 +136,7 @@ pub use memo::{Memo, MemoDamage};
 pub use middle::Middle;
 pub use nofollow::fresh_folder;
 pub use outside::outside_id;
+pub use pages::ShownPage;
 pub use pieces::KeptPieces;
 pub use pins::Pin;
 pub use place::{artifact_place, description_place, memo_place, record_place, release_place};

@@ -1,16 +1,20 @@
 //! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
 //!
 //! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
-//! the built page. `cells` turns values into JSON, `state` and `views` keep what is looked at. All is read from the engine's
-//! `Session`; nothing is written.
+//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself. `cells` turns
+//! values into JSON, `state` and `views` keep what is looked at. All is a question to the engine's `Session`. A browser
+//! can write labels, pause schedules and ask for runs, nothing else.
 
 mod assets;
 mod cells;
+mod files;
+mod labels;
 mod layout;
 mod live;
 mod problem;
 mod rows;
 mod runs;
+mod schedules;
 mod state;
 mod views;
 
@@ -21,7 +25,7 @@ use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use searchmill_engine::{Failure, Session};
 
 use self::problem::Problem;
@@ -30,7 +34,7 @@ use super::door::{Door, connect, with_fallbacks};
 
 /// What a browser may do with the page: nothing but run its own script and talk to this server. Texts of a store can
 /// never become markup.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-src 'self'; \
 base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Serves the page of a session's store until `until`.
@@ -43,7 +47,8 @@ pub(crate) async fn serve(
     door: Door,
     until: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    let page = Arc::new(Page::new(session));
+    let page = Arc::new(Page::new(session, format!("http://{}", listener.local_addr()?)));
+    page.announce();
     let head = door.head();
     let door =
         door.with_format(|refusal| Problem::from(refusal).into_response()).with_open(|path| !path.starts_with("/api/"));
@@ -62,7 +67,11 @@ fn router() -> Router<Arc<Page>> {
         .route("/api/runs/{run}/nodes/{node}/row", get(rows::row))
         .route("/api/runs/{run}/nodes/{node}/column", get(rows::column))
         .route("/api/runs/{run}/nodes/{node}/rounds", get(rows::rounds))
+        .route("/api/artifacts/{artifact}", get(files::described))
         .route("/api/compare", get(runs::compare))
+        .route("/api/labels", get(labels::labels).post(labels::add))
+        .route("/api/schedules", post(schedules::act))
+        .route("/files/{key}/{artifact}/{*name}", get(files::file))
         .route("/page.js", get(|| async { assets::script() }))
         .route("/page.css", get(|| async { assets::style() }));
     let router = with_fallbacks(router, |refusal| Problem::from(refusal).into_response());
@@ -80,10 +89,12 @@ fn router() -> Router<Arc<Page>> {
 async fn guarded(request: Request, next: Next) -> Response {
     let mut answer = next.run(request).await;
     let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    // Files of artifacts have stricter rules of their own.
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin"));
+    let policy = HeaderName::from_static("cross-origin-resource-policy");
+    headers.entry(policy).or_insert(HeaderValue::from_static("same-origin"));
     // What a store holds belongs to those who can read it, not into the caches of a browser.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     answer

@@ -21,6 +21,10 @@ impl Problem {
         Self { status: StatusCode::NOT_FOUND, message: message.into(), help: None }
     }
 
+    pub(super) fn refused(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::FORBIDDEN, message: message.into(), help: None }
+    }
+
     pub(super) fn broken(message: impl Into<String>) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), help: None }
     }

@@ -69,13 +69,14 @@ impl Asked {
         let nodes = page.nodes(run)?;
         let ran = nodes.iter().rfind(|ran| ran.node == node).ok_or_else(|| no_node(run, node))?;
         let output = match &self.port {
-            Some(port) => ran.outputs.get(port).map(|output| output.id),
-            None => ran.outputs.first().map(|(_, output)| output.id),
+            Some(port) => ran.outputs.get_key_value(port),
+            None => ran.outputs.first(),
         };
-        let artifact = output.ok_or_else(|| {
+        let (port, output) = output.ok_or_else(|| {
             let port = self.port.as_deref().unwrap_or("");
             Problem::missing(format!("`{node}` has no output {port} in the run {run}"))
         })?;
+        let (port, artifact) = (port.clone(), output.id);
         // While a run goes on, more of its nodes may score the rows.
         let name =
             format!("{run}\n{}\n{artifact}\n{:?}\n{:?}\n{:?}", nodes.len(), self.condition, self.sort, self.scores);
@@ -88,7 +89,7 @@ impl Asked {
             let table = page.session.browse(&artifact, scorer.as_ref())?;
             let choice = self.choice();
             let rows = page.session.choose(&table, &choice)?;
-            Ok(View { table, rows, choice, scorers: names, scorer: scorer.map(|scorer| scorer.node) })
+            Ok(View { artifact, port, table, rows, choice, scorers: names, scorer: scorer.map(|scorer| scorer.node) })
         })
     }
 }
@@ -175,6 +176,8 @@ fn one_row(view: &View, asked: &Asked) -> Result<Value, Problem> {
     let columns: Vec<String> = view.table.columns().iter().map(|field| field.name().clone()).collect();
     let batch = view.table.read(&[number], &columns)?;
     Ok(json!({
+        "artifact": view.artifact,
+        "port": view.port,
         "kind": view.table.kind().name(),
         "at": at,
         "number": number,

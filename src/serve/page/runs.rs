@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::layout::draw;
 use super::problem::Problem;
+use super::schedules;
 use super::state::{Page, no_node};
 use crate::display::reasons::sentence;
 
@@ -78,7 +79,13 @@ pub(super) async fn pipelines(State(page): State<Arc<Page>>) -> Result<Json<Valu
         let mut pipelines: Vec<Value> =
             last.into_iter().map(|(name, (run, runs))| json!({"name": name, "runs": runs, "last": run})).collect();
         pipelines.sort_by(|one, other| other["last"]["id"].as_str().cmp(&one["last"]["id"].as_str()));
-        Ok(json!({"store": session.shown_store(), "exists": session.has_store()?, "running": running, "pipelines": pipelines}))
+        Ok(json!({
+            "store": session.shown_store(),
+            "exists": session.has_store()?,
+            "running": running,
+            "pipelines": pipelines,
+            "schedules": schedules::all(session)?,
+        }))
     });
     answer.await.map(Json)
 }

@@ -1,8 +1,9 @@
 //! What all requests of the page share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use searchmill_engine::{NodeRun, Session};
+use axum::http::{HeaderMap, header};
+use searchmill_engine::{NodeRun, Session, ShownPage};
 use tokio::sync::Semaphore;
 
 use super::problem::Problem;
@@ -16,16 +17,49 @@ pub(super) fn no_node(run: &str, node: &str) -> Problem {
     Problem::missing(format!("the run {run} has no node `{node}`"))
 }
 
+/// Fails unless the request is of this page itself: other pages in the same browser must not write.
+pub(super) fn require_own_page(headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    match (origin, text(header::HOST)) {
+        (Some(origin), Some(host)) if origin == host => Ok(()),
+        _ => Err(Problem::refused("only the page itself may write: the Origin header must be its address")),
+    }
+}
+
 /// What all requests share.
 pub(super) struct Page {
     pub(super) session: Session,
+    /// Stands in the addresses of files, which frames and downloads ask for without a token. Nobody can guess it.
+    pub(super) key: String,
     pub(super) views: Views<View>,
     turns: Semaphore,
+    /// Where the page is served.
+    address: String,
+    /// Set once the store says so: it may be created later than the page.
+    shown: Mutex<Option<ShownPage>>,
 }
 
 impl Page {
-    pub(super) fn new(session: Session) -> Self {
-        Self { session, views: Views::new(View::numbers), turns: Semaphore::new(AT_ONCE) }
+    pub(super) fn new(session: Session, address: String) -> Self {
+        let key = format!("{:032x}", rand::random::<u128>());
+        Self {
+            session,
+            key,
+            views: Views::new(View::numbers),
+            turns: Semaphore::new(AT_ONCE),
+            address,
+            shown: Mutex::default(),
+        }
+    }
+
+    /// Lets runs find the page, if the store is there.
+    pub(super) fn announce(&self) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.is_none() {
+            // If it cannot be written, runs do not name the page; it can be looked at all the same.
+            *shown = self.session.show_page(&self.address).unwrap_or_default();
+        }
     }
 
     /// Fails if there is no run of this id.
@@ -46,7 +80,11 @@ impl Page {
     ) -> Result<T, Problem> {
         let turn = self.turns.acquire().await.map_err(|_| Problem::broken("the server ends"))?;
         let page = Arc::clone(&self);
-        let answered = tokio::task::spawn_blocking(move || work(&page)).await;
+        let answered = tokio::task::spawn_blocking(move || {
+            page.announce();
+            work(&page)
+        });
+        let answered = answered.await;
         drop(turn);
         answered
             .unwrap_or_else(|_| Err(Problem::broken("the question could not be answered: see the log of the server")))

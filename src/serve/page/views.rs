@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use searchmill_engine::{Choice, Rows, Table};
+use searchmill_engine::{ArtifactId, Choice, Rows, Table};
 
 /// Views that are kept (at most).
 const VIEWS: usize = 32;
@@ -12,6 +12,9 @@ const NUMBERS: u64 = 8 << 20;
 
 /// A table and its chosen rows.
 pub(super) struct View {
+    pub(super) artifact: ArtifactId,
+    /// Its output.
+    pub(super) port: String,
     pub(super) table: Table,
     pub(super) rows: Rows,
     pub(super) choice: Choice,

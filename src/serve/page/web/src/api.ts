@@ -38,6 +38,49 @@ export interface Pipelines {
   exists: boolean;
   running: Summary[];
   pipelines: { name: string; runs: number; last: Summary }[];
+  schedules: Schedule[];
+}
+
+export interface Schedule {
+  name: string;
+  file: string;
+  cron: string;
+  timezone: string;
+  served: boolean;
+  paused: boolean;
+  next: string | null;
+  running: { id?: number }[];
+  waiting: number;
+  last?: { outcome: string; ended: string; run?: string | null; message?: string } | null;
+}
+
+export interface Artifact {
+  id: string;
+  kind: string;
+  rows: number | null;
+  count: number;
+  files: { name: string; bytes: number | null; shown: boolean }[];
+  folder: string;
+  runs: { run: string; node: string; port: string }[];
+}
+
+export type Mark = "good" | "bad" | "unsure";
+
+export interface Label {
+  artifact: string;
+  row: string;
+  mark: Mark | null;
+  note: string;
+  author: string;
+  run: string;
+  node: string;
+  port: string;
+  time: number;
+}
+
+export interface Labels {
+  labels: Label[];
+  damaged: number;
 }
 
 export interface Output {
@@ -127,6 +170,8 @@ export interface Rows {
 }
 
 export interface OneRow {
+  artifact: string;
+  port: string;
   kind: string;
   at: number | null;
   number: number;
@@ -186,9 +231,19 @@ export function address(path: string[], query: Query = {}): string {
 }
 
 export async function ask<T>(url: string, signal?: AbortSignal): Promise<T> {
+  return answered<T>(url, { headers: headers(), ...(signal ? { signal } : {}) });
+}
+
+/** Sends an object: what the reader wants to be kept or done. */
+export async function tell<T>(url: string, what: unknown): Promise<T> {
+  const sent = { ...headers(), "Content-Type": "application/json" };
+  return answered<T>(url, { method: "POST", headers: sent, body: JSON.stringify(what) });
+}
+
+async function answered<T>(url: string, request: RequestInit): Promise<T> {
   let answer: Response;
   try {
-    answer = await fetch(url, { headers: headers(), ...(signal ? { signal } : {}) });
+    answer = await fetch(url, request);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Problem("the server does not answer", "`searchmill ui` starts it again", 0);

@@ -6,11 +6,14 @@ import { useState } from "preact/hooks";
 import { takeToken } from "./api";
 import { useKeys } from "./common";
 import { Compare } from "./compare";
+import { ArtifactPage } from "./files";
+import { LabelsPage } from "./labels";
 import { NodePage } from "./node";
 import { Home, PipelinePage } from "./pipelines";
 import { follow, link, place } from "./route";
 import { RowPage } from "./row";
 import { RunPage } from "./run";
+import { CompareWith } from "./with";
 import "./style.css";
 
 const THEME = "searchmill-theme";
@@ -34,6 +37,8 @@ const KEYS: [string, string][] = [
   ["n p", "next, previous turn"],
   ["g e", "first, last"],
   ["/", "filter"],
+  ["c", "compare with another run"],
+  ["l", "label"],
   ["y", "copy the row's id"],
   ["?", "this list"],
 ];
@@ -68,7 +73,8 @@ function Crumbs({ parts }: { parts: string[] }): JSX.Element {
     if (rest[1] === "n" && rest[2]) crumbs.push([rest[2], link(["r", rest[0], "n", rest[2]])]);
     if (rest[3] === "row") crumbs.push([place.value.query.get("id") ?? "row", location.pathname + location.search]);
   }
-  if (first === "compare") crumbs.push(["compare", location.pathname + location.search]);
+  if (first === "compare" || first === "labels") crumbs.push([first, location.pathname + location.search]);
+  if (first === "a" && rest[0]) crumbs.push([rest[0].slice(0, 12), link(["a", rest[0]])]);
   return (
     <nav aria-label="Where you are">
       <ol class="crumbs">
@@ -90,6 +96,8 @@ function View({ parts }: { parts: string[] }): JSX.Element {
   if (first === undefined) return <Home />;
   if (first === "p" && one) return <PipelinePage key={one} name={one} />;
   if (first === "compare") return <Compare />;
+  if (first === "labels") return <LabelsPage />;
+  if (first === "a" && one) return <ArtifactPage key={one} id={one} />;
   if (first === "r" && one) {
     if (two === "n" && three) {
       return four === "row" ? (
@@ -112,8 +120,13 @@ function View({ parts }: { parts: string[] }): JSX.Element {
 
 function App(): JSX.Element {
   const [help, setHelp] = useState(false);
-  useKeys({ "?": () => setHelp(!help) });
+  const [comparing, setComparing] = useState(false);
   const parts = place.value.path.split("/").filter(Boolean).map(decodeURIComponent);
+  const run = parts[0] === "r" ? parts[1] : undefined;
+  useKeys({
+    "?": () => setHelp(!help),
+    ...(run ? { c: () => setComparing(!comparing) } : {}),
+  });
   return (
     // Links are followed here; everything that acts has an element of its own.
     <div class="frame" onClick={follow}>
@@ -123,6 +136,12 @@ function App(): JSX.Element {
       <header>
         <Crumbs parts={parts} />
         <div class="tools">
+          <a href="/labels">Labels</a>
+          {run && (
+            <button type="button" onClick={() => setComparing(!comparing)} aria-expanded={comparing}>
+              Compare <kbd>c</kbd>
+            </button>
+          )}
           <button type="button" onClick={() => setHelp(!help)} aria-expanded={help}>
             Keys <kbd>?</kbd>
           </button>
@@ -131,6 +150,7 @@ function App(): JSX.Element {
           </button>
         </div>
       </header>
+      {comparing && run && <CompareWith key={run} run={run} close={() => setComparing(false)} />}
       {help && <Help close={() => setHelp(false)} />}
       <div id="content">
         <View parts={parts} />

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type NodeDetail, type Run, address } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { bytes, count, moment, number, seconds, visible, written } from "./format";
+import { Files } from "./files";
 import { Rounds } from "./rounds";
 import { go, link, place } from "./route";
 import { Table } from "./table";
@@ -16,7 +17,11 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
   }, [node]);
   const tables = value?.outputs.filter((output) => output.table) ?? [];
   const asked = place.value.query.get("port");
-  const tab = place.value.query.get("tab") ?? (tables.length > 0 && (tables[0]?.port !== "rejects" || asked) ? "rows" : "about");
+  const folders = value?.outputs.filter((output) => !output.table) ?? [];
+  const hasRows = tables.length > 0 && (tables[0]?.port !== "rejects" || asked);
+  // A report is what its node is for.
+  const report = folders.find((output) => output.type === "report");
+  const tab = place.value.query.get("tab") ?? (report && !asked ? `files ${report.port}` : hasRows ? "rows" : "about");
   const isRows = tab === "rows";
   useKeys(isRows ? {} : { Escape: () => go(link(["r", run])) });
   if (problem) return <Told problem={problem} again={again} />;
@@ -27,6 +32,11 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
       `rows ${output.port}`,
       `${output.port} (${count(output.rows)})`,
       link(["r", run, "n", node], { port: output.port === tables[0]?.port ? null : output.port, tab: "rows" }),
+    ]),
+    ...folders.map((output): [string, string, string] => [
+      `files ${output.port}`,
+      output.type === "report" ? "Report" : `Files: ${output.port}`,
+      link(["r", run, "n", node], { tab: `files ${output.port}` }),
     ]),
     ["about", "About", link(["r", run, "n", node], { tab: "about" })],
     ["why", "Why it ran", link(["r", run, "n", node], { tab: "why" })],
@@ -58,6 +68,7 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
         </div>
       )}
       {isRows && port && <Table key={port} run={run} node={node} port={port} />}
+      {folders.map((output) => tab === `files ${output.port}` && <Files key={output.id} id={output.id} />)}
       {tab === "about" && <About value={value} />}
       {tab === "why" && <Why value={value} />}
       {tab === "lineage" && <Lineage run={run} value={value} />}
@@ -110,7 +121,10 @@ function About({ value }: { value: NodeDetail }): JSX.Element {
         <Facts
           facts={value.outputs.map((output) => [
             output.port,
-            `${output.type ?? "unknown"} · ${output.table ? `${count(output.rows)} rows · ` : ""}${bytes(output.bytes)} · ${output.id.slice(0, 12)}`,
+            <>
+              {`${output.type ?? "unknown"} · ${output.table ? `${count(output.rows)} rows · ` : ""}${bytes(output.bytes)} · `}
+              <a href={link(["a", output.id])}>{output.id.slice(0, 12)}</a>
+            </>,
           ])}
         />
       </section>

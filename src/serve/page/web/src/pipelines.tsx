@@ -6,6 +6,7 @@ import { type Pipelines, type Summary, address, ask } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, moment, money, seconds } from "./format";
 import { go, link } from "./route";
+import { Schedules } from "./schedules";
 
 function took(run: Summary): string {
   return run.started && run.finished ? seconds(run.finished - run.started) : "";
@@ -94,6 +95,8 @@ export function Home(): JSX.Element {
           <Table runs={value.running} />
         </section>
       )}
+      {value.schedules.length > 0 && <Schedules schedules={value.schedules} again={again} />}
+      {value.schedules.length > 0 && <h2>All pipelines</h2>}
       {value.pipelines.length > 0 ? (
         <div class="scroll" tabIndex={0}>
           <table class="list">

@@ -6,6 +6,7 @@ import { type OneRow, type Rows, type Run, address } from "./api";
 import { isCut, marked } from "./cells";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, visible } from "./format";
+import { RowLabels } from "./labels";
 import { change, go, link, place } from "./route";
 import { ofQuestion } from "./sql";
 
@@ -99,6 +100,7 @@ export function RowPage({ run, node }: { run: string; node: string }): JSX.Eleme
       {problem && <Told problem={problem} />}
       <h1>{String(row["id"] ?? `Row ${value.number}`)}</h1>
       {value.kind === "score" && <Scored run={run} node={node} row={row} />}
+      <RowLabels key={value.artifact + value.number} run={run} node={node} port={value.port} artifact={value.artifact} row={typeof row["id"] === "string" ? row["id"] : `#${value.number}`} />
       {isTalk ? <Conversation value={value} run={run} node={node} plain={plain} /> : <Record value={value} />}
     </main>
   );

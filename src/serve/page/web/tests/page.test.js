@@ -192,6 +192,70 @@ test("the rounds of a loop stand side by side", async () => {
   await close();
 });
 
+test("a report stands in a frame that can read nothing", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/scores`);
+  const frame = page.frameLocator("iframe.file");
+  await frame.locator("h1").waitFor();
+  assert.ok((await frame.locator("body").innerText()).length > 200);
+  assert.equal(await page.locator("iframe.file").getAttribute("sandbox"), "");
+  await page.getByRole("link", { name: /^scores \(/ }).click();
+  await page.locator(".body .line a").first().waitFor();
+  await page.getByRole("link", { name: "About", exact: true }).click();
+  await page.locator("dl.facts a[href^='/a/']").first().click();
+  await page.getByRole("heading", { name: /^Artifact / }).waitFor();
+  await page.getByRole("link", { name: newest }).waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("two people label a row", async () => {
+  const [newest] = await runs();
+  const people = [];
+  for (const name of ["ann", "bob"]) {
+    const one = await opened(`/r/${newest}/n/rollouts/row?at=1`);
+    await one.page.locator("details.labels").waitFor();
+    await one.page.keyboard.press("l");
+    await one.page.getByLabel("Your name").fill(name);
+    people.push(one);
+  }
+  const [ann, bob] = people;
+  await ann.page.getByRole("button", { name: "Bad" }).click();
+  await ann.page.locator(".labels li", { hasText: "ann" }).waitFor();
+  await bob.page.getByLabel("Note").fill("a <i>note</i>");
+  await bob.page.getByRole("button", { name: "Good" }).click();
+  await bob.page.locator(".labels li", { hasText: "a <i>note</i>" }).waitFor();
+  assert.equal(await bob.page.locator(".labels li").count(), 2);
+  await bob.page.getByRole("link", { name: "Labels", exact: true }).click();
+  await bob.page.getByLabel("By").selectOption("ann");
+  await bob.page.getByText("1 of 2").waitFor();
+  await bob.page.locator("table.list tbody th a").click();
+  await bob.page.locator("details.labels").waitFor();
+  // A mark is taken back by the same button.
+  await ann.page.getByRole("button", { name: "Bad", pressed: true }).click();
+  await ann.page.waitForFunction(() => ![...document.querySelectorAll(".labels li")].some((one) => one.textContent.includes("ann")));
+  for (const one of people) {
+    assert.deepEqual(one.wrong, []);
+    await one.close();
+  }
+});
+
+test("c compares with another run", async () => {
+  const [newest, oldest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}`);
+  await page.keyboard.press("c");
+  await page.getByRole("dialog").getByRole("link", { name: oldest }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.match(page.url(), new RegExp(`/r/${newest}$`));
+  await page.keyboard.press("c");
+  await page.getByRole("dialog").getByRole("link", { name: oldest }).click();
+  await page.waitForURL(new RegExp(`compare\\?a=${oldest}&b=${newest}`));
+  await page.getByRole("heading", { name: "Params" }).waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("what is not there is said", async () => {
   const { page, close } = await opened("/nothing/here");
   assert.match(await page.locator("h1").innerText(), /nothing here/);
@@ -218,6 +282,8 @@ for (const [name, options] of Object.entries({
       `/r/${newest}/n/rollouts/row?at=0`,
       `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
       `/compare?a=${oldest}&b=${newest}`,
+      `/r/${newest}/n/scores`,
+      "/labels",
     ]) {
       const { page, wrong, close } = await opened(path, options);
       await page.waitForLoadState("networkidle").catch(() => {});
