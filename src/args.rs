@@ -1,5 +1,6 @@
 //! Command-line arguments as clap types; their doc comments are the help texts.
 
+mod init;
 mod look;
 mod serve;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::init::{Goal, InitArgs};
 pub(crate) use self::look::{CompletionsArgs, SearchArgs, ShowArgs, ShowFormat, UiArgs};
 pub(crate) use self::serve::{DtypeArg, EntranceArgs, FusionArgs, ServeArgs, ServeEnvArgs, ServeModelArgs, ServeWhat};
 
@@ -88,6 +90,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Serve a model or search indexes over HTTP.
     Serve(ServeArgs),
+    /// Write a first pipeline for your documents and questions; asks for what no option says.
+    Init(InitArgs),
     /// Search an index, to try it: `searchmill search bm25 "who founded Rome"`.
     ///
     /// Without a query, each line of stdin is one.
@@ -210,9 +214,10 @@ pub(crate) struct RunArgs {
     /// Ignore all cached results and rows (new results are still cached).
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Read at most this many rows from every source: a trial run with separate cache entries.
-    #[arg(long, value_name = "ROWS")]
-    pub(crate) limit: Option<u64>,
+    /// Read at most this many rows from every source, documents too; or from one: `--limit questions=5`. Repeatable. A
+    /// trial run with separate cache entries.
+    #[arg(long, value_name = "[NODE=]ROWS")]
+    pub(crate) limit: Vec<String>,
     /// Limit the calls to endpoints: `calls=500`, `tokens=1.5M`, `cost=2.50` (based on the pipeline's `prices`). At
     /// the limit, no new call starts, calls in flight finish, and the exit code is 4; the next run resumes. Overrides
     /// the same limit in the pipeline's `budget:`.
@@ -247,8 +252,8 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Row limit, as for `run`.
-    #[arg(long, value_name = "ROWS")]
-    pub(crate) limit: Option<u64>,
+    #[arg(long, value_name = "[NODE=]ROWS")]
+    pub(crate) limit: Vec<String>,
 }
 
 #[derive(Arguments)]

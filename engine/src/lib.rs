@@ -79,7 +79,7 @@ pub use session::{
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
 pub use operator::Registry;
 pub use plan::Selection;
-pub use spec::Overrides;
+pub use spec::{Overrides, RowLimit};
 pub use store::KeepPolicy;
 // Its results.
 pub use diagnostic::{Diagnostic, SourceMap};

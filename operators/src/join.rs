@@ -143,6 +143,18 @@ impl QueryKernel for JoinParams {
         Some(LEFT)
     }
 
+    fn warns_if_empty(&self) -> Option<String> {
+        if self.how == How::Anti {
+            // Every row of `left` has a match: that may be what is asked for.
+            return None;
+        }
+        let (left, right) = (self.on.join("`, `"), self.right_keys().join("`, `"));
+        Some(format!(
+            "no row of `left` has a match: no value of its `{left}` is one of `{right}` in `right` (texts must be equal, \
+             capitals and spaces included)"
+        ))
+    }
+
     fn restores_order(&self) -> bool {
         true
     }

@@ -1,5 +1,6 @@
 //! `read`: reads rows from files, object stores, HTTP servers and the Hugging Face Hub.
 
+mod early;
 mod params;
 
 use std::collections::BTreeSet;
@@ -28,11 +29,11 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports,
     Repeatability, Source,
 };
-use searchmill_engine::spec::closest;
 use searchmill_schemas::{RecordKind, Reject, cast_exactly, has_bytes, text_column};
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
+use self::early::{FIELDS_TOLD, no_field, splitting_of};
 use self::params::issues;
 pub use self::params::{Paths, ReadParams};
 
@@ -52,6 +53,14 @@ impl Operator for Read {
         Example {
             title: "A CSV file of questions, with one document as evidence and optionally a sentence in it",
             yaml: r#"questions: {op: read, with: {path: questions.csv, as: question, columns: {id: nr, golden_answers: answer, evidence: '[{{"document_id": "{doc}", "fact": "{sentence?}"}}]'}}}"#,
+        },
+        Example {
+            title: "A CSV file with semicolons, and several answers in a cell",
+            yaml: "questions: {op: read, with: {path: questions.csv, as: question, delimiter: \";\", columns: {golden_answers: answers}, split: \"|\"}}",
+        },
+        Example {
+            title: "The same with bars between cells, and a separator for each column",
+            yaml: "questions: {op: read, with: {path: questions.csv, as: question, delimiter: \"|\", split: {golden_answers: \";\"}}}",
         },
         Example {
             title: "HotpotQA's questions, and the corpus of their contexts",
@@ -77,7 +86,9 @@ impl Operator for Read {
         let sources: Vec<Source> = paths.iter().map(source).collect();
         // The content behind a URL may change.
         let remote = sources.iter().any(Source::is_remote);
+        let checked = params.clone();
         let declaration = Declaration::pure(ports).issues(issues(params));
+        let declaration = declaration.checks_files(move |directory| early::field_issues(&checked, directory));
         // Layouts may add columns.
         let is_plain = matches!(params.layout, None | Some(Layout::Files));
         let declaration = if is_plain { declaration.gives_plain_columns() } else { declaration };
@@ -140,9 +151,6 @@ impl BlockingKernel for ReadKernel {
 /// Number of records on which other layouts are tried if none could be read.
 const TRIED_RECORDS: usize = 5;
 
-/// Maximum number of fields listed in an error.
-const FIELDS_TOLD: usize = 40;
-
 /// Returns the field names of a record, including empty cells; empty for an unreadable record.
 fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
@@ -152,17 +160,6 @@ fn field_names(record: Raw<'_>) -> BTreeSet<String> {
             _ => BTreeSet::new(),
         },
     }
-}
-
-fn no_field(column: &str, field: &str, seen: &BTreeSet<String>) -> OperatorError {
-    let message = format!("no record has the field `{field}` that `columns.{column}` names");
-    let near = closest(field, seen.iter().map(String::as_str));
-    let listed = seen.iter().take(FIELDS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let help = match near {
-        Some(near) => format!("did you mean `{near}`? The records have {listed}"),
-        None => format!("the records have {listed}"),
-    };
-    OperatorError::pipeline(message).with_help(help)
 }
 
 impl ReadKernel {
@@ -180,12 +177,7 @@ impl ReadKernel {
     }
 
     fn splitting(&self) -> Splitting {
-        Splitting {
-            format: self.params.format,
-            compression: self.params.compression,
-            cut: self.params.layout.map(Layout::cut).unwrap_or_default(),
-            quotes: self.params.quotes,
-        }
+        splitting_of(&self.params)
     }
 
     fn formats(&self) -> impl Iterator<Item = Option<Format>> {
@@ -227,12 +219,21 @@ impl ReadKernel {
         if kind == RecordKind::Table { self.table_decoder(context) } else { self.kind_decoder(kind, context) }
     }
 
+    /// Returns where a column comes from.
+    fn origin(&self, column: &str, text: &str) -> Result<Origin, String> {
+        let origin = Origin::parse(text)?;
+        Ok(match self.params.separator_of(column) {
+            Some(separator) => origin.split_at(separator),
+            None => origin,
+        })
+    }
+
     fn kind_decoder(&self, kind: RecordKind, context: &Context) -> Result<Decoder, OperatorError> {
         let absent = if kind == RecordKind::Trajectory { self.absent(context)? } else { None };
         let schema = kind.schema();
         let columns = &self.params.columns;
         let source = |name: &str| columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
-        let origins = schema.fields().iter().map(|field| Origin::parse(&source(field.name())));
+        let origins = schema.fields().iter().map(|field| self.origin(field.name(), &source(field.name())));
         let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
         let mut fields: Vec<&str> = origins.iter().flat_map(Origin::fields).collect();
         fields.sort_unstable();
@@ -256,7 +257,7 @@ impl ReadKernel {
     }
 
     fn table_decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
-        let origins = self.params.columns.values().map(|origin| Origin::parse(origin));
+        let origins = self.params.columns.iter().map(|(name, origin)| self.origin(name, origin));
         let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
         let mut shapes: Vec<Shape> = vec![Shape::Unknown; origins.len()];
         let mut row = Shape::row();

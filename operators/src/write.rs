@@ -44,6 +44,11 @@ pub struct WriteParams {
     #[serde(default = "default_max_reject_share")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub max_reject_share: f64,
+    /// Whether a table without rows is written (no: `path` is unchanged, and the run ends with exit code 3, since lost
+    /// rows are seldom meant). For results that may be empty, such as the questions that are new today.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub allow_empty: bool,
 }
 
 fn default_max_reject_share() -> f64 {
@@ -93,6 +98,14 @@ impl Deliver for WriteParams {
 
     fn max_reject_share(&self) -> f64 {
         self.max_reject_share
+    }
+
+    fn allows_empty(&self) -> bool {
+        self.allow_empty
+    }
+
+    fn is_delivered(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> bool {
+        folders.get("files").is_some_and(|tree| export::is_delivered(tree, &self.path, context))
     }
 
     /// Delivers also if the node was cached and the written files were moved or changed.

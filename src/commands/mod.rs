@@ -11,7 +11,9 @@ mod gc;
 mod graph;
 mod import;
 mod index;
+mod init;
 mod kinds;
+mod limit;
 mod logs;
 mod ops;
 mod path;
@@ -67,6 +69,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Runs(args) => runs::runs(terminal, session, &args),
         Command::Schedule(args) => schedule::schedule(terminal, session, args),
         Command::Serve(args) => serve::serve(terminal, session, &args),
+        Command::Init(args) => init::init(terminal, session, &args),
         Command::Search(args) => search::search(terminal, session, &args),
         Command::Show(args) => show::show(terminal, session, &args),
         Command::Path(args) => path::path(terminal, session, &args),

@@ -6,6 +6,7 @@ use searchmill_engine::operator::{Prices, Usage};
 use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 use serde_json::{Value, json};
 
+use super::limit::{limit, tell_limit};
 use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
@@ -17,8 +18,9 @@ use crate::exit::{OK, WORK};
 pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> Result<u8, Failure> {
     let checked = pipeline::check(session, &args.pipeline)?;
     let selection = pipeline::selection(&args.chosen);
-    let options = RunOptions { selection, limit: args.limit, ..RunOptions::default() };
+    let options = RunOptions { selection, limit: limit(&args.limit)?, ..RunOptions::default() };
     let survey = session.survey(&checked, &options)?;
+    tell_limit(terminal, &checked.plan, &options.limit);
     note_if_missing(terminal, session)?;
     let work = show(terminal, session, &checked.plan, &survey, args.all);
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
@@ -128,6 +130,45 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey, all: bool) {
     if survey.work.len() > 1 {
         terminal.line(&total(&survey.work));
     }
+    for line in unknowns(plan, survey) {
+        terminal.note(&line);
+    }
+}
+
+/// Says why numbers are unknown, and what tells them.
+fn unknowns(plan: &Plan, survey: &Survey) -> Vec<String> {
+    let (mut waiting, mut first) = (BTreeSet::new(), BTreeSet::new());
+    let mut unmeasured = BTreeSet::new();
+    for (place, work) in &survey.work {
+        let Some(node) = plan.nodes.get(*place) else { continue };
+        let name = node.id().split('@').next().unwrap_or_default();
+        match (survey.nodes.get(place), work.rows, work.estimate) {
+            (Some(NodeStatus::Unknown { waits_for, .. }), None, _) => {
+                waiting.insert(name);
+                first.extend(waits_for.iter().map(String::as_str));
+            }
+            (_, Some(_), None) => {
+                unmeasured.insert(name);
+            }
+            _ => {}
+        }
+    }
+    let joined = |names: &BTreeSet<&str>| listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let mut lines = Vec::new();
+    if !waiting.is_empty() {
+        let (waiting, first) = (joined(&waiting), joined(&first));
+        let how = first.replace(',', "");
+        lines.push(format!(
+            "rows of {waiting} are unknown until {first} ran: `searchmill run FILE {how}` costs no call of theirs"
+        ));
+    }
+    if !unmeasured.is_empty() {
+        let names = joined(&unmeasured);
+        lines.push(format!(
+            "calls of {names} are unknown: none is recorded; a trial with `--limit 5` tells what a row costs"
+        ));
+    }
+    lines
 }
 
 fn work_words(work: &Work) -> [String; 6] {

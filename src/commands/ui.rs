@@ -1,6 +1,5 @@
 //! `ui`: serves the page of a store.
 
-use std::io::IsTerminal;
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -29,7 +28,7 @@ pub(super) fn ui(terminal: &Terminal, session: Session, args: &UiArgs) -> Result
         if !session.has_store()? {
             terminal.note(&session.no_store());
         }
-        if args.open || (is_desktop() && !args.no_open) {
+        if args.open || (terminal.is_watched() && is_desktop() && !args.no_open) {
             open(terminal, &opened);
         }
     }
@@ -54,11 +53,11 @@ fn token(path: &Path) -> Result<String, Failure> {
     Ok(token.to_owned())
 }
 
-/// Whether a person sits at this machine: a terminal on a desktop, not at the other end of a network.
+/// Whether this machine has a desktop, and who works at it is not at the other end of a network.
 fn is_desktop() -> bool {
     let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let has_screen = cfg!(target_os = "macos") || has("DISPLAY") || has("WAYLAND_DISPLAY");
-    std::io::stdout().is_terminal() && has_screen && !has("SSH_CONNECTION") && !has("CI")
+    has_screen && !has("SSH_CONNECTION") && !has("CI")
 }
 
 /// Opens the page in the browser of this desktop.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use searchmill_engine::{Failure, NodeStatus, Overrides, RunRecord, Session};
+use searchmill_engine::{Failure, NodeStatus, Overrides, RowLimit, RunRecord, Session};
 use serde_json::json;
 
 use super::store::note_if_missing;
@@ -13,7 +13,7 @@ use crate::exit::OK;
 pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<u8, Failure> {
     let asked = asked(terminal, session, args)?;
     let pipeline = session.check(&asked.file, &asked.overrides)?;
-    let why = session.why(&pipeline, &args.node, args.against.as_deref(), asked.limit)?;
+    let why = session.why(&pipeline, &args.node, args.against.as_deref(), &asked.limit)?;
     let (node, lines) = (why.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (word, detail) = super::plan::words(node, &why.status);
     let is_of_loop = node != args.node;
@@ -51,7 +51,7 @@ fn waiting(node: &str, status: &NodeStatus) -> String {
 struct Asked {
     file: PathBuf,
     overrides: Overrides,
-    limit: Option<u64>,
+    limit: RowLimit,
 }
 
 /// Returns the given pipeline or, without a file, that of the last run with its overrides; given params come on top.
@@ -59,7 +59,11 @@ fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked
     let (set, params) = (args.set.clone(), args.params.clone());
     if let Some(file) = &args.file {
         note_if_missing(terminal, session)?;
-        return Ok(Asked { file: file.clone(), overrides: Overrides { set, params_files: params }, limit: None });
+        return Ok(Asked {
+            file: file.clone(),
+            overrides: Overrides { set, params_files: params },
+            limit: RowLimit::default(),
+        });
     }
     let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
     let last = session.last_run()?.ok_or_else(missing)?;
@@ -73,7 +77,9 @@ fn written(run: &RunRecord) -> String {
     let mut words = vec![display::quoted(&run.file)];
     words.extend(run.params_files.iter().map(|file| format!("--params {}", display::quoted(&file.to_string_lossy()))));
     words.extend(run.set.iter().map(|text| format!("--set {}", display::quoted(text))));
-    words.extend(run.limit.map(|rows| format!("--limit {rows}")));
+    if !run.limit.is_none() {
+        words.push(run.limit.to_string());
+    }
     words.join(" ")
 }
 
@@ -90,7 +96,7 @@ mod tests {
             params: serde_json::Value::Null,
             set: vec!["teacher.model=q 3".to_owned()],
             params_files: vec!["small.yaml".into()],
-            limit: Some(9),
+            limit: RowLimit { every: Some(9), ..RowLimit::default() },
             handed_on: std::collections::BTreeMap::new(),
             started: 0.0,
             finished: None,

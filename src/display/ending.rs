@@ -13,7 +13,7 @@ const LINES: usize = 24;
 const NODES: usize = 12;
 
 /// Maximum length of a reject reason, in characters.
-const REASON: usize = 160;
+const REASON: usize = 240;
 
 /// Formats reasons with the number of rows of each: `31 × refused: …; 6 × timeout: …`. The number of a single reason for
 /// all `rows` is left out.
@@ -222,8 +222,12 @@ mod tests {
 
     #[test]
     fn rejected_rows_are_no_plain_success_and_say_why() {
-        let reason =
-            |rows, kind: &str, message: &str| RejectReason { rows, kind: kind.to_owned(), message: message.to_owned() };
+        let reason = |rows, kind: &str, message: &str| RejectReason {
+            rows,
+            kind: kind.to_owned(),
+            message: message.to_owned(),
+            place: None,
+        };
         let failed_calls = FailedCalls {
             failed_calls: 40,
             retried: [("429".to_owned(), 10), ("500".to_owned(), 11)].into_iter().collect(),

@@ -19,3 +19,11 @@ pub(super) fn err(text: &str) {
         tracing::debug!("stderr is closed");
     }
 }
+
+/// Prints a text without ending its line.
+pub(super) fn err_open(text: &str) {
+    let mut stream = anstream::stderr().lock();
+    if write!(stream, "{}", safe(text)).and_then(|()| stream.flush()).is_err() {
+        tracing::debug!("stderr is closed");
+    }
+}

@@ -11,7 +11,7 @@ use searchmill_engine::operator::without_user_info;
 use searchmill_engine::{Failure, Plan, Time};
 
 use super::live::Live;
-use super::print::{err, out};
+use super::print::{err, err_open, out};
 use super::style::{DIM, ERROR, GOOD, HELP, WARN};
 use super::table::text_table;
 use crate::args::ColorWhen;
@@ -59,6 +59,21 @@ impl Terminal {
     /// Prints a line of the result.
     pub fn line(&self, text: &str) {
         out(text);
+    }
+
+    /// Whether somebody can be asked.
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.json && !self.quiet && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    }
+
+    /// Prints a question; the answer follows in the same line.
+    pub(crate) fn prompt(&self, text: &str) {
+        err_open(text);
+    }
+
+    /// Whether somebody sees what is printed.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.json && std::io::stdout().is_terminal()
     }
 
     /// Prints a value as one line of JSON.

@@ -15,7 +15,7 @@ use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Blame, Effect, FailedCalls, OperatorError, Redactor, Usage};
 use crate::plan::{End, Loop, Node, NotReached, Plan};
 use crate::report::{Event, RejectReason, Reporter, RunSummary};
-use crate::spec::OnFailure;
+use crate::spec::{OnFailure, RowLimit};
 use crate::store::{
     ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
 };
@@ -47,7 +47,7 @@ impl Books {
         plan: &Plan,
         store: &Store,
         nodes: usize,
-        (limit, fits): (Option<u64>, Option<Digest>),
+        (limit, fits): (&RowLimit, Option<Digest>),
         reporter: Arc<dyn Reporter>,
         redactor: &Redactor,
     ) -> Result<Self, StoreError> {
@@ -59,7 +59,7 @@ impl Books {
             params: plan.params.clone(),
             set: plan.overrides.set.clone(),
             params_files: plan.overrides.params_files.clone(),
-            limit,
+            limit: limit.clone(),
             handed_on: plan.handed_on_by_name(),
             started,
             finished: None,

@@ -77,7 +77,7 @@ impl Decider<'_> {
             Some(Err(why)) => return Ok(Decision::Misfit(misfit(why))),
             None => None,
         };
-        let (directory, limit) = (self.request.directory, self.request.limit);
+        let (directory, limit) = (self.request.directory, self.request.rows_of(node));
         let parts = match Parts::gather(node, known, sources, directory, limit) {
             Err(problem) => return Ok(Decision::Broken(problem)),
             Ok(None) => return Ok(self.waits(node, known, sources)),
@@ -174,7 +174,7 @@ impl Decider<'_> {
             let output = found.unwrap_or_else(|| unknown_output(&input.port_type));
             filled.entry(input.node).or_default().insert(input.output.clone(), output);
         }
-        let (directory, limit) = (self.request.directory, self.request.limit);
+        let (directory, limit) = (self.request.directory, self.request.rows_of(node));
         let gathered = Parts::gather(node, &filled, sources, directory, limit).ok().flatten();
         let Some(parts) = gathered else { return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() } };
         let preimage = without_unknown(parts.key(node).1);

@@ -54,6 +54,27 @@ pub(super) fn hands_over(node: &Node) -> bool {
     node.outputs.values().any(|port| matches!(port, PortType::Tree(_)))
 }
 
+/// Returns the folders of the node's tree outputs.
+fn folders(node: &Node, outputs: &IndexMap<String, OutputRecord>, store: &Store) -> BTreeMap<String, PathBuf> {
+    let mut folders = BTreeMap::new();
+    for (port, record) in outputs {
+        if matches!(node.outputs.get(port), Some(PortType::Tree(_))) {
+            folders.insert(port.clone(), store.artifact_folder(&record.id));
+        }
+    }
+    folders
+}
+
+/// Whether the destinations have the node's outputs already.
+pub(super) fn is_delivered(
+    node: &Node,
+    outputs: &IndexMap<String, OutputRecord>,
+    store: &Store,
+    context: &Context,
+) -> bool {
+    node.operator.declaration.is_delivered(&folders(node, outputs, store), context)
+}
+
 /// Calls the operator's `deliver` with the folders of its tree outputs. Blocking: uploads to remote destinations wait
 /// for the network.
 pub(super) fn deliver(
@@ -63,11 +84,7 @@ pub(super) fn deliver(
     context: &Context,
 ) -> Result<Vec<String>, OperatorError> {
     let is_tree = |port: &str| matches!(node.outputs.get(port), Some(PortType::Tree(_)));
-    let folders: BTreeMap<String, PathBuf> = outputs
-        .iter()
-        .filter(|(port, _)| is_tree(port))
-        .map(|(port, record)| (port.clone(), store.artifact_folder(&record.id)))
-        .collect();
+    let folders = folders(node, outputs, store);
     // Files that go nowhere may have been released, or not been fetched.
     if folders.is_empty() || node.operator.declaration.destinations().is_empty() {
         return Ok(Vec::new());

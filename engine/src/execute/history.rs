@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use crate::operator::PortType;
 use crate::plan::{Node, Plan};
+use crate::spec::RowLimit;
 use crate::store::{NodeRun, RunRecord, Store};
 
 /// Earlier runs searched for the reason why a node runs (at most), newest first.
@@ -34,7 +35,7 @@ impl History {
         &self,
         plan: &Plan,
         store: &Store,
-        limit: Option<u64>,
+        limit: Option<&RowLimit>,
         node: &str,
     ) -> Option<&Result<NodeRun, String>> {
         self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
@@ -48,7 +49,12 @@ impl History {
 
     /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
     /// would run.
-    fn read_kept(&self, plan: &Plan, store: &Store, limit: Option<u64>) -> BTreeMap<String, Result<NodeRun, String>> {
+    fn read_kept(
+        &self,
+        plan: &Plan,
+        store: &Store,
+        limit: Option<&RowLimit>,
+    ) -> BTreeMap<String, Result<NodeRun, String>> {
         let mut kept = BTreeMap::new();
         let frozen = plan.nodes.iter().filter(|node| node.spec.freeze);
         let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
@@ -92,7 +98,7 @@ impl History {
 }
 
 /// Returns why the recorded outputs cannot be used for a frozen node.
-fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> Option<String> {
+fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>) -> Option<String> {
     let id = &run.id;
     let same_type = |(port, port_type): (&String, &PortType)| {
         last.outputs.get(port).is_some_and(|output| output.artifact_type == port_type.into())
@@ -103,6 +109,8 @@ fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> O
     if !node.outputs.iter().all(same_type) {
         return Some(format!("run {id} has outputs of other types"));
     }
-    let said = |limit: Option<u64>| limit.map_or_else(|| "no --limit".to_owned(), |rows| format!("--limit {rows}"));
-    (run.limit != limit).then(|| format!("run {id} had {}, this one has {}", said(run.limit), said(limit)))
+    let none = RowLimit::default();
+    let limit = limit.unwrap_or(&none);
+    let said = |limit: &RowLimit| if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() };
+    (run.limit != *limit).then(|| format!("run {id} had {}, this one has {}", said(&run.limit), said(limit)))
 }

@@ -63,7 +63,7 @@ impl Parts {
         let (mut found, seen) = sources.identify(&named, directory)?;
         let seen = Arc::new(SeenSources::new(named, seen, directory));
         // `--limit` shortens what sources produce, so it is part of their identity.
-        if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
+        if let Some(rows) = limit {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string(), place: 0 });
         }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();

@@ -46,7 +46,8 @@ impl NodeJob {
 
     /// Returns the row limit of the node, if it is a source.
     pub(super) fn limit(&self) -> Option<u64> {
-        self.run.options.asked.limit.filter(|_| self.node().inputs.is_empty())
+        let node = self.node();
+        if node.inputs.is_empty() { self.run.options.asked.limit.of(node.id()) } else { None }
     }
 
     /// Whether known parts of the row input are skipped. Not after an output was found damaged: the reused parts may be

@@ -9,7 +9,7 @@ use super::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
 use crate::plan::{Input, Node, Plan};
-use crate::report::{RejectReason, numberless};
+use crate::report::RejectReason;
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -90,7 +90,7 @@ impl Account<'_> {
             None if self.had_rows(place) => Some("no rows are left of those that were read".to_owned()),
             None => self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty")),
         };
-        if self.is_empty(node) { nothing() } else { None }
+        if self.is_empty(node) && !node.operator.declaration.allows_empty() { nothing() } else { None }
     }
 
     /// Returns how many rows a node lost itself, and of how many.
@@ -208,12 +208,13 @@ fn read_reasons(store: &Store, rejects: &OutputRecord) -> Option<Vec<RejectReaso
     let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
     let mut found: BTreeMap<(String, String), RejectReason> = BTreeMap::new();
     for batch in rows.batches() {
-        for Reject { kind, message, .. } in from_batch::<Reject>(&batch.ok()?).ok()? {
-            let group = (kind.clone(), numberless(&message));
+        for reject in from_batch::<Reject>(&batch.ok()?).ok()? {
+            let reason = RejectReason::of(reject);
+            let group = reason.group();
             if let Some(known) = found.get_mut(&group) {
                 known.rows += 1;
             } else if found.len() < MOST_REASONS {
-                found.insert(group, RejectReason { rows: 1, kind, message });
+                found.insert(group, reason);
             }
         }
     }

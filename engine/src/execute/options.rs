@@ -11,6 +11,7 @@ use super::worker::Workers;
 use crate::fingerprint::Digest;
 use crate::operator::{BudgetLimits, SecretLookup};
 use crate::plan::Selection;
+use crate::spec::RowLimit;
 use crate::store::OutputRecord;
 
 /// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
@@ -26,8 +27,8 @@ pub struct RunOptions {
     pub refresh_sources: bool,
     /// Ignore cached results. New results are still recorded.
     pub no_cache: bool,
-    /// Read at most this many rows of each source.
-    pub limit: Option<u64>,
+    /// Read at most this many rows of sources.
+    pub limit: RowLimit,
     /// Run at most this many nodes at a time (threads of the machine).
     pub jobs: Option<usize>,
     /// After a failure, run the nodes that do not depend on it.
@@ -62,10 +63,10 @@ pub struct Chosen {
 
 impl Chosen {
     /// Returns the request that decides which of the nodes run.
-    pub fn request<'a>(&'a self, directory: &'a Path, options: &RunOptions) -> Request<'a> {
+    pub fn request<'a>(&'a self, directory: &'a Path, options: &'a RunOptions) -> Request<'a> {
         Request {
             directory,
-            limit: options.limit,
+            limit: Some(&options.limit),
             selected: Some(&self.selected),
             asked: Some(&self.asked),
             force: Some(&self.force),

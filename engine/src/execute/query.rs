@@ -70,6 +70,12 @@ pub(crate) async fn run_query(
             Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
             None => joined_to_more(&plan),
         };
+        if done == 0
+            && let Some(warning) = kernel.warns_if_empty()
+            && have_rows(inputs)
+        {
+            context.progress().log(&format!("warning: {warning}"));
+        }
         if let Some(more) = more {
             outputs.figure("rows_times", more.times);
             context.progress().log(&more.note);
@@ -119,6 +125,14 @@ async fn write(
         outputs.write(port, &RecordBatch::new_empty(schema))?;
     }
     Ok(done)
+}
+
+/// Whether all tables have rows.
+fn have_rows(inputs: &Inputs) -> bool {
+    inputs.iter().all(|(_, bound)| match bound.first() {
+        Some(InputArtifact::Rows(rows)) => rows.rows > 0,
+        _ => true,
+    })
 }
 
 /// A result with more rows than the joined tables.

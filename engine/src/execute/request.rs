@@ -5,14 +5,15 @@ use std::path::Path;
 
 use crate::fingerprint::Reason;
 use crate::plan::{Node, Plan};
+use crate::spec::RowLimit;
 
 /// The part of a run's settings that decides which nodes run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Base of relative paths.
     pub directory: &'a Path,
-    /// Rows per source (at most).
-    pub limit: Option<u64>,
+    /// Rows of sources (at most).
+    pub limit: Option<&'a RowLimit>,
     /// Places of the nodes that may run; `None`: all.
     pub selected: Option<&'a BTreeSet<usize>>,
     /// Places of nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
@@ -32,10 +33,15 @@ impl<'a> Request<'a> {
         Self { directory, limit: None, selected: None, asked: None, force: None, no_cache: false, retry: Retry::Failed }
     }
 
-    /// Limits the rows of each source to at most `limit`.
+    /// Limits the rows of sources.
     #[must_use]
-    pub fn limited(self, limit: Option<u64>) -> Self {
-        Self { limit, ..self }
+    pub fn limited(self, limit: &'a RowLimit) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// Returns the rows of a node (at most), if it is a source.
+    pub(super) fn rows_of(&self, node: &Node) -> Option<u64> {
+        self.limit.filter(|_| node.inputs.is_empty()).and_then(|limit| limit.of(node.id()))
     }
 
     pub(super) fn may_run(&self, place: usize) -> bool {

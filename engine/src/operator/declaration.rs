@@ -393,6 +393,16 @@ impl Declaration {
         self.deliver.as_ref().map_or(1.0, |deliver| deliver.max_reject_share())
     }
 
+    /// Whether tables without rows are delivered.
+    pub fn allows_empty(&self) -> bool {
+        self.deliver.as_ref().is_some_and(|deliver| deliver.allows_empty())
+    }
+
+    /// Whether the destinations have these outputs already.
+    pub fn is_delivered(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> bool {
+        self.deliver.as_ref().is_some_and(|deliver| deliver.is_delivered(folders, context))
+    }
+
     /// Delivers finished outputs. Returns the destinations written.
     ///
     /// # Errors

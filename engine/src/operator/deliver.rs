@@ -23,6 +23,17 @@ pub trait Deliver: Send + Sync + 'static {
         0.1
     }
 
+    /// Whether tables without rows are delivered (no).
+    fn allows_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether the destinations have these outputs already, as far as that can be told without waiting (no). Outputs that
+    /// would change nothing are not held back again.
+    fn is_delivered(&self, _folders: &BTreeMap<String, PathBuf>, _context: &Context) -> bool {
+        false
+    }
+
     /// Updates the destinations. Called whenever the node's result is known, computed or cached, so it must be cheap if
     /// nothing changed. `folders` has the folder of every tree output. Returns the destinations written.
     ///

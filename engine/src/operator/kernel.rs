@@ -169,6 +169,11 @@ pub trait QueryKernel: Send + Sync {
         None
     }
 
+    /// Returns what should be told if the result has no rows although all inputs have some.
+    fn warns_if_empty(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the plan sorts its rows at the end. Otherwise a result that reached the memory limit may depend on it,
     /// and is recorded as not repeatable.
     fn restores_order(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use searchmill_schemas::Reject;
 use serde::Serialize;
 
 use crate::fingerprint::{NodeKey, Reason};
@@ -18,6 +19,10 @@ pub struct RejectReason {
     pub kind: String,
     /// Message of the first of them. Messages that differ only in their numbers are one reason.
     pub message: String,
+    /// Where the user's code raised it: the last frame of a traceback, `steps/clean.py:12 in shorten: return int(x)`.
+    /// Exceptions of one type raised there are one reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 impl RejectReason {
@@ -27,12 +32,27 @@ impl RejectReason {
     /// Number of reasons that are kept to be added up (at most).
     pub(crate) const KEPT: usize = 64;
 
+    /// The reason of one rejected row.
+    pub(crate) fn of(reject: Reject) -> Self {
+        let place = reject.detail.as_deref().and_then(last_frame);
+        Self { rows: 1, kind: reject.kind, message: reject.message, place }
+    }
+
+    /// Returns what reasons that are one have in common.
+    pub(crate) fn group(&self) -> (String, String) {
+        let what = match &self.place {
+            // Messages of exceptions quote the values of their row.
+            Some(place) => format!("{} {place}", self.message.split(':').next().unwrap_or_default()),
+            None => numberless(&self.message),
+        };
+        (self.kind.clone(), what)
+    }
+
     /// Adds reasons to others, most frequent first.
     pub(crate) fn add(reasons: &mut Vec<Self>, more: &[Self]) {
         for one in more {
-            let group = numberless(&one.message);
-            let same = |known: &&mut Self| known.kind == one.kind && numberless(&known.message) == group;
-            match reasons.iter_mut().find(same) {
+            let group = one.group();
+            match reasons.iter_mut().find(|known| known.group() == group) {
                 Some(known) => known.rows += one.rows,
                 None => reasons.push(one.clone()),
             }
@@ -42,15 +62,35 @@ impl RejectReason {
     }
 }
 
-/// Formats `kind: message`.
+/// Returns the last frame of a Python traceback: file, line and function, and the line of code.
+fn last_frame(detail: &str) -> Option<String> {
+    let mut found = None;
+    let mut lines = detail.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((file, rest)) =
+            line.trim_start().strip_prefix("File \"").and_then(|line| line.split_once("\", line "))
+        else {
+            continue;
+        };
+        let (number, function) = rest.split_once(", in ").unwrap_or((rest, ""));
+        let code = lines.peek().map(|code| code.trim()).filter(|code| !code.is_empty() && !code.starts_with("File \""));
+        let function = if function.is_empty() { String::new() } else { format!(" in {function}") };
+        let code = code.map_or_else(String::new, |code| format!(": {code}"));
+        found = Some(format!("{file}:{}{function}{code}", number.trim()));
+    }
+    found
+}
+
+/// Formats `kind: message (place)`.
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.message)
+        write!(f, "{}: {}", self.kind, self.message)?;
+        self.place.as_ref().map_or(Ok(()), |place| write!(f, " ({place})"))
     }
 }
 
 /// Returns a text with `0` in place of each number.
-pub(crate) fn numberless(text: &str) -> String {
+fn numberless(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for ch in text.chars() {
         match ch.is_ascii_digit() {
@@ -402,4 +442,37 @@ impl Event {
 pub trait Reporter: Send + Sync {
     /// Receives one event.
     fn event(&self, event: &Event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_of_one_type_and_place_are_one_reason() {
+        let raised = |message: &str, line: u32| {
+            let frame =
+                |file: &str, line: u32, code: &str| format!("  File \"{file}\", line {line}, in step\n    {code}\n");
+            let trace = format!(
+                "Traceback (most recent call last):\n{}{}{message}",
+                frame("steps/clean.py", 3, "return inner(row)"),
+                frame("steps/inner.py", line, "return int(row[\"x\"])"),
+            );
+            let (id, kind) = ("a".to_owned(), "exception".to_owned());
+            RejectReason::of(Reject { id, kind, message: message.to_owned(), attempts: 1, detail: Some(trace) })
+        };
+        let mut reasons = Vec::new();
+        let all = [
+            raised("ValueError: bad 'a'", 7),
+            raised("ValueError: bad 'b'", 7),
+            raised("ValueError: bad 'b'", 9),
+            raised("KeyError: 'x'", 7),
+        ];
+        RejectReason::add(&mut reasons, &all);
+        let told: Vec<(u64, String)> = reasons.iter().map(|reason| (reason.rows, reason.to_string())).collect();
+        let place = "steps/inner.py:7 in step: return int(row[\"x\"])";
+        assert_eq!(told[0], (2, format!("exception: ValueError: bad 'a' ({place})")));
+        assert_eq!(told.len(), 3);
+        assert_eq!(last_frame("the last response of a model"), None);
+    }
 }

@@ -3,6 +3,5 @@
 mod event;
 mod lines;
 
-pub(crate) use event::numberless;
 pub use event::{Event, RejectReason, Reporter, RunSummary};
 pub use lines::Lines;

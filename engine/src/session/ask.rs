@@ -10,7 +10,7 @@ use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preima
 use crate::fingerprint::Reason;
 use crate::lineage::run_of;
 use crate::plan::{OfLoop, Plan, with_all_before};
-use crate::spec::several_loops;
+use crate::spec::{RowLimit, several_loops};
 use crate::store::{RunRecord, Store};
 
 /// The status of a node, and why it would run.
@@ -53,7 +53,7 @@ impl Session {
         self.survey(pipeline, options)
     }
 
-    /// Returns why a node would run with at most `limit` rows of each source, compared with the run `against` or with
+    /// Returns why a node would run with at most `limit` rows of sources, compared with the run `against` or with
     /// the node's last run.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Session {
         pipeline: &Pipeline,
         node: &str,
         against: Option<&str>,
-        limit: Option<u64>,
+        limit: &RowLimit,
     ) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
         let (behind, of_loop) = match plan.node(node) {

@@ -8,7 +8,7 @@ use super::pipeline::Pipeline;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
 use crate::operator::{BudgetLimits, Source};
 use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
-use crate::spec::meant_output;
+use crate::spec::{RowLimit, meant_output};
 
 impl Session {
     /// Rejects a limit of cost in a pipeline whose endpoints have no prices. [`Session::run`] makes the same check.
@@ -20,8 +20,9 @@ impl Session {
     }
 
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
+        limited_sources(plan, &options.limit)?;
         let selected = if options.retry_rejects {
-            select(plan, &self.with_failed_rows(plan, options.limit)?)
+            select(plan, &self.with_failed_rows(plan, &options.limit)?)
         } else {
             select(plan, &options.selection)
         };
@@ -35,13 +36,13 @@ impl Session {
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
         let mut asked = asked_for(plan, &options.selection, &selected);
-        let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), options.limit)?;
+        let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), &options.limit)?;
         asked.extend(of_loops.iter().filter_map(|output| output.place));
         Ok(Chosen { selected, asked, force })
     }
 
     /// Returns outputs of loops with the nodes that they are of, where cached decisions say which ones.
-    fn handed_on(&self, plan: &Plan, outputs: Vec<OfLoop>, limit: Option<u64>) -> Result<Vec<OfLoop>, Failure> {
+    fn handed_on(&self, plan: &Plan, outputs: Vec<OfLoop>, limit: &RowLimit) -> Result<Vec<OfLoop>, Failure> {
         if outputs.iter().all(|output| output.place.is_some()) {
             return Ok(outputs);
         }
@@ -53,7 +54,7 @@ impl Session {
     }
 
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
-    fn with_failed_rows(&self, plan: &Plan, limit: Option<u64>) -> Result<Selection, Failure> {
+    fn with_failed_rows(&self, plan: &Plan, limit: &RowLimit) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
         let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_owned()).collect();
         if from.is_empty() {
@@ -85,4 +86,23 @@ pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, 
         return Err(failure.with_help(help));
     }
     Ok(budget)
+}
+
+/// Fails if the limit names what is no source of the plan.
+fn limited_sources(plan: &Plan, limit: &RowLimit) -> Result<(), Failure> {
+    let is_named = |node: &Node, name: &str| node.id() == name || node.id().split('@').next() == Some(name);
+    for name in limit.nodes.keys() {
+        let named: Vec<&Node> = plan.nodes.iter().filter(|node| is_named(node, name)).collect();
+        if named.is_empty() {
+            return Err(unknown_node(plan, name));
+        }
+        if named.iter().any(|node| !node.inputs.is_empty()) {
+            let mut sources: Vec<&str> =
+                plan.nodes.iter().filter(|node| node.inputs.is_empty()).map(Node::id).collect();
+            sources.dedup();
+            let failure = Failure::usage(format!("`{name}` is no source: --limit shortens what is read"));
+            return Err(failure.with_help(format!("the sources are {}", sources.join(", "))));
+        }
+    }
+    Ok(())
 }

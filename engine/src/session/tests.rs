@@ -15,7 +15,7 @@ use crate::operator::{
 };
 use crate::plan::Selection;
 use crate::report::Lines;
-use crate::spec::Overrides;
+use crate::spec::{Overrides, RowLimit};
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -124,13 +124,13 @@ fn why_compares_with_the_last_run_or_a_named_one() {
     run(&session, &check(&session, TWO, &[]).unwrap(), RunOptions::default());
     let changed = check(&session, TWO, &["word=hey"]).unwrap();
     let reasons = |node: &str, against: Option<&str>| -> Vec<String> {
-        let why = session.why(&changed, node, against, None).unwrap();
+        let why = session.why(&changed, node, against, &RowLimit::default()).unwrap();
         why.reasons.iter().map(ToString::to_string).collect()
     };
     assert_eq!(reasons("two", None), ["param `word` changed from \"bye\" to \"hey\""]);
     assert_eq!(reasons("two", Some("latest")), reasons("two", None));
     assert!(reasons("one", None).is_empty());
-    let unknown = session.why(&changed, "one", Some("1999"), None).unwrap_err();
+    let unknown = session.why(&changed, "one", Some("1999"), &RowLimit::default()).unwrap_err();
     assert_eq!(unknown.exit_code(), 2);
 }
 

@@ -33,6 +33,7 @@ mod reference;
 mod repeat;
 mod round_file;
 mod rounds;
+mod row_limit;
 mod scalar;
 mod schedule;
 mod scope;
@@ -62,6 +63,7 @@ pub use pipeline::{
     Binding, Gathers, HandedOnSpec, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec,
     Serves, ServiceSpec, Spec,
 };
+pub use row_limit::RowLimit;
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
 pub(crate) use set::SET;

@@ -20,6 +20,7 @@ use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
 use crate::operator::Usage;
+use crate::spec::RowLimit;
 
 /// Part of the last event of a run that ended.
 const RUN_FINISHED: &str = "\"event\":\"run_finished\"";
@@ -67,8 +68,8 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params_files: Vec<PathBuf>,
     /// Value of `--limit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u64>,
+    #[serde(default, skip_serializing_if = "RowLimit::is_none")]
+    pub limit: RowLimit,
     /// What loops hand on, by name (`rl.policy`): `NODE` or `NODE.PORT`, or null if rows had not decided of which round.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handed_on: BTreeMap<String, Option<String>>,

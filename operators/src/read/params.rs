@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use arrow::datatypes::DataType;
 use schemars::JsonSchema;
 use searchmill_data::hub::dataset::HubFile;
 use searchmill_data::row_kind::RowKind;
@@ -55,6 +56,14 @@ pub struct ReadParams {
     /// an error. With `false`, marks are text, and every line is a row.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub quotes: bool,
+    /// The character between cells of CSV files (`","`): `";"`, `"|"`. For tabs, write `format: tsv`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<char>,
+    /// Cuts texts with several values into lists, at a separator: `"|"` reads `Rome | Roma` as two answers. Values lose the
+    /// space around them, and empty ones are left out. One separator is for all columns that are lists of texts, such as
+    /// `golden_answers`; `{COLUMN: SEPARATOR}` names them, also with `as: table` (columns of `columns:`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
     /// Maximum number of rows to read.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -67,6 +76,34 @@ pub struct ReadParams {
     /// which reads the files twice. Later rows that do not fit are rejected.
     #[serde(default = "default_infer_rows")]
     pub infer_rows: u64,
+}
+
+/// Where texts are cut into lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Split {
+    /// One separator for all lists of texts.
+    All(String),
+    /// A separator for each column.
+    Columns(BTreeMap<String, String>),
+}
+
+impl ReadParams {
+    /// Returns the separator at which texts of a column are cut.
+    pub(super) fn separator_of(&self, column: &str) -> Option<&str> {
+        match self.split.as_ref()? {
+            Split::All(separator) => {
+                let schema = RecordKind::from(self.kind).schema();
+                let is_list = schema.field_with_name(column).is_ok_and(|field| is_text_list(field.data_type()));
+                is_list.then_some(separator)
+            }
+            Split::Columns(columns) => columns.get(column).map(String::as_str),
+        }
+    }
+}
+
+fn is_text_list(data: &DataType) -> bool {
+    matches!(data, DataType::List(item) if *item.data_type() == DataType::Utf8)
 }
 
 fn yes() -> bool {
@@ -107,6 +144,8 @@ pub(super) fn issues(params: &ReadParams) -> Vec<ParamIssue> {
     issues.extend(check_layout(params));
     issues.extend(check_columns(params));
     issues.extend(check_files(params));
+    issues.extend(check_delimiter(params));
+    issues.extend(check_split(params));
     if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
         let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
         issues.push(ParamIssue::new("id_prefix", message));
@@ -167,6 +206,63 @@ fn check_files(params: &ReadParams) -> Option<ParamIssue> {
         (Some(Layout::Files), _) | (_, None) => None,
         (_, Some(_)) => issue("max_bytes", "is for `layout: files` only", "leave it out, or add `layout: files`"),
     }
+}
+
+fn check_delimiter(params: &ReadParams) -> Option<ParamIssue> {
+    let sign = params.delimiter?;
+    let issue = |message: String, help: &str| Some(ParamIssue::new("delimiter", message).with_help(help));
+    if !sign.is_ascii() || matches!(sign, '"' | '\n' | '\r') {
+        return issue(
+            format!("`{}` cannot separate cells", sign.escape_default()),
+            "write one ASCII character: `\";\"`",
+        );
+    }
+    if params.layout == Some(Layout::Files) || !matches!(params.format, Format::Auto | Format::Csv) {
+        return issue("is for CSV files only".to_owned(), "leave it out, or write `format: csv`");
+    }
+    None
+}
+
+fn check_split(params: &ReadParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let Some(split) = &params.split else { return issues };
+    if params.layout.is_some() {
+        let issue = ParamIssue::new("split", "a layout reads its lists itself");
+        return vec![issue.with_help("leave it out, or name the columns in `columns:` in place of the `layout`")];
+    }
+    let schema = RecordKind::from(params.kind).schema();
+    let lists = schema.fields().iter().filter(|field| is_text_list(field.data_type()));
+    let lists = lists.map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ");
+    match split {
+        Split::All(separator) if separator.is_empty() => {
+            issues
+                .push(ParamIssue::new("split", "the separator is empty").with_help("write for example `split: \"|\"`"));
+        }
+        Split::All(_) if lists.is_empty() => {
+            let message = format!("{} rows have no column that is a list of texts", RecordKind::from(params.kind));
+            issues.push(ParamIssue::new("split", message).with_help("name the column: `split: {COLUMN: \"|\"}`"));
+        }
+        Split::All(_) => {}
+        Split::Columns(columns) => {
+            for (column, separator) in columns {
+                let path = format!("split.{column}");
+                let known = schema.field_with_name(column).ok();
+                if separator.is_empty() {
+                    issues
+                        .push(ParamIssue::new(&path, "the separator is empty").with_help("write for example `\"|\"`"));
+                }
+                if params.kind == RowKind::Table && !params.columns.contains_key(column) {
+                    let help = format!("write `columns: {{{column}: FIELD}}`, with the other columns that are read");
+                    issues.push(ParamIssue::new(&path, "is no column of `columns:`").with_help(help));
+                }
+                if params.kind != RowKind::Table && !known.is_some_and(|field| is_text_list(field.data_type())) {
+                    let message = format!("{} rows have no list of texts of this name", RecordKind::from(params.kind));
+                    issues.push(ParamIssue::new(&path, message).with_help(format!("they have: {lists}")));
+                }
+            }
+        }
+    }
+    issues
 }
 
 fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {

@@ -100,7 +100,8 @@ impl Driver {
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let redactor = redactor(&plan, &options);
-        let books = Books::open(&plan, &store, wanted.len(), (options.asked.limit, options.fits), reporter, &redactor)?;
+        let books =
+            Books::open(&plan, &store, wanted.len(), (&options.asked.limit, options.fits), reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
         let releases = Releases::of(&plan, &options);
         let run = Run {

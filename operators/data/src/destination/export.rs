@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
@@ -10,7 +10,7 @@ use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missi
 use url::Url;
 
 use super::local::to_path;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, WrittenFile};
 use crate::source::location::scheme;
 use crate::source::store;
 
@@ -36,6 +36,24 @@ pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<bool,
         Some("file") => to_path(tree, &manifest, Path::new(destination.trim_start_matches("file://"))),
         Some(_) => context.block_on(to_store(tree, &manifest, destination)),
     }
+}
+
+/// Whether a local destination has this artifact already: the same manifest, and files of its lengths. What is elsewhere
+/// counts as different.
+pub fn is_delivered(tree: &Path, destination: &str, context: &Context) -> bool {
+    let path = match scheme(destination) {
+        None => context.resolve(destination),
+        Some("file") => PathBuf::from(destination.trim_start_matches("file://")),
+        Some(_) => return false,
+    };
+    let Ok(manifest) = Manifest::load(tree) else { return false };
+    let path: PathBuf = path.components().collect();
+    let beside = std::fs::read_to_string(format!("{}{MANIFEST_ENDING}", path.display()));
+    let has_length = |file: &WrittenFile| {
+        let place = if manifest.folder { path.join(&file.path) } else { path.clone() };
+        place.metadata().is_ok_and(|found| found.is_file() && found.len() == file.bytes)
+    };
+    manifest.text().is_ok_and(|text| beside.is_ok_and(|there| there == text)) && manifest.files.iter().all(has_length)
 }
 
 /// Returns the last part of a path or URL.

@@ -18,6 +18,8 @@ pub enum Origin {
     Template(Vec<Piece>),
     /// A JSON template.
     Json(Box<Form>),
+    /// A text with several values, cut at a separator: a list of those that are not empty, without space around them.
+    Split(Box<Origin>, String),
 }
 
 impl Origin {
@@ -38,6 +40,12 @@ impl Origin {
         Ok(if text.starts_with('/') { Self::Pointer(text) } else { Self::Field(text) })
     }
 
+    /// Cuts texts of this origin at a separator.
+    #[must_use]
+    pub fn split_at(self, separator: &str) -> Self {
+        Self::Split(Box::new(self), separator.to_owned())
+    }
+
     /// Returns the value in a row, or null if there is none.
     ///
     /// # Errors
@@ -47,18 +55,24 @@ impl Origin {
             Self::Field(path) | Self::Pointer(path) => Cow::Borrowed(lookup(row, path).unwrap_or(&Value::Null)),
             Self::Template(pieces) => Cow::Owned(template::fill(pieces, row)?.map_or(Value::Null, Value::String)),
             Self::Json(form) => Cow::Owned(form.fill(row)?.unwrap_or(Value::Null)),
+            Self::Split(origin, separator) => split(origin.find(row)?, separator),
         })
     }
 
     /// Whether it is a template.
     pub fn is_template(&self) -> bool {
-        matches!(self, Self::Template(_) | Self::Json(_))
+        match self {
+            Self::Template(_) | Self::Json(_) => true,
+            Self::Split(origin, _) => origin.is_template(),
+            Self::Field(_) | Self::Pointer(_) => false,
+        }
     }
 
     /// Returns the top-level fields it may read.
     pub fn fields(&self) -> Vec<&str> {
         match self {
             Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],
+            Self::Split(origin, _) => origin.fields(),
             Self::Template(_) | Self::Json(_) => self.slots().into_iter().flat_map(Slot::fields).collect(),
         }
     }
@@ -67,6 +81,7 @@ impl Origin {
     pub fn required(&self) -> Vec<&str> {
         match self {
             Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],
+            Self::Split(origin, _) => origin.required(),
             Self::Template(_) | Self::Json(_) => self.slots().into_iter().filter_map(Slot::required).collect(),
         }
     }
@@ -76,8 +91,22 @@ impl Origin {
             Self::Field(_) | Self::Pointer(_) => Vec::new(),
             Self::Template(pieces) => template::slots(pieces).collect(),
             Self::Json(form) => form.slots(),
+            Self::Split(origin, _) => origin.slots(),
         }
     }
+}
+
+/// Cuts a text into a list; other values stay.
+fn split<'v>(value: Cow<'v, Value>, separator: &str) -> Cow<'v, Value> {
+    let Value::String(text) = value.as_ref() else { return value };
+    let mut parts = Vec::new();
+    for part in text.split(separator) {
+        let part = part.trim();
+        if !part.is_empty() {
+            parts.push(Value::from(part));
+        }
+    }
+    Cow::Owned(Value::Array(parts))
 }
 
 #[cfg(test)]
@@ -125,6 +154,16 @@ mod tests {
         assert_eq!(find(two, &json!({"a": "A"})), Ok(json!([{"title": "A"}])), "empty objects are left out");
         let text = r#"{{"say": "\"{a}\" and {b}", "always": true}}"#;
         assert_eq!(find(text, &json!({"a": "\"", "b": 2})), Ok(json!({"say": "\"\"\" and 2", "always": true})));
+    }
+
+    #[test]
+    fn texts_are_cut_into_lists_and_other_values_stay() {
+        let row =
+            json!({"answers": " Rome | Roma||the capital", "one": "Rome", "none": "", "number": 12, "list": ["a|b"]});
+        let find = |field: &str| Origin::parse(field).unwrap().split_at("|").find(&row).unwrap().into_owned();
+        assert_eq!(find("answers"), json!(["Rome", "Roma", "the capital"]));
+        assert_eq!((find("one"), find("none"), find("nothing")), (json!(["Rome"]), json!([]), Value::Null));
+        assert_eq!((find("number"), find("list")), (json!(12), json!(["a|b"])));
     }
 
     #[test]

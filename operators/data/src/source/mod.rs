@@ -4,6 +4,7 @@ pub mod cells;
 pub mod column;
 mod conversation;
 pub mod decode;
+pub mod fields;
 mod form;
 pub mod foreign;
 pub mod format;

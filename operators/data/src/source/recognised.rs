@@ -62,12 +62,20 @@ pub(crate) fn check_header(header: &[String], delimiter: u8) -> std::io::Result<
     let [cell] = header else { return Ok(()) };
     let spaced = |mark: char| cell.contains(mark) && !cell.contains([' ', '"']);
     let (mark, help) = match delimiter {
-        b',' if cell.contains('\t') => ("tabs", "write `format: tsv`"),
         b'\t' if spaced(',') => ("commas", "write `format: csv`"),
-        _ if spaced(';') => ("`;`", "write the file with commas or tabs"),
+        b'\t' if spaced(';') => ("`;`", "write `format: csv` and `delimiter: \";\"`"),
+        b'\t' => return Ok(()),
+        _ if cell.contains('\t') => ("tabs", "write `format: tsv`"),
+        other if other != b',' && spaced(',') => ("commas", "leave out `delimiter`"),
+        other if other != b';' && spaced(';') => ("`;`", "write `delimiter: \";\"`"),
+        other if other != b'|' && spaced('|') => ("`|`", "write `delimiter: \"|\"`"),
         _ => return Ok(()),
     };
-    let wanted = if delimiter == b',' { "commas" } else { "tabs" };
+    let wanted = match delimiter {
+        b',' => "commas".to_owned(),
+        b'\t' => "tabs".to_owned(),
+        other => format!("`{}`", char::from(other)),
+    };
     Err(Unreadable::error(format!("the header `{cell}` is separated by {mark}, and not by {wanted}"), help))
 }
 
@@ -114,6 +122,7 @@ mod tests {
     fn a_header_of_one_cell_shows_another_separator() {
         let of = |cell: &str, delimiter| check_header(&[cell.to_owned()], delimiter).is_err();
         assert!(of("id\ttext", b',') && of("id,text", b'\t') && of("id;text", b','));
+        assert!(of("id,text", b';') && of("id;text", b'|') && of("id|text", b',') && of("id;text", b'\t'));
         assert!(!of("text", b',') && !of("name, first", b'\t') && !of("a; b", b','));
     }
 

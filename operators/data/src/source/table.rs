@@ -29,6 +29,8 @@ pub struct Splitting {
     pub cut: Cut,
     /// Whether quotation marks quote cells of CSV and TSV.
     pub quotes: bool,
+    /// What separates cells, if the format does not say it.
+    pub delimiter: Option<u8>,
 }
 
 /// Reads files one after another and passes their blocks to `push` until it returns [`Flow::Stop`].
@@ -85,7 +87,8 @@ fn file_blocks(
     let broken = |error: std::io::Error| stream::broken(file, &error);
     match format {
         Format::Csv => {
-            cell_blocks(CellBlocks::new(reader, b',', splitting.quotes).map_err(broken)?, push).map_err(broken)
+            let delimiter = splitting.delimiter.unwrap_or(b',');
+            cell_blocks(CellBlocks::new(reader, delimiter, splitting.quotes).map_err(broken)?, push).map_err(broken)
         }
         Format::Tsv => {
             let blocks = match splitting.cut {

@@ -1,0 +1,116 @@
+//! The fields of a file's records, where they can be told without reading much: before anything runs.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Map, Value};
+
+use super::cells::CellBlocks;
+use super::format::{Format, decompressed};
+use super::table::Splitting;
+
+/// Bytes of a JSON file that is read as a whole (at most), unpacked.
+const SMALL: u64 = 4 << 20;
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Returns the fields that the records of a local file have. `None` if that is not known: the file is large, or cannot
+/// be read, which the run reports.
+pub fn fields_of(path: &Path, splitting: Splitting) -> Option<BTreeSet<String>> {
+    let name = path.file_name()?.to_string_lossy();
+    let format = splitting.format.or_of_name(&name)?;
+    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
+    if format == Format::Parquet {
+        let schema = ParquetRecordBatchReaderBuilder::try_new(file).ok()?.schema().clone();
+        return Some(schema.fields().iter().map(|field| field.name().clone()).collect());
+    }
+    let text = without_mark(decompressed(Box::new(file), splitting.compression).ok()?)?;
+    match format {
+        Format::Csv => header(text, splitting.delimiter.unwrap_or(b','), splitting.quotes),
+        Format::Tsv => header(text, b'\t', splitting.quotes),
+        _ => json_fields(text, format),
+    }
+}
+
+/// Returns the first cells of a column of a local CSV file; `None` if it is another file, or cannot be read.
+pub fn first_cells(path: &Path, splitting: Splitting, column: &str, most: usize) -> Option<Vec<String>> {
+    let name = path.file_name()?.to_string_lossy();
+    if splitting.format.or_of_name(&name)? != Format::Csv {
+        return None;
+    }
+    let text = without_mark(decompressed(Box::new(File::open(path).ok()?), splitting.compression).ok()?)?;
+    let mut blocks = CellBlocks::new(text, splitting.delimiter.unwrap_or(b','), splitting.quotes).ok()?;
+    let place = blocks.header.iter().position(|name| name == column)?;
+    let rows = blocks.next().ok()?.unwrap_or_default();
+    let cells = rows.iter().take(most).filter_map(|(_, row)| row.get(place));
+    Some(cells.map(|cell| String::from_utf8_lossy(cell).into_owned()).collect())
+}
+
+fn without_mark(mut reader: Box<dyn Read + Send>) -> Option<Box<dyn Read + Send>> {
+    let mut start = Vec::new();
+    reader.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start).ok()?;
+    if start == BYTE_ORDER_MARK {
+        start.clear();
+    }
+    Some(Box::new(Cursor::new(start).chain(reader)))
+}
+
+fn header(text: Box<dyn Read + Send>, delimiter: u8, quotes: bool) -> Option<BTreeSet<String>> {
+    let blocks = CellBlocks::new(text, delimiter, quotes).ok()?;
+    Some(blocks.header.iter().cloned().collect())
+}
+
+/// Reads all records, since a field may be in the last one alone.
+fn json_fields(text: Box<dyn Read + Send>, format: Format) -> Option<BTreeSet<String>> {
+    let mut bytes = Vec::new();
+    text.take(SMALL + 1).read_to_end(&mut bytes).ok()?;
+    if bytes.len() as u64 > SMALL {
+        return None;
+    }
+    let mut fields = BTreeSet::new();
+    let mut add = |record: Map<String, Value>| fields.extend(record.into_iter().map(|(name, _)| name));
+    if format == Format::Json && bytes.trim_ascii_start().starts_with(b"[") {
+        for record in serde_json::from_slice::<Vec<Map<String, Value>>>(&bytes).ok()? {
+            add(record);
+        }
+    } else {
+        // Lines, or values with any line breaks. What is no object is rejected by the run, with its line.
+        for record in serde_json::Deserializer::from_slice(&bytes).into_iter::<Map<String, Value>>() {
+            add(record.ok()?);
+        }
+    }
+    Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::format::Compression;
+    use crate::source::record::Cut;
+
+    fn fields(name: &str, text: &[u8], delimiter: Option<u8>) -> Option<Vec<String>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let (format, compression) = (Format::Auto, Compression::Auto);
+        let splitting = Splitting { format, compression, cut: Cut::Values, quotes: true, delimiter };
+        fields_of(&path, splitting).map(|fields| fields.into_iter().collect())
+    }
+
+    #[test]
+    fn fields_are_told_or_unknown() {
+        let told = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(fields("a.csv", b"\xef\xbb\xbfid,text\n1,x\n", None), told(&["id", "text"]));
+        assert_eq!(fields("a.csv", b"id;text\n1;x\n", Some(b';')), told(&["id", "text"]));
+        assert_eq!(fields("a.csv", b"id;text\n1;x\n", None), None, "separated otherwise");
+        assert_eq!(fields("a.tsv", b"id\ttext\n", None), told(&["id", "text"]));
+        assert_eq!(fields("a.jsonl", b"{\"id\": 1}\n{\"id\": 2, \"late\": 3}\n", None), told(&["id", "late"]));
+        assert_eq!(fields("a.json", b"[{\"id\": 1}, {\"b\": {\"c\": 2}}]", None), told(&["b", "id"]));
+        assert_eq!(fields("a.jsonl", b"{\"id\": 1}\nnot JSON\n", None), None);
+        assert_eq!(fields("a.jsonl", &b"{\"id\": 1}\n".repeat(500_000), None), None, "too large");
+        assert_eq!(fields("a.parquet", b"PAR1", None), None);
+        assert_eq!(fields("a.jsonl", b"", None), told(&[]));
+    }
+}

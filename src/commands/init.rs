@@ -1,0 +1,141 @@
+//! `init`: writes a first pipeline for files of the user.
+
+mod look;
+mod text;
+
+use std::io::Write;
+use std::path::Path;
+
+use searchmill_engine::{Failure, Session};
+use serde_json::json;
+
+use self::look::Named;
+use self::text::{Documents, Model, Plan};
+use crate::args::{Goal, InitArgs};
+use crate::display::Terminal;
+use crate::exit::OK;
+
+/// File of the schema that editors read, beside the pipeline.
+const SCHEMA: &str = "pipeline.schema.json";
+/// The teacher that needs no model.
+const TEACHER: &str = "evidence";
+
+pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> Result<u8, Failure> {
+    let directory = session.directory();
+    let file = directory.join(&args.output);
+    if file.exists() {
+        let failure = Failure::usage(format!("{} is there already", args.output.display()));
+        return Err(failure.with_help("name another file: `--output FILE`"));
+    }
+    let plan = plan(terminal, args, directory)?;
+    let text = text::pipeline(&plan);
+    let schema = file.with_file_name(SCHEMA);
+    write_new(&file, text.as_bytes())?;
+    // The same for all pipelines of the folder, and generated: a newer one replaces it.
+    let pretty = format!("{:#}\n", session.schema());
+    std::fs::write(&schema, pretty).map_err(|error| unwritable(&schema, &error))?;
+    let shown = args.output.display().to_string();
+    if terminal.is_json() {
+        terminal.json(&json!({"file": shown, "schema": schema.display().to_string()}));
+        return Ok(OK);
+    }
+    terminal.line(&format!("wrote {shown}, and {SCHEMA} for editors"));
+    if let Some(model) = &plan.model {
+        terminal.line(&format!("its model: {} at {}", model.name, model.base_url));
+    }
+    terminal.line(&format!(
+        "\nsearchmill plan {shown}             # what would run\nsearchmill run {shown} --limit 20   # a trial\nsearchmill ui                        # what it gave"
+    ));
+    Ok(OK)
+}
+
+/// Collects what the pipeline is made of, from the options or by asking.
+fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, Failure> {
+    let documents = given(terminal, args.documents.as_ref(), "Documents to search (a folder or a file)", "DOCUMENTS")?;
+    let questions = given(terminal, args.questions.as_ref(), "Questions (a file)", "--questions FILE")?;
+    let named =
+        Named { text: args.text.as_deref(), question: args.question.as_deref(), answer: args.answer.as_deref() };
+    let documents = if directory.join(&documents).is_dir() {
+        Documents::Folder(documents)
+    } else {
+        Documents::File(look::documents(&documents, directory, &named)?)
+    };
+    let questions = look::questions(&questions, directory, &named)?;
+    let goal = match args.goal {
+        Some(goal) => goal,
+        None if terminal.is_asking() => {
+            match ask(terminal, "Goal: evaluate, training-file or rl", Some("evaluate"))?.as_str() {
+                "evaluate" => Goal::Evaluate,
+                "training-file" => Goal::TrainingFile,
+                "rl" => Goal::Rl,
+                other => return Err(Failure::usage(format!("`{other}` is none of evaluate, training-file, rl"))),
+            }
+        }
+        None => Goal::Evaluate,
+    };
+    let model =
+        given(terminal, args.model.as_ref(), "Model (its name at the server; `evidence`: none)", "--model NAME")
+            .map_err(|failure| {
+                failure.with_help("add `--model NAME`; questions with evidence can do without: `--model evidence`")
+            })?;
+    if model == TEACHER && questions.is_known && !questions.has_evidence {
+        let failure =
+            Failure::usage(format!("the questions of {} have no `evidence`, which the teacher needs", questions.path));
+        return Err(failure.with_help("name a model: `--model NAME --base-url URL`"));
+    }
+    let model = (model != TEACHER).then(|| Model {
+        name: model,
+        base_url: args.base_url.clone(),
+        is_remote: !["//127.", "//localhost", "//[::1]"].iter().any(|here| args.base_url.contains(here)),
+    });
+    let stem = args.output.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let folder = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = if stem == "pipeline" { folder.unwrap_or(stem) } else { stem };
+    Ok(Plan { name: plain_name(&name), documents, questions, goal, model })
+}
+
+/// Returns a name of a pipeline: other signs become `-`.
+fn plain_name(name: &str) -> String {
+    let sign = |c: char| if c.is_alphanumeric() || "_-.".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(sign).collect();
+    let name = name.trim_matches(['-', '.']);
+    if name.is_empty() { "pipeline".to_owned() } else { name.to_owned() }
+}
+
+/// Returns what an option says, or asks for it.
+fn given(terminal: &Terminal, option: Option<&String>, question: &str, name: &str) -> Result<String, Failure> {
+    match option {
+        Some(value) => Ok(value.clone()),
+        None if terminal.is_asking() => ask(terminal, question, None),
+        None => Err(Failure::usage(format!("{name} is missing")).with_help("see `searchmill init --help`")),
+    }
+}
+
+/// Asks until something is answered; an empty answer is the default.
+fn ask(terminal: &Terminal, question: &str, default: Option<&str>) -> Result<String, Failure> {
+    loop {
+        let shown = default.map_or_else(String::new, |default| format!(" [{default}]"));
+        terminal.prompt(&format!("{question}{shown}: "));
+        let mut line = String::new();
+        if std::io::stdin().read_line(&mut line)? == 0 {
+            return Err(Failure::usage("the answers ended").with_help("see `searchmill init --help`"));
+        }
+        let answer = line.trim();
+        if !answer.is_empty() {
+            return Ok(answer.to_owned());
+        }
+        if let Some(default) = default {
+            return Ok(default.to_owned());
+        }
+    }
+}
+
+/// Writes a file that must not exist.
+fn write_new(path: &Path, text: &[u8]) -> Result<(), Failure> {
+    let created = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text));
+    created.map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", path.display()))
+}

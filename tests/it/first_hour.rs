@@ -1,0 +1,170 @@
+//! What people meet in their first hour: files of their own, with other separators and names, and functions that raise.
+
+use crate::mill::Mill;
+
+#[test]
+fn a_csv_of_a_spreadsheet_is_read() {
+    let mill = Mill::new();
+    mill.write(
+        "questions.csv",
+        "nr;question;answers\n1;Which city?;Rome | Roma\n2;Which year?;1999\n3;Who?;\"Ann; Bob\"\n",
+    );
+    let pipeline = |with: &str| {
+        let read = format!("{{op: read, with: {{path: questions.csv, as: question, {with}}}}}");
+        mill.write("pipeline.yaml", &format!("name: sheet\nnodes:\n  questions: {read}\n"));
+    };
+    // The separator is told, then the column that is not there, both with a way out.
+    pipeline("columns: {id: nr, golden_answers: answers}");
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(1);
+    assert!(told.stderr.contains("write `delimiter: \";\"`"), "{told:?}");
+    pipeline("delimiter: \";\", columns: {id: number, golden_answers: answers}");
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
+    assert!(told.stderr.contains("no record has the field `number` that `columns.id` names"), "{told:?}");
+    assert!(told.stderr.contains("pipeline.yaml:3:") && told.stderr.contains("answers, nr, question"), "{told:?}");
+    pipeline("delimiter: \";\", columns: {id: nr, golden_answers: answers}, split: \"|\"");
+    mill.run(&[]).exit(0);
+    let rows = mill.call(&["show", "questions", "--json"]).exit(0).events();
+    let answers: Vec<String> = rows.iter().map(|row| row["golden_answers"].to_string()).collect();
+    assert_eq!(answers, [r#"["Rome","Roma"]"#, r#"["1999"]"#, r#"["Ann; Bob"]"#]);
+    for (with, said) in [
+        ("delimiter: \"ab\"", "delimiter"),
+        ("delimiter: \"ä\"", "one ASCII character"),
+        ("format: jsonl, delimiter: \";\"", "for CSV files only"),
+        ("split: \"\"", "the separator is empty"),
+        ("split: {question: \"|\"}", "no list of texts of this name"),
+    ] {
+        pipeline(with);
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
+        assert!(told.stderr.contains(said), "{with}: {told:?}");
+    }
+    // Of a table, the columns are named.
+    mill.write(
+        "pipeline.yaml",
+        "name: sheet\nnodes:\n  t: {op: read, with: {path: questions.csv, as: table, delimiter: \";\", columns: {a: answers}, split: {a: \"|\"}}}\n",
+    );
+    mill.run(&[]).exit(0);
+    let rows = mill.call(&["show", "t", "--json"]).exit(0).events();
+    assert_eq!(rows[0]["a"].to_string(), r#"["Rome","Roma"]"#);
+}
+
+#[test]
+fn a_join_without_a_match_says_so() {
+    let mill = Mill::new();
+    mill.write("left.jsonl", "{\"id\": \"Q1\"}\n");
+    mill.write("right.jsonl", "{\"id\": \"q1\", \"b\": 1}\n");
+    let pipeline = |how: &str| {
+        mill.write(
+            "pipeline.yaml",
+            &format!(
+                "name: joined\nnodes:\n  one: {{op: read, with: {{path: left.jsonl, as: table}}}}\n  two: {{op: read, with: \
+                 {{path: right.jsonl, as: table}}}}\n  both: {{op: join, from: {{left: one, right: two}}, with: {{on: \
+                 [id], how: {how}}}}}\n"
+            ),
+        );
+    };
+    for (how, warns) in [("inner", true), ("semi", true), ("anti", false)] {
+        pipeline(how);
+        let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
+        assert_eq!(told.stderr.contains("no row of `left` has a match"), warns, "{how}: {told:?}");
+    }
+    mill.write("right.jsonl", "{\"id\": \"Q1\", \"b\": 1}\n");
+    pipeline("inner");
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(!told.stderr.contains("has a match"), "{told:?}");
+}
+
+#[test]
+fn an_empty_file_is_written_if_it_may_be() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\", \"n\": 1}\n");
+    let pipeline = |allow: &str| {
+        mill.write(
+            "pipeline.yaml",
+            &format!(
+                "name: new\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: table}}}}\n  new: {{op: filter, from: \
+                 rows, with: {{where: n > 5}}}}\n  file: {{op: write, from: new, with: {{path: out.jsonl{allow}}}}}\n"
+            ),
+        );
+    };
+    pipeline("");
+    let told = mill.run(&[]).exit(3);
+    assert!(!mill.path("out.jsonl").exists(), "{told:?}");
+    pipeline(", allow_empty: true");
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.read("out.jsonl"), "");
+    // The same every night: what is there already raises no alarm, whatever the pipeline allows.
+    pipeline("");
+    let again = mill.run(&[]).exit(0);
+    assert_eq!(again.ran(), "", "`allow_empty` is not in the key");
+    // If the file is another one, it is not replaced by nothing.
+    mill.write("out.jsonl", "{\"kept\": true}\n");
+    mill.run(&[]).exit(3);
+    assert_eq!(mill.read("out.jsonl"), "{\"kept\": true}\n");
+}
+
+#[test]
+fn a_function_that_raises_says_where() {
+    let mill = Mill::new();
+    let rows: String =
+        (0..5).map(|n| format!("{{\"id\": \"r{n}\", \"x\": \"{}\"}}\n", ["1", "a", "b", "", "c"][n])).collect();
+    mill.write("rows.jsonl", &rows);
+    mill.write("steps.py", "def step(row):\n    if not row['x']:\n        raise KeyError('x')\n    return {'id': row['id'], 'n': int(row['x'])}\n");
+    mill.write(
+        "pipeline.yaml",
+        "name: raises\nnodes:\n  rows: {op: read, with: {path: rows.jsonl, as: table}}\n  made: {op: map, from: rows, with: {python: \"steps.py:step\", output: {id: text, n: int}}}\n",
+    );
+    let told = mill.call(&["run", "pipeline.yaml"]);
+    let place = "steps.py:4 in step: return {'id': row['id'], 'n': int(row['x'])}";
+    assert!(
+        told.stderr
+            .contains(&format!("3 × exception: ValueError: invalid literal for int() with base 10: 'a' ({place})")),
+        "{told:?}"
+    );
+    assert!(told.stderr.contains("1 × exception: KeyError: 'x' (steps.py:3 in step: raise KeyError('x'))"), "{told:?}");
+    assert!(!told.stderr.contains("retried"), "{told:?}");
+}
+
+#[test]
+fn a_limit_shortens_what_it_names() {
+    let mill = Mill::new();
+    let rows: String = (0..20).map(|n| format!("{{\"id\": \"r{n}\"}}\n")).collect();
+    mill.write("rows.jsonl", &rows);
+    let read = "{op: read, with: {path: rows.jsonl, as: table}}";
+    mill.write(
+        "pipeline.yaml",
+        &format!("name: limited\nnodes:\n  documents: {read}\n  questions: {read}\n  both: {{op: sql, from: {{d: documents, q: questions}}, with: {{query: \"select (select count(*) from d) as d, (select count(*) from q) as q\"}}}}\n"),
+    );
+    let counts = |args: &[&str]| {
+        let told = mill.call(&[&["run", "pipeline.yaml"], args].concat()).exit(0);
+        let row = mill.call(&["show", "both", "--json"]).exit(0).events()[0].clone();
+        (row["d"].as_u64(), row["q"].as_u64(), told.stderr)
+    };
+    let (d, q, told) = counts(&["--limit", "questions=5"]);
+    assert_eq!((d, q), (Some(20), Some(5)));
+    assert!(!told.contains("--limit"), "{told}");
+    let (d, q, told) = counts(&["--limit", "7"]);
+    assert_eq!((d, q), (Some(7), Some(7)));
+    assert!(
+        told.contains("each of documents, questions gives at most 7 rows; `--limit questions=7` shortens"),
+        "{told}"
+    );
+    let (d, q, _) = counts(&["--limit", "7", "--limit", "questions=3"]);
+    assert_eq!((d, q), (Some(7), Some(3)));
+    let (d, q, _) = counts(&[]);
+    assert_eq!((d, q), (Some(20), Some(20)), "limited results have keys of their own");
+    let again = mill.call(&["run", "pipeline.yaml", "--limit", "questions=5", "--json"]).exit(0);
+    assert_eq!(again.ran(), "");
+    for (limit, said) in [
+        ("nothing=5", "nothing"),
+        ("both=5", "is no source"),
+        ("questions=0", "must be at least 1"),
+        ("x", "no number of rows"),
+    ] {
+        let told = mill.call(&["run", "pipeline.yaml", "--limit", limit]).exit(2);
+        assert!(told.stderr.contains(said), "{limit}: {told:?}");
+    }
+    // The limit of a run is told where it is asked for again.
+    mill.call(&["run", "pipeline.yaml", "--limit", "questions=5"]).exit(0);
+    let why = mill.call(&["why", "questions"]).exit(0);
+    assert!(why.stderr.contains("--limit questions=5"), "{why:?}");
+}
