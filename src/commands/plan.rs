@@ -42,7 +42,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     let shown = told().filter(|(_, _, status)| !status.is_after_the_end());
     let groups = folded(plan, shown.map(|(place, ..)| place), all);
     let rows: Vec<Vec<String>> = groups.iter().map(|group| row(plan, survey, group)).collect();
-    terminal.table(&["node", "operator", "status", "why"], &rows);
+    terminal.plan_table(&["node", "operator", "status", "why"], &rows);
     tell_loops(terminal, survey);
     let held = if held > 0 { format!(", {held} held") } else { String::new() };
     let nodes = survey.nodes.len() - ended;

@@ -1,7 +1,6 @@
 //! Progress of a run: live lines on a terminal, plain lines otherwise, JSON lines on request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -149,6 +148,15 @@ fn line(style: anstyle::Style, word: &str, node: &str, width: usize, rest: &str)
     format!("{style}{word:<8}{style:#} {node:<width$} {rest}")
 }
 
+/// Formats the beginning of a run, with the addresses at which pages show it.
+fn begun(pages: &[String], run: &str, pipeline: &str, nodes: usize) -> String {
+    let mut text = format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}");
+    for page in pages {
+        text.push_str(&format!("\n{DIM}{page}/r/{run}{DIM:#}"));
+    }
+    text
+}
+
 impl Live {
     /// Starts displaying a run.
     pub(crate) fn start(plan: &Plan, all: bool, json: bool, quiet: bool) -> Arc<Self> {
@@ -241,13 +249,7 @@ impl Live {
         let width = state.name_width;
         let line = |style, word: &str, node: &str, rest: &str| Some(line(style, word, node, width, rest));
         match event {
-            Event::RunStarted { run, pipeline, nodes, .. } => {
-                let mut text = format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}");
-                for page in &state.pages {
-                    let _ = write!(text, "\n{DIM}{page}/r/{run}{DIM:#}");
-                }
-                Some(text)
-            }
+            Event::RunStarted { run, pipeline, nodes, .. } => Some(begun(&state.pages, run, pipeline, *nodes)),
             Event::NodeCached { node, .. } if state.rounds.folds(node) => None,
             Event::NodeCached { node, output, rows, bytes, rejects, .. } => {
                 state.cached += 1;
@@ -297,8 +299,10 @@ impl Live {
                 line(WARN, "held back", node, &held_back(node, destinations, reason))
             }
             Event::NodeSkipped { node } => {
+                let (style, word) =
+                    if state.running.contains_key(node) { (WARN, "interrupted") } else { (DIM, "skipped") };
                 self.clear(state, node);
-                line(DIM, "skipped", node, "")
+                line(style, word, node, "")
             }
             Event::LoopEnded { repeats, round, left_out, reason, hands_on } => {
                 Some(ending::of_loop(repeats, (*round, *left_out, *hands_on), reason))

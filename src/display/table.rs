@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anstyle::Style;
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
@@ -13,12 +14,45 @@ use super::safe::plain;
 
 /// Maximum width of a preview cell.
 const CELL: usize = 60;
+/// Space between two columns.
+const GAP: &str = "  ";
 
 /// Formats a table in columns; cuts the last column to `width`.
 pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let header = header.iter().map(|&name| name.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().cloned()).collect();
     TextTable::new(width).lines(&rows)
+}
+
+/// Formats a table like [`text_table`], with the words of one column in the style that belongs to them.
+pub(super) fn coloured_table(
+    header: &[&str],
+    rows: &[Vec<String>],
+    width: Option<usize>,
+    coloured: (usize, fn(&str) -> Style),
+) -> String {
+    let (column, style) = coloured;
+    let mut table = TextTable::new(width);
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let all: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().cloned()).collect();
+    let mut lines = table.each_line(&all);
+    let start: usize = table.widths.iter().take(column).map(|width| width + GAP.len()).sum();
+    for (line, row) in lines.iter_mut().skip(1).zip(rows) {
+        if let Some(cell) = row.get(column) {
+            *line = in_style(line, start, cell, style(cell));
+        }
+    }
+    lines.join("\n")
+}
+
+/// Returns a line with a style around the cell that starts at the character `start`. A cell that was cut stays plain.
+fn in_style(line: &str, start: usize, cell: &str, style: Style) -> String {
+    let Some((begin, _)) = line.char_indices().nth(start) else { return line.to_owned() };
+    let (before, rest) = line.split_at(begin);
+    match rest.strip_prefix(cell) {
+        Some(after) => format!("{before}{style}{cell}{style:#}{after}"),
+        None => line.to_owned(),
+    }
 }
 
 /// A table that is formatted block by block. A column is as wide as its widest cell so far.
@@ -35,6 +69,10 @@ impl TextTable {
 
     /// Formats the next rows.
     pub(crate) fn lines(&mut self, rows: &[Vec<String>]) -> String {
+        self.each_line(rows).join("\n")
+    }
+
+    fn each_line(&mut self, rows: &[Vec<String>]) -> Vec<String> {
         let length = |text: &str| text.chars().count();
         for row in rows {
             self.widths.resize(self.widths.len().max(row.len()), 0);
@@ -47,7 +85,7 @@ impl TextTable {
                 let padding = " ".repeat(width.saturating_sub(length(cell)));
                 format!("{cell}{padding}")
             });
-            let line = padded.collect::<Vec<_>>().join("  ");
+            let line = padded.collect::<Vec<_>>().join(GAP);
             let line = line.trim_end();
             match self.width {
                 Some(width) if length(line) > width => {
@@ -56,7 +94,7 @@ impl TextTable {
                 _ => line.to_owned(),
             }
         };
-        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+        rows.iter().map(line).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anstream::ColorChoice;
+use anstyle::Style;
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
 use searchmill_engine::operator::without_user_info;
 use searchmill_engine::{Failure, Plan, Time};
@@ -13,7 +14,7 @@ use searchmill_engine::{Failure, Plan, Time};
 use super::live::Live;
 use super::print::{err, err_open, out};
 use super::style::{DIM, ERROR, GOOD, HELP, WARN};
-use super::table::text_table;
+use super::table::{coloured_table, text_table};
 use crate::args::ColorWhen;
 use crate::exit::USAGE;
 
@@ -68,7 +69,9 @@ impl Terminal {
 
     /// Prints a question; the answer follows in the same line.
     pub(crate) fn prompt(&self, text: &str) {
-        err_open(text);
+        if self.is_asking() {
+            err_open(text);
+        }
     }
 
     /// Whether somebody sees what is printed.
@@ -101,6 +104,11 @@ impl Terminal {
     /// Prints a table of the result.
     pub fn table(&self, header: &[&str], rows: &[Vec<String>]) {
         out(&text_table(header, rows, self.page()));
+    }
+
+    /// Prints the table of a plan; the statuses, in the third column, are coloured.
+    pub(crate) fn plan_table(&self, header: &[&str], rows: &[Vec<String>]) {
+        out(&coloured_table(header, rows, self.page(), (2, style_of_status)));
     }
 
     /// Reports a valid pipeline.
@@ -152,6 +160,19 @@ impl Terminal {
     /// Returns the reporter for the events of a run; without `all`, it folds the rounds of loops.
     pub(crate) fn reporter(&self, plan: &Plan, all: bool) -> Arc<Live> {
         Live::start(plan, all, self.json, self.quiet)
+    }
+}
+
+/// Returns the style of a status of a plan, or of the counts of statuses of the rounds of a node.
+fn style_of_status(status: &str) -> Style {
+    match status {
+        "cached" | "ended" => DIM,
+        "run" => HELP,
+        "decided later" | "held" => WARN,
+        "broken" => ERROR,
+        counts if counts.contains("broken") => ERROR,
+        counts if counts.contains("to run") => HELP,
+        _ => Style::new(),
     }
 }
 

@@ -264,6 +264,22 @@ fn a_limited_run_ends_early_though_a_row_was_rejected() {
 }
 
 #[test]
+fn a_plan_has_colours_only_where_they_are_wanted() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(None));
+    mill.write("pipeline.yaml", PIPELINE);
+    let coloured = mill.call(&["--color", "always", "plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(coloured.contains("\u{1b}[36mrun\u{1b}[0m"), "{coloured:?}");
+    let plain = mill.call(&["plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(!plain.contains('\u{1b}'), "no colours in a pipe: {plain:?}");
+    let stripped = coloured.replace("\u{1b}[36m", "").replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
+    assert_eq!(stripped, plain, "colours move no column");
+    mill.run(&[]).exit(0);
+    let cached = mill.call(&["--color", "always", "plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(cached.contains("\u{1b}[2mcached\u{1b}[0m"), "{cached:?}");
+}
+
+#[test]
 fn a_plan_changes_nothing_and_its_exit_code_tells_of_work() {
     let mill = Mill::new();
     mill.write("documents.jsonl", &documents(None));

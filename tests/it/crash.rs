@@ -101,6 +101,21 @@ fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
 }
 
 #[test]
+fn an_interrupted_run_and_its_node_are_called_interrupted() {
+    let bench = slow_bench();
+    let mut command = bench.mill.command(&["run", "pipeline.yaml"]);
+    command.env("ENDPOINT", bench.server.base_url()).env("API_KEY", bench.api_key);
+    let child = command.spawn().expect("a child");
+    wait_for(&bench, QUESTIONS / 3);
+    signal(&child, "INT");
+    let told = Told::new(child.wait_with_output().expect("a child")).exit(130);
+    let is_named = |line: &str| line.starts_with("interrupted answers");
+    assert!(told.stderr.lines().any(is_named), "{}", told.stderr);
+    assert!(told.stdout.contains("interrupted in "), "{}", told.stdout);
+    assert!(!told.stderr.contains("failed "), "{}", told.stderr);
+}
+
+#[test]
 fn one_ctrl_c_drains_and_the_next_run_goes_on() {
     let bench = slow_bench();
     let child = bench.command(&[]).spawn().expect("a child");

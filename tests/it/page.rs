@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::mill::Mill;
+use crate::schedule::Daemon;
 
 const PIPELINE: &str = "\
 name: seen
@@ -442,6 +443,59 @@ fn a_run_names_the_pages_that_show_it() {
     page.child.wait().expect("ended");
     let third = mill.call(&["run", "pipeline.yaml"]).exit(0);
     assert!(!third.stderr.contains(&page.base), "{third:?}");
+}
+
+#[test]
+fn schedules_are_told_paused_and_triggered() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\"}\n");
+    let yearly = "{cron: \"0 3 1 1 *\", timezone: UTC}";
+    std::fs::create_dir(mill.path("pipelines")).expect("a folder");
+    mill.write(
+        "pipelines/nightly.yaml",
+        &format!(
+            "name: nightly\nschedule: {yearly}\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: table}}}}\n"
+        ),
+    );
+    let daemon = Daemon::start(&mill);
+    let page = Page::start(&mill, &[]);
+    let own = page.base.clone();
+    let act = |action: &str| page.post("/api/schedules", &own, &json!({"name": "nightly", "action": action}));
+    let schedule = || page.get("/api/pipelines", &[])["schedules"][0].clone();
+    for _ in 0..200 {
+        if schedule()["served"] == true {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let told = schedule();
+    assert_eq!(
+        (&told["name"], &told["served"], &told["paused"]),
+        (&json!("nightly"), &json!(true), &json!(false)),
+        "{told}"
+    );
+    assert!(told["next"].as_str().is_some_and(|next| next.contains("-01-01T03:00:00")), "{told}");
+    let (status, told) = act("pause");
+    assert_eq!((status, &told["paused"]), (200, &json!(true)), "{told}");
+    assert_eq!(act("resume").1["paused"], false);
+    assert_eq!(act("trigger").0, 200);
+    for _ in 0..200 {
+        if schedule()["last"]["outcome"] == "succeeded" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(schedule()["last"]["outcome"], "succeeded", "{}", schedule());
+    for (origin, value, status) in [
+        ("http://evil.example", json!({"name": "nightly", "action": "trigger"}), 403),
+        (own.as_str(), json!({"name": "nothing", "action": "pause"}), 404),
+        (own.as_str(), json!({"name": "nightly", "action": "remove"}), 422),
+    ] {
+        assert_eq!(page.post("/api/schedules", origin, &value).0, status, "{origin} {value}");
+    }
+    daemon.kill();
+    let (status, told) = act("trigger");
+    assert!(status == 403 && told.to_string().contains("no daemon serves `nightly`"), "{told}");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The text of a new pipeline.
 
-use std::fmt::Write as _;
-
 use super::look::Found;
 use crate::args::Goal;
 
@@ -37,8 +35,8 @@ pub(super) fn pipeline(plan: &Plan) -> String {
         Goal::Rl => "rows for reinforcement learning, and scores of the model as it is",
     };
     text.push_str("# yaml-language-server: $schema=pipeline.schema.json\n");
-    let _ = writeln!(text, "name: {}", quoted(&plan.name));
-    let _ = writeln!(text, "description: {}", quoted(&format!("Documents and questions to {aim}")));
+    text.push_str(&format!("name: {}\n", quoted(&plan.name)));
+    text.push_str(&format!("description: {}\n", quoted(&format!("Documents and questions to {aim}"))));
     text.push_str(
         "params:\n  chunk_words: 100      # words of a passage\n  top_k: 3              # passages a search\n",
     );
@@ -47,8 +45,8 @@ pub(super) fn pipeline(plan: &Plan) -> String {
         None => text.push_str("  policy: evidence      # a teacher without a model, which knows the evidence\n"),
         Some(model) => {
             text.push_str("  policy:\n    endpoint:\n");
-            let _ = writeln!(text, "      base_url: {}", quoted(&model.base_url));
-            let _ = writeln!(text, "      model: {}", quoted(&model.name));
+            text.push_str(&format!("      base_url: {}\n", quoted(&model.base_url)));
+            text.push_str(&format!("      model: {}\n", quoted(&model.name)));
             if model.is_remote {
                 text.push_str("      api_key: ${secret:OPENAI_API_KEY}   # an environment variable\n");
             }
@@ -58,11 +56,10 @@ pub(super) fn pipeline(plan: &Plan) -> String {
     match &plan.documents {
         Documents::Folder(path) => {
             text.push_str("  # Texts, Markdown, HTML, PDF and DOCX files: a document each.\n");
-            let _ = writeln!(
-                text,
-                "  documents: {{op: read, with: {{path: {}, as: document, layout: files}}}}",
+            text.push_str(&format!(
+                "  documents: {{op: read, with: {{path: {}, as: document, layout: files}}}}\n",
                 quoted(path)
-            );
+            ));
         }
         Documents::File(found) => read(&mut text, "documents", "document", found),
     }
@@ -92,9 +89,10 @@ pub(super) fn pipeline(plan: &Plan) -> String {
                 "  parts:    {op: split, from: questions, with: {parts: {train: 0.9, test: 0.1}}, seed: 1}\n",
             );
             let rows = "{layout: verl, data_source: hotpotqa, agent_name: tool_agent";
-            let _ = writeln!(text, "  rl_rows:  {{op: convert-to-verl, from: parts.train, with: {rows}}}}}");
-            let _ =
-                writeln!(text, "  rl_tests: {{op: convert-to-verl, from: parts.test, with: {rows}, split: test}}}}");
+            text.push_str(&format!("  rl_rows:  {{op: convert-to-verl, from: parts.train, with: {rows}}}}}\n"));
+            text.push_str(&format!(
+                "  rl_tests: {{op: convert-to-verl, from: parts.test, with: {rows}, split: test}}}}\n"
+            ));
             text.push_str("  rl_train_file: {op: write, from: rl_rows, with: {path: out/rl_train.parquet}}\n");
             text.push_str("  rl_test_file:  {op: write, from: rl_tests, with: {path: out/rl_test.parquet}}\n");
         }
@@ -105,22 +103,25 @@ pub(super) fn pipeline(plan: &Plan) -> String {
 /// Writes the node that reads a file.
 fn read(text: &mut String, name: &str, kind: &str, found: &Found) {
     if !found.is_known {
-        let _ = writeln!(text, "  # The fields were not looked at: name those with other names in `columns: {{…}}`.");
+        text.push_str("  # The fields were not looked at: name those with other names in `columns: {…}`.\n");
     }
     if found.split.is_some() {
         text.push_str("  # Some cells have several answers.\n");
     }
-    let _ = writeln!(text, "  {name}:\n    op: read\n    with:\n      path: {}\n      as: {kind}", quoted(&found.path));
+    text.push_str(&format!(
+        "  {name}:\n    op: read\n    with:\n      path: {}\n      as: {kind}\n",
+        quoted(&found.path)
+    ));
     if let Some(delimiter) = found.delimiter {
-        let _ = writeln!(text, "      delimiter: {}", quoted(&delimiter.to_string()));
+        text.push_str(&format!("      delimiter: {}\n", quoted(&delimiter.to_string())));
     }
     if !found.columns.is_empty() {
         let columns: Vec<String> =
             found.columns.iter().map(|(column, field)| format!("{column}: {}", quoted(field))).collect();
-        let _ = writeln!(text, "      columns: {{{}}}", columns.join(", "));
+        text.push_str(&format!("      columns: {{{}}}\n", columns.join(", ")));
     }
     if let Some(split) = found.split {
-        let _ = writeln!(text, "      split: {}", quoted(split));
+        text.push_str(&format!("      split: {}\n", quoted(split)));
     }
 }
 

@@ -68,12 +68,33 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
         </div>
       )}
       {isRows && port && <Table key={port} run={run} node={node} port={port} />}
-      {folders.map((output) => tab === `files ${output.port}` && <Files key={output.id} id={output.id} />)}
+      {folders.map((output) => tab === `files ${output.port}` && (
+        <section key={output.id}>
+          <Origin run={run} value={value} />
+          <Files id={output.id} />
+        </section>
+      ))}
       {tab === "about" && <About value={value} />}
       {tab === "why" && <Why value={value} />}
       {tab === "lineage" && <Lineage run={run} value={value} />}
       {tab === "rounds" && <Rounds run={run} node={node} />}
     </main>
+  );
+}
+
+/** What a report is of: the file alone does not say. */
+function Origin({ run, value }: { run: string; value: NodeDetail }): JSX.Element {
+  const whole = useAnswer<Run>(address(["runs", run])).value;
+  const given = (whole?.set ?? []).map((one) => `--set ${one}`).join(" ");
+  return (
+    <Facts
+      facts={[
+        ["Pipeline", whole?.pipeline && <a href={link(["p", whole.pipeline])}>{whole.pipeline}</a>],
+        ["Run", <a href={link(["r", run])}>{run}</a>],
+        ["Computed", moment(value.finished)],
+        ["Differs from the file", given && <code>{visible(given)}</code>],
+      ]}
+    />
   );
 }
 
