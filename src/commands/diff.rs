@@ -89,10 +89,13 @@ fn chosen(mut pairs: Vec<Pair>, node: Option<&str>) -> Result<Pair, Failure> {
         })?;
         return Ok(pairs.swap_remove(place));
     }
-    if pairs.len() > 1 {
-        pairs.retain(|pair| pair.artifacts[0] != pair.artifacts[1]);
+    pairs.retain(|pair| pair.artifacts[0] != pair.artifacts[1]);
+    if pairs.is_empty() {
+        let failure =
+            Failure::usage(format!("both runs have the same rollouts ({names}): there is nothing to compare"));
+        return Err(failure.with_help("`searchmill diff` without --report says what differs"));
     }
-    if pairs.len() != 1 {
+    if pairs.len() > 1 {
         let failure = Failure::usage("several nodes have rollouts in both runs");
         return Err(failure.with_help(format!("add `--node NODE`: {names}")));
     }

@@ -9,6 +9,7 @@ import { count, number, visible } from "./format";
 import { RowLabels } from "./labels";
 import { change, go, link, place } from "./route";
 import { ofQuestion } from "./sql";
+import { Branches, type Span, Tokens } from "./tokens";
 
 interface Message {
   role?: string;
@@ -148,6 +149,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
   const words = [...golden, ...evidence];
   const scores = value.every.filter((column) => column.scores && row[column.name] !== null && row[column.name] !== undefined);
   const others = value.every.filter((column) => !column.scores && !SHOWN_APART.includes(column.name) && isShort(row[column.name]));
+  const tokens = Array.isArray(row["tokens"]) ? (row["tokens"] as Span[]) : [];
   let turns = 0;
   return (
     <div class="talk">
@@ -161,6 +163,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
             ...others.map((column): [string, ComponentChildren] => [column.name, scalar(row[column.name])]),
           ]}
         />
+        <Branches spans={tokens} />
         <Samples run={run} node={node} row={row} />
       </section>
       {messages.map((message, place) => {
@@ -180,6 +183,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
               ) : null}
             </h2>
             <Body message={message} words={words} plain={plain} evidence={evidence} />
+            <Tokens spans={tokens.filter((span) => span.message === place)} />
           </article>
         );
       })}

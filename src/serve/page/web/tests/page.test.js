@@ -192,6 +192,22 @@ test("the rounds of a loop stand side by side", async () => {
   await close();
 });
 
+test("recorded tokens say what is learnt and how probable it was", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/voiced/row?at=0`);
+  const turn = page.locator("article.r-assistant").first();
+  const summary = turn.locator("details.tokens summary");
+  assert.match(await summary.innerText(), /^16 tokens learnt · 0 masked · mean log-probability -\d/);
+  await summary.click();
+  await turn.locator(".strip .token").first().waitFor();
+  assert.equal(await turn.locator(".strip .token").count(), 16);
+  assert.match(await turn.locator(".strip .token").first().getAttribute("title"), /^token \d+ · learnt · log-probability -/);
+  const read = page.locator("article.r-system details.tokens summary, article.r-user details.tokens summary").first();
+  assert.match(await read.innerText(), /^0 tokens learnt · \d+ masked$/);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("a report stands in a frame that can read nothing", async () => {
   const [newest] = await runs();
   const { page, wrong, close } = await opened(`/r/${newest}/n/scores`);
@@ -283,6 +299,7 @@ for (const [name, options] of Object.entries({
       `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
       `/compare?a=${oldest}&b=${newest}`,
       `/r/${newest}/n/scores`,
+      `/r/${newest}/n/voiced/row?at=0`,
       "/labels",
     ]) {
       const { page, wrong, close } = await opened(path, options);
