@@ -390,6 +390,8 @@ fn reports_are_shown_where_they_can_read_nothing() {
     assert_eq!((&told["kind"], &told["rows"]), (&json!("report"), &Value::Null), "{told}");
     assert!(told["runs"].as_array().is_some_and(|runs| runs.iter().any(|one| one["run"] == run.as_str())), "{told}");
     let folder = told["folder"].as_str().expect("a folder");
+    let document = page.get("/api/openapi.json", &[]);
+    assert_eq!(document["paths"]["/api/labels"].as_object().map(serde_json::Map::len), Some(2), "{document}");
     let host = format!("Host: {}\r\n", page.base.trim_start_matches("http://"));
     let name = told["files"][0]["name"].as_str().expect("a file");
     let whole = page.raw(&format!("{folder}{name}"), &host);

@@ -1,7 +1,7 @@
 //! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
 //!
 //! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
-//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself. `cells` turns
+//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `openapi` tells programs what they can ask. `cells` turns
 //! values into JSON, `state` and `views` keep what is looked at. All is a question to the engine's `Session`. A browser
 //! can write labels, pause schedules and ask for runs, nothing else.
 
@@ -11,6 +11,7 @@ mod files;
 mod labels;
 mod layout;
 mod live;
+mod openapi;
 mod problem;
 mod rows;
 mod runs;
@@ -70,6 +71,7 @@ fn router() -> Router<Arc<Page>> {
         .route("/api/artifacts/{artifact}", get(files::described))
         .route("/api/compare", get(runs::compare))
         .route("/api/labels", get(labels::labels).post(labels::add))
+        .route("/api/openapi.json", get(openapi::document))
         .route("/api/schedules", post(schedules::act))
         .route("/files/{key}/{artifact}/{*name}", get(files::file))
         .route("/page.js", get(|| async { assets::script() }))
