@@ -434,6 +434,26 @@ fn a_page_compares_the_rollouts_of_two_runs() {
 }
 
 #[test]
+fn a_table_that_was_collected_meanwhile_is_said_to_be_gone() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let run = page.get("/api/runs", &[])["runs"][0]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/api/runs/{run}/nodes/rollouts");
+    page.get(&format!("{path}/rows"), &[("to", "2")]);
+    let folder = mill.artifact_folder("rollouts", "trajectories");
+    std::fs::rename(&folder, mill.path("collected")).expect("moved");
+    for (part, query) in [("rows", ("to", "2")), ("row", ("at", "0")), ("column", ("name", "turns"))] {
+        let (status, told) = page.answer(&format!("{path}/{part}"), &[query]);
+        let said = told["error"].as_str().unwrap_or_default();
+        assert!(status == 410 && said.contains("is gone from the store: run its pipeline again"), "{part}: {told}");
+    }
+    // The rest is there, and so is the table after the next run.
+    assert_eq!(page.get(&format!("/api/runs/{run}/nodes/scores/rows"), &[])["all"], 40);
+    mill.run(&["--set", "top_k=3", "--set", "turns=6"]).exit(0);
+    assert_eq!(page.get(&format!("{path}/rows"), &[])["all"], 40);
+}
+
+#[test]
 fn a_run_names_the_pages_that_show_it() {
     let mill = Mill::new();
     mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"b\"}\n");

@@ -25,6 +25,11 @@ impl Problem {
         Self { status: StatusCode::FORBIDDEN, message: message.into(), help: None }
     }
 
+    /// What was there, and is no longer.
+    pub(super) fn gone(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::GONE, message: message.into(), help: None }
+    }
+
     pub(super) fn broken(message: impl Into<String>) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), help: None }
     }

@@ -104,7 +104,11 @@ async fn about<T: Send + 'static>(
 ) -> Result<Json<T>, Problem> {
     let answered = page.ask(move |page| {
         let view = asked.view(page, &run, &node)?;
-        answer(page, &view, &asked)
+        // The store may have been collected since the view was made.
+        answer(page, &view, &asked).map_err(|problem| match page.session.artifact(&view.artifact) {
+            Ok(_) => problem,
+            Err(failure) => Problem::gone(failure.to_string()),
+        })
     });
     answered.await.map(Json)
 }
