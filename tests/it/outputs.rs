@@ -175,6 +175,11 @@ fn the_share_that_may_be_lost_is_the_nodes_own_and_no_part_of_its_key() {
     bench.replace("    retry:", "    on_error: drop\n    retry:");
     // What is there already is held back by nobody: nothing would change.
     assert_eq!(held_back(&bench.run(&[])), BTreeMap::new());
+    // An edited file of the same length is another one: it stays.
+    let edited = bench.mill.read("answers.jsonl").replace("answered", "ANSWERED");
+    bench.mill.write("answers.jsonl", &edited);
+    bench.run(&[]).exit(3);
+    assert!(edited.contains("ANSWERED") && bench.mill.read("answers.jsonl") == edited);
     std::fs::remove_file(bench.mill.path("answers.jsonl")).expect("removed");
     let told = bench.run(&[]).exit(3);
     assert!(held_back(&told)["file"].contains("`answers` lost 2 of 10"), "{told:?}");

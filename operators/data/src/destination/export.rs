@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
 use url::Url;
 
-use super::local::to_path;
+use super::local::{same_file, to_path};
 use super::manifest::{Manifest, WrittenFile};
 use crate::source::location::scheme;
 use crate::source::store;
@@ -38,7 +38,7 @@ pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<bool,
     }
 }
 
-/// Whether a local destination has this artifact already: the same manifest, and files of its lengths. What is elsewhere
+/// Whether a local destination has this artifact already: the same manifest and the same files. What is elsewhere
 /// counts as different.
 pub fn is_delivered(tree: &Path, destination: &str, context: &Context) -> bool {
     let path = match scheme(destination) {
@@ -49,11 +49,12 @@ pub fn is_delivered(tree: &Path, destination: &str, context: &Context) -> bool {
     let Ok(manifest) = Manifest::load(tree) else { return false };
     let path: PathBuf = path.components().collect();
     let beside = std::fs::read_to_string(format!("{}{MANIFEST_ENDING}", path.display()));
-    let has_length = |file: &WrittenFile| {
+    // Byte by byte: what somebody edited must not be replaced by rows that are held back.
+    let is_same = |file: &WrittenFile| {
         let place = if manifest.folder { path.join(&file.path) } else { path.clone() };
-        place.metadata().is_ok_and(|found| found.is_file() && found.len() == file.bytes)
+        File::open(tree.join(&file.path)).and_then(|own| same_file(&place, own)).unwrap_or(false)
     };
-    manifest.text().is_ok_and(|text| beside.is_ok_and(|there| there == text)) && manifest.files.iter().all(has_length)
+    manifest.text().is_ok_and(|text| beside.is_ok_and(|there| there == text)) && manifest.files.iter().all(is_same)
 }
 
 /// Returns the last part of a path or URL.

@@ -285,7 +285,7 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
 }
 
 /// Whether the path is a regular file with these bytes.
-fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
+pub(super) fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(false);
     }
