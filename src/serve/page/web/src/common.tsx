@@ -1,7 +1,7 @@
 // Parts that several views share.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { Problem, ask, setToken } from "./api";
 
 export interface Answer<T> {
@@ -126,7 +126,9 @@ export function Facts({ facts }: { facts: [string, ComponentChildren][] }): JSX.
 
 /** Keys of a view: the name of a key, and what it does. */
 export function useKeys(keys: Record<string, () => void>): void {
-  useEffect(() => {
+  // Before the view is painted: a key pressed right after must not meet what
+  // the view before it would have done.
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent): void => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
       const at = event.target instanceof HTMLElement ? event.target : null;

@@ -124,8 +124,8 @@ function App(): JSX.Element {
   const parts = place.value.path.split("/").filter(Boolean).map(decodeURIComponent);
   const run = parts[0] === "r" ? parts[1] : undefined;
   useKeys({
-    "?": () => setHelp(!help),
-    ...(run ? { c: () => setComparing(!comparing) } : {}),
+    "?": () => setHelp((open) => !open),
+    ...(run ? { c: () => setComparing((open) => !open) } : {}),
   });
   return (
     // Links are followed here; everything that acts has an element of its own.
@@ -138,11 +138,11 @@ function App(): JSX.Element {
         <div class="tools">
           <a href="/labels">Labels</a>
           {run && (
-            <button type="button" onClick={() => setComparing(!comparing)} aria-expanded={comparing}>
+            <button type="button" onClick={() => setComparing((open) => !open)} aria-expanded={comparing}>
               Compare <kbd>c</kbd>
             </button>
           )}
-          <button type="button" onClick={() => setHelp(!help)} aria-expanded={help}>
+          <button type="button" onClick={() => setHelp((open) => !open)} aria-expanded={help}>
             Keys <kbd>?</kbd>
           </button>
           <button type="button" onClick={nextTheme}>

@@ -272,6 +272,30 @@ test("c compares with another run", async () => {
   await close();
 });
 
+test("a key does what the view that is there says, before it is painted too", async () => {
+  const [newest] = await runs();
+  const { page, close } = await opened(`/r/${newest}`);
+  const seen = await page.evaluate(async () => {
+    const press = () => dispatchEvent(new KeyboardEvent("keydown", { key: "c" }));
+    const dialog = () => document.querySelector("[role=dialog]") !== null;
+    // Pressed again at once after each change, in the order open, closed, open.
+    const seen = [];
+    const done = new Promise((resolve) => {
+      new MutationObserver(() => {
+        if (dialog() === (seen.at(-1) ?? false)) return;
+        seen.push(dialog());
+        if (seen.length < 3) press();
+        else resolve();
+      }).observe(document.body, { childList: true, subtree: true });
+    });
+    press();
+    await Promise.race([done, new Promise((resolve) => setTimeout(resolve, 3000))]);
+    return seen;
+  });
+  assert.deepEqual(seen, [true, false, true]);
+  await close();
+});
+
 test("what is not there is said", async () => {
   const { page, close } = await opened("/nothing/here");
   assert.match(await page.locator("h1").innerText(), /nothing here/);
