@@ -1,5 +1,6 @@
 //! `join`: joins the rows of two inputs on key columns.
 
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::DFSchema;
 use datafusion::error::DataFusionError;
 use datafusion::functions_window::expr_fn::row_number;
@@ -16,9 +17,14 @@ use searchmill_engine::operator::{
 use serde::{Deserialize, Serialize};
 
 use crate::relation::{ROW, explain, numbered, with_columns_of};
+use crate::report::plot::shorten;
 
 const LEFT: &str = "left";
 const RIGHT: &str = "right";
+/// Number of keys that a warning tells of each input.
+const KEYS_TOLD: usize = 3;
+/// Characters of a key in that warning.
+const KEY_CHARACTERS: usize = 60;
 const RIGHT_ROW: &str = "__right_row";
 
 /// Joins the rows of `left` and `right` with equal key columns. Rows are in the order of `left`; the matches of one
@@ -143,16 +149,22 @@ impl QueryKernel for JoinParams {
         Some(LEFT)
     }
 
-    fn warns_if_empty(&self) -> Option<String> {
-        if self.how == How::Anti {
-            // Every row of `left` has a match: that may be what is asked for.
-            return None;
+    fn told_without_match<'a>(&'a self, session: &'a SessionContext) -> BoxFuture<'a, Option<String>> {
+        async move {
+            if self.how == How::Anti {
+                // No match may be what is asked for.
+                return None;
+            }
+            let left = first_keys(session, LEFT, &self.on).await?;
+            let right = first_keys(session, RIGHT, self.right_keys()).await?;
+            Some(format!(
+                "no row of `left` has a match: its `{}` are {left}, …; the `{}` of `right` are {right}, … (texts must be \
+                 equal, capitals and spaces included)",
+                self.on.join("`, `"),
+                self.right_keys().join("`, `"),
+            ))
         }
-        let (left, right) = (self.on.join("`, `"), self.right_keys().join("`, `"));
-        Some(format!(
-            "no row of `left` has a match: no value of its `{left}` is one of `{right}` in `right` (texts must be equal, \
-             capitals and spaces included)"
-        ))
+        .boxed()
     }
 
     fn restores_order(&self) -> bool {
@@ -199,6 +211,26 @@ impl JoinParams {
         order.extend(pairs.then(|| ident(RIGHT_ROW).sort(true, true)));
         joined.sort(order)?.select(columns)
     }
+}
+
+/// Returns the keys of the first rows of an input, as JSON.
+async fn first_keys(session: &SessionContext, table: &str, keys: &[String]) -> Option<String> {
+    let columns: Vec<Expr> = keys.iter().map(ident).collect();
+    let frame = session.table(table).await.ok()?.select(columns).ok()?.limit(0, Some(KEYS_TOLD)).ok()?;
+    let mut told = Vec::new();
+    for batch in frame.collect().await.ok()? {
+        let columns: Option<Vec<_>> = batch
+            .columns()
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column.as_ref(), &FormatOptions::new().with_null("NULL")).ok())
+            .collect();
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> =
+                columns.as_ref()?.iter().map(|cells| shorten(&cells.value(row).to_string(), KEY_CHARACTERS)).collect();
+            told.push(format!("`{}`", cells.join("`, `")));
+        }
+    }
+    Some(told.join("; "))
 }
 
 fn columns_of(frame: &DataFrame) -> Vec<Expr> {

@@ -88,7 +88,7 @@ impl Operator for Read {
         let remote = sources.iter().any(Source::is_remote);
         let checked = params.clone();
         let declaration = Declaration::pure(ports).issues(issues(params));
-        let declaration = declaration.checks_files(move |directory| early::field_issues(&checked, directory));
+        let declaration = declaration.checks_files(move |directory| early::file_issues(&checked, directory));
         // Layouts may add columns.
         let is_plain = matches!(params.layout, None | Some(Layout::Files));
         let declaration = if is_plain { declaration.gives_plain_columns() } else { declaration };

@@ -15,8 +15,11 @@ fn a_csv_of_a_spreadsheet_is_read() {
     };
     // The separator is told, then the column that is not there, both with a way out.
     pipeline("columns: {id: nr, golden_answers: answers}");
-    let told = mill.call(&["run", "pipeline.yaml"]).exit(1);
-    assert!(told.stderr.contains("write `delimiter: \";\"`"), "{told:?}");
+    for command in ["validate", "run"] {
+        let told = mill.call(&[command, "pipeline.yaml"]).exit(2);
+        assert!(told.stderr.contains("write `delimiter: \";\"`"), "{told:?}");
+        assert!(told.stderr.contains("pipeline.yaml:3:"), "{told:?}");
+    }
     pipeline("delimiter: \";\", columns: {id: number, golden_answers: answers}");
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
     assert!(told.stderr.contains("no record has the field `number` that `columns.id` names"), "{told:?}");
@@ -37,6 +40,13 @@ fn a_csv_of_a_spreadsheet_is_read() {
         let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
         assert!(told.stderr.contains(said), "{with}: {told:?}");
     }
+    // A file of another format has no such separator.
+    mill.write(
+        "pipeline.yaml",
+        "name: sheet\nnodes:\n  t: {op: read, with: {path: questions.tsv, as: table, delimiter: \";\"}}\n",
+    );
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
+    assert!(told.stderr.contains("no path names one"), "{told:?}");
     // Of a table, the columns are named.
     mill.write(
         "pipeline.yaml",
@@ -62,10 +72,11 @@ fn a_join_without_a_match_says_so() {
             ),
         );
     };
-    for (how, warns) in [("inner", true), ("semi", true), ("anti", false)] {
+    for (how, warns) in [("inner", true), ("left", true), ("semi", true), ("anti", false)] {
         pipeline(how);
         let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
         assert_eq!(told.stderr.contains("no row of `left` has a match"), warns, "{how}: {told:?}");
+        assert_eq!(told.stderr.contains("its `id` are `Q1`, …; the `id` of `right` are `q1`, …"), warns, "{told:?}");
     }
     mill.write("right.jsonl", "{\"id\": \"Q1\", \"b\": 1}\n");
     pipeline("inner");

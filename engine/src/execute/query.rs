@@ -21,6 +21,7 @@ use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionContext};
@@ -70,9 +71,9 @@ pub(crate) async fn run_query(
             Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
             None => joined_to_more(&plan),
         };
-        if done == 0
-            && let Some(warning) = kernel.warns_if_empty()
-            && have_rows(inputs)
+        if have_rows(inputs)
+            && (done == 0 || has_no_match(&plan))
+            && let Some(warning) = kernel.told_without_match(&session).await
         {
             context.progress().log(&format!("warning: {warning}"));
         }
@@ -133,6 +134,19 @@ fn have_rows(inputs: &Inputs) -> bool {
         Some(InputArtifact::Rows(rows)) => rows.rows > 0,
         _ => true,
     })
+}
+
+/// Whether a join of the plan looked rows up and found none. A left join has rows then, too.
+fn has_no_match(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let own = plan.metrics().is_some_and(|metrics| {
+        metrics.iter().any(|metric| match metric.value() {
+            MetricValue::Ratio { name, ratio_metrics } => {
+                name == "probe_hit_rate" && ratio_metrics.total() > 0 && ratio_metrics.part() == 0
+            }
+            _ => false,
+        })
+    });
+    own || plan.children().into_iter().any(has_no_match)
 }
 
 /// A result with more rows than the joined tables.

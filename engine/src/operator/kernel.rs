@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::prelude::{DataFrame, SessionContext};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
 
@@ -169,9 +170,9 @@ pub trait QueryKernel: Send + Sync {
         None
     }
 
-    /// Returns what should be told if the result has no rows although all inputs have some.
-    fn warns_if_empty(&self) -> Option<String> {
-        None
+    /// Returns what should be told if no row of one input has a match in the other, although both have rows.
+    fn told_without_match<'a>(&'a self, _session: &'a SessionContext) -> BoxFuture<'a, Option<String>> {
+        std::future::ready(None).boxed()
     }
 
     /// Whether the plan sorts its rows at the end. Otherwise a result that reached the memory limit may depend on it,

@@ -1,9 +1,10 @@
-//! What can be told of the files before anything runs: fields that `columns:` names and that they lack.
+//! What can be told of the files before anything runs: headers that cannot be read, and
+//! fields that `columns:` names and that they lack.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use searchmill_data::source::fields::fields_of;
+use searchmill_data::source::fields::{fields_of, header_problem};
 use searchmill_data::source::layout::Layout;
 use searchmill_data::source::location;
 use searchmill_data::source::mapping::Origin;
@@ -40,11 +41,19 @@ pub(super) fn no_field(column: &str, field: &str, seen: &BTreeSet<String>) -> Op
     OperatorError::pipeline(message).with_help(help)
 }
 
-/// Returns an issue for each field that no file has. Nothing is said of files that are elsewhere, large, or not there
-/// yet: the run tells.
-pub(super) fn field_issues(params: &ReadParams, directory: &Path) -> Vec<ParamIssue> {
+/// Returns an issue for each header that cannot be read, and each field that no file has. Nothing is said of files that
+/// are elsewhere, large, or not there yet: the run tells.
+pub(super) fn file_issues(params: &ReadParams, directory: &Path) -> Vec<ParamIssue> {
+    if params.layout.is_some() {
+        return Vec::new();
+    }
     let mut issues = Vec::new();
-    if params.layout.is_some() || params.columns.is_empty() {
+    for path in params.path.list().iter().filter(|path| is_one_here(path)) {
+        if let Some((message, help)) = header_problem(&directory.join(path), splitting_of(params)) {
+            issues.push(ParamIssue::new("path", format!("cannot read `{path}`: {message}")).with_help(help));
+        }
+    }
+    if !issues.is_empty() || params.columns.is_empty() {
         return issues;
     }
     let Some(seen) = fields_of_all(params, directory).filter(|seen| !seen.is_empty()) else { return issues };
@@ -62,11 +71,16 @@ pub(super) fn field_issues(params: &ReadParams, directory: &Path) -> Vec<ParamIs
     issues
 }
 
+/// Whether a location is one file of this machine.
+fn is_one_here(path: &str) -> bool {
+    location::scheme(path).is_none() && !path.contains(['*', '?', '['])
+}
+
 /// Returns the fields of all files; `None` if those of one are not known.
 fn fields_of_all(params: &ReadParams, directory: &Path) -> Option<BTreeSet<String>> {
     let mut seen = BTreeSet::new();
     for path in params.path.list() {
-        if location::scheme(&path).is_some() || path.contains(['*', '?', '[']) {
+        if !is_one_here(&path) {
             return None;
         }
         seen.extend(fields_of(&directory.join(path), splitting_of(params))?);

@@ -220,6 +220,14 @@ fn check_delimiter(params: &ReadParams) -> Option<ParamIssue> {
     if params.layout == Some(Layout::Files) || !matches!(params.format, Format::Auto | Format::Csv) {
         return issue("is for CSV files only".to_owned(), "leave it out, or write `format: csv`");
     }
+    // A folder or a data set of the Hub has no format in its name.
+    let is_csv = |path: &String| params.format.or_of_name(path).is_none_or(|format| format == Format::Csv);
+    if !params.path.list().iter().any(is_csv) {
+        return issue(
+            "is for CSV files only, and no path names one".to_owned(),
+            "leave it out, or write `format: csv`",
+        );
+    }
     None
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::cells::CellBlocks;
 use super::format::{Format, decompressed};
+use super::record::Unreadable;
 use super::table::Splitting;
 
 /// Bytes of a JSON file that is read as a whole (at most), unpacked.
@@ -32,6 +33,22 @@ pub fn fields_of(path: &Path, splitting: Splitting) -> Option<BTreeSet<String>> 
         Format::Tsv => header(text, b'\t', splitting.quotes),
         _ => json_fields(text, format),
     }
+}
+
+/// Returns what is wrong with the header line of a local file of cells, and how to mend it. `None` of other files, and of
+/// those that cannot be read at all, which the run reports.
+pub fn header_problem(path: &Path, splitting: Splitting) -> Option<(String, String)> {
+    let name = path.file_name()?.to_string_lossy();
+    let delimiter = match splitting.format.or_of_name(&name)? {
+        Format::Csv => splitting.delimiter.unwrap_or(b','),
+        Format::Tsv => b'\t',
+        _ => return None,
+    };
+    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
+    let text = without_mark(decompressed(Box::new(file), splitting.compression).ok()?)?;
+    let error = CellBlocks::new(text, delimiter, splitting.quotes).err()?;
+    let Unreadable { message, help } = error.get_ref()?.downcast_ref()?;
+    Some((message.clone(), help.clone()))
 }
 
 /// Returns the first cells of a column of a local CSV file; `None` if it is another file, or cannot be read.
