@@ -363,12 +363,15 @@ pub(crate) struct ScheduleNamesArgs {
 pub(crate) struct PathArgs {
     /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
-    /// Use the output of this run (default: the last run).
+    /// Use the output of this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+    /// Use the newest run of this pipeline.
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    pub(crate) file: Option<PathBuf>,
     /// Print the path of the only file instead of its folder; fails if there are several.
     #[arg(long)]
-    pub(crate) file: bool,
+    pub(crate) single: bool,
 }
 
 #[derive(Arguments)]
@@ -431,9 +434,12 @@ pub(crate) struct TraceArgs {
     /// Trace to all derived results.
     #[arg(long)]
     pub(crate) down: bool,
-    /// Use the node as recorded by this run (default: the newest run that has it).
+    /// Use the node as recorded by this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+    /// Use the newest run of this pipeline.
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    pub(crate) file: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: TraceFormat,
@@ -454,9 +460,12 @@ pub(crate) struct AuditArgs {
     /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a
     /// pin, or the beginning of an artifact's id.
     pub(crate) what: String,
-    /// Use the node as recorded by this run (default: the newest run that has it).
+    /// Use the node as recorded by this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+    /// Use the newest run of this pipeline.
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    pub(crate) file: Option<PathBuf>,
     /// Recompute the outputs of deterministic nodes from their recorded inputs, and compare.
     #[arg(long)]
     pub(crate) replay: bool,
@@ -538,7 +547,7 @@ pub(crate) struct PinArgs {
     /// Name of the pin (default: the artifact as given).
     #[arg(long, value_name = "NAME", requires = "what")]
     pub(crate) name: Option<String>,
-    /// Use the node as recorded by this run (default: the newest run that has it).
+    /// Use the node as recorded by this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN", requires = "what")]
     pub(crate) run: Option<String>,
     /// Also protect all artifacts in its lineage.
@@ -564,7 +573,7 @@ pub(crate) struct ExportArgs {
     /// File to write, usually `NAME.tar.zst`.
     #[arg(required = true)]
     pub(crate) file: PathBuf,
-    /// Use the node as recorded by this run (default: the newest run that has it).
+    /// Use the node as recorded by this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
     /// For upstream artifacts, export only the records, not the content.
@@ -587,7 +596,7 @@ pub(crate) struct ImportArgs {
 pub(crate) struct AttestArgs {
     /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), or the beginning of an artifact's id.
     pub(crate) what: Option<String>,
-    /// Use the node as recorded by this run (default: the newest run that has it).
+    /// Use the node as recorded by this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN", requires = "what")]
     pub(crate) run: Option<String>,
     /// Sign with this key (Ed25519, PKCS #8 PEM). Without a key, the statement is unsigned.

@@ -52,9 +52,12 @@ pub(crate) struct UiArgs {
 pub(crate) struct ShowArgs {
     /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
-    /// Show the output of this run (default: the last run).
+    /// Show the output of this run (default: the newest run of its pipeline).
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+    /// Show the output of the newest run of this pipeline.
+    #[arg(long, value_name = "FILE", conflicts_with = "run")]
+    pub(crate) file: Option<PathBuf>,
     /// Number of rows (0 = all; default: 10, with --output: all).
     #[arg(short = 'n', long, value_name = "ROWS")]
     pub(crate) rows: Option<usize>,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use searchmill_engine::{AuditOptions, Failure, Session};
 
+use super::show::run_chosen;
 use crate::args::AuditArgs;
 use crate::display::{Terminal, audit as page};
 use crate::exit::{FAILED, NOT_CHECKED, OK};
@@ -19,7 +20,8 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
     };
     let notes = terminal.clone();
     let checking = move |node: &str| notes.note(&format!("checking {node}"));
-    let audit = session.audit(&args.what, args.run.as_deref(), options, checking)?;
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let audit = session.audit(&args.what, run.as_deref(), options, checking)?;
     let signature = match (&args.signature, &args.public_key) {
         (Some(file), Some(key)) => super::attest::verify(terminal, session, file, key),
         _ => Ok(OK),

@@ -3,19 +3,20 @@
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
-use super::show::note_older;
+use super::show::{note_older, run_chosen};
 use crate::args::PathArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
 
 pub(super) fn path(terminal: &Terminal, session: &Session, args: &PathArgs) -> Result<u8, Failure> {
-    let located = session.located(&args.what, args.run.as_deref())?;
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let located = session.located(&args.what, run.as_deref())?;
     let path = match &located.files[..] {
-        _ if !args.file => located.folder.clone(),
+        _ if !args.single => located.folder.clone(),
         [file] => located.folder.join(file),
         files => {
             let message = format!("`{}` has {} files", args.what, files.len());
-            return Err(Failure::usage(message).with_help("leave out --file to print their folder"));
+            return Err(Failure::usage(message).with_help("leave out --single to print their folder"));
         }
     };
     note_older(terminal, located.older.as_ref());

@@ -3,6 +3,8 @@
 mod chosen;
 mod file;
 
+use std::path::Path;
+
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
 use searchmill_engine::{Failure, Older, Scorer, Session, Shown, Table};
@@ -24,8 +26,17 @@ pub(super) fn note_older(terminal: &Terminal, older: Option<&Older>) {
     }
 }
 
+/// Returns the run that is meant: that of `--run`, or the newest one of `--file`.
+pub(super) fn run_chosen(session: &Session, run: Option<&str>, file: Option<&Path>) -> Result<Option<String>, Failure> {
+    match file {
+        Some(file) => session.newest_of(file).map(Some),
+        None => Ok(run.map(str::to_owned)),
+    }
+}
+
 pub(super) fn show(terminal: &Terminal, session: &Session, args: &ShowArgs) -> Result<u8, Failure> {
-    let shown = session.shown(&args.what, args.run.as_deref(), args.rejects)?;
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let shown = session.shown(&args.what, run.as_deref(), args.rejects)?;
     let node = shown.node.as_deref().unwrap_or(&args.what);
     if !terminal.is_json() && !args.what.starts_with(node) {
         terminal.note(&format!("`{}` is an output of `{node}`", args.what));

@@ -3,6 +3,7 @@
 use searchmill_engine::{Direction, Failure, Session, Trace};
 use serde_json::json;
 
+use super::show::run_chosen;
 use crate::args::{TraceArgs, TraceFormat};
 use crate::display::{Terminal, lineage};
 use crate::exit::OK;
@@ -13,7 +14,8 @@ pub(super) fn trace(terminal: &Terminal, session: &Session, args: &TraceArgs) ->
         (true, false) => Some(Direction::Up),
         (false, false) => None,
     };
-    let traced = session.trace(&args.what, args.run.as_deref(), direction)?;
+    let run = run_chosen(session, args.run.as_deref(), args.file.as_deref())?;
+    let traced = session.trace(&args.what, run.as_deref(), direction)?;
     match (&args.row, traced.direction) {
         (Some(row), Direction::Up) => up_row(terminal, &traced, row, args.format)?,
         (Some(row), Direction::Down) => down_row(terminal, &traced, row)?,

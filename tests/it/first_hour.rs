@@ -179,3 +179,39 @@ fn a_limit_shortens_what_it_names() {
     let why = mill.call(&["why", "questions"]).exit(0);
     assert!(why.stderr.contains("--limit questions=5"), "{why:?}");
 }
+
+#[test]
+fn names_are_of_a_pipeline() {
+    let mill = Mill::new();
+    for name in ["one", "two"] {
+        mill.write(&format!("{name}.jsonl"), &format!("{{\"id\": \"{name}\"}}\n"));
+        let read = |node: &str| format!("  {node}: {{op: read, with: {{path: {name}.jsonl, as: table}}}}\n");
+        mill.write(&format!("{name}.yaml"), &format!("name: {name}\nnodes:\n{}{}", read("rows"), read(name)));
+        mill.call(&["run", &format!("{name}.yaml")]).exit(0);
+    }
+    // Both have `rows`; the other nodes are found by name.
+    for command in ["show", "path", "trace", "audit"] {
+        let told = mill.call(&[command, "rows"]).exit(2).stderr;
+        assert!(told.contains("2 pipelines have `rows`") && told.contains("`one`, one.yaml"), "{command}: {told}");
+        mill.call(&[command, "rows", "--file", "./one.yaml"]).exit(0);
+        mill.call(&[command, "one"]).exit(0);
+        let told = mill.call(&[command, "rows", "--file", "three.yaml"]).exit(2).stderr;
+        assert!(told.contains("the store has no run of `three.yaml`"), "{command}: {told}");
+    }
+    let shown = |file: &str| mill.call(&["show", "rows", "--file", file, "--json"]).exit(0).events().remove(0);
+    assert_eq!((&shown("one.yaml")["id"], &shown("two.yaml")["id"]), (&"one".into(), &"two".into()));
+    // A pipeline that is gone is not meant.
+    std::fs::remove_file(mill.path("two.yaml")).expect("removed");
+    assert_eq!(mill.call(&["show", "rows", "--json"]).exit(0).events()[0]["id"], "one");
+    // The newest run lacks it.
+    let text = mill.read("one.yaml");
+    mill.write("one.yaml", &text.replace("  rows:", "  lines:"));
+    mill.call(&["run", "one.yaml"]).exit(0);
+    let told = mill.call(&["show", "rows"]).exit(2).stderr;
+    assert!(
+        told.contains("of `one` has no output of `rows`") && told.contains("an earlier run has: `--run "),
+        "{told}"
+    );
+    let earlier = told.split("--run ").nth(1).and_then(|text| text.split('`').next()).expect("a run");
+    mill.call(&["show", "rows", "--run", earlier]).exit(0);
+}

@@ -218,7 +218,11 @@ fn a_source_is_traced_to_all_that_was_made_of_it() {
     let by_digest = json(&mill.call(&["trace", &digest[..12], "--json"]).exit(0));
     assert_eq!(by_digest["steps"], told["steps"]);
     let question = rows::<Question>(&mill, "questions", "rows").remove(0);
-    let down = json(&mill.call(&["trace", "questions", "--down", "--row", &question.id, "--json"]).exit(0));
+    let down = json(
+        &mill
+            .call(&["trace", "questions", "--file", "pipeline.yaml", "--down", "--row", &question.id, "--json"])
+            .exit(0),
+    );
     let tables = down["tables"].as_array().expect("tables");
     let table = |name: &str| tables.iter().find(|table| table["node"] == name);
     let ids = |name: &str| table(name).map(|t| t["ids"].as_array().expect("ids").len());

@@ -244,9 +244,9 @@ fn path_names_a_folder_with_the_parts_and_nothing_else() {
     assert_eq!(path(&mill, &["corpus.rows"]), folder);
     let artifact = mill.artifacts()["corpus.rows"].clone();
     assert_eq!(path(&mill, &[&artifact[..12]]), folder);
-    assert_eq!(path(&mill, &["few", "--run", "latest"]).join("part-00000.parquet"), path(&mill, &["few", "--file"]));
-    let told = mill.call(&["path", "corpus", "--file"]).exit(2).stderr;
-    assert!(told.contains(&format!("`corpus` has {} files", files.len())) && told.contains("--file"), "{told}");
+    assert_eq!(path(&mill, &["few", "--run", "latest"]).join("part-00000.parquet"), path(&mill, &["few", "--single"]));
+    let told = mill.call(&["path", "corpus", "--single"]).exit(2).stderr;
+    assert!(told.contains(&format!("`corpus` has {} files", files.len())) && told.contains("--single"), "{told}");
     let told = mill.call(&["path", "corpus", "--json"]).exit(0).events().remove(0);
     assert_eq!((&told["kind"], &told["rows"]), (&json!("document"), &json!(ROWS)));
     assert_eq!((&told["path"], told["files"][1].as_str()), (&json!(folder), Some("part-00001.parquet")));

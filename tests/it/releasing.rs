@@ -106,7 +106,7 @@ fn what_a_loop_hands_on_is_there_when_a_run_names_it() {
         mill.write("pipeline.yaml", &(text.join("\n") + "\n"));
         mill
     };
-    let shown = |mill: &Mill| mill.call(&["path", "rl.model", "--file"]).exit(0).stdout;
+    let shown = |mill: &Mill| mill.call(&["path", "rl.model", "--single"]).exit(0).stdout;
     for named in [&[][..], &["rl.model"]] {
         let mill = set_up();
         rounds(&mill, 6, named);
@@ -500,6 +500,7 @@ fn of_a_loop_that_ended_in_a_shared_store_only_copies_go() {
     // Nothing runs: neither here nor on another machine. What is asked for is fetched.
     assert!(ran(&run(&one, &[])).is_empty() && ran(&run(&other, &[])).is_empty());
     assert!(ran(&run(&one, &["step@round=1"])).is_empty());
+    assert!(ran(&run(&one, &[])).is_empty());
     let shown = call(&one, &["path", "step@round=3"]).exit(0).stdout;
     assert!(Path::new(shown.trim()).join("w").exists(), "{shown}");
     let audit = call(&other, &["audit", "last"]).exit(0).stdout;

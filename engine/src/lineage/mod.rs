@@ -60,6 +60,8 @@ mod findings;
 mod instant;
 mod ledger;
 mod lookup;
+mod named;
+mod newest;
 pub mod openlineage;
 mod remembered;
 mod replaced;
@@ -79,6 +81,8 @@ pub use findings::{Finding, NOT_CHECKED, NodeCheck, Report, Severity, Unchecked}
 pub use instant::rfc3339;
 pub use ledger::{note_checks, note_unfinished, verify_ledger, verify_records};
 pub(crate) use lookup::{open as open_part, read_rows, rows_with, selection, texts};
+pub use named::{Missing, NotFound, came_to_nothing, output_of};
+pub use newest::{newest_of_file, newest_output};
 pub use row_changes::{ColumnChange, TableChange, ValueChange};
-pub use target::{Missing, NotFound, Target, came_to_nothing, choices, meant_output, output_of, resolve, run_of};
+pub use target::{Target, choices, meant_output, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

@@ -1,5 +1,7 @@
 //! Predicts a run: which nodes would run, and why.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::failure::Failure;
@@ -8,7 +10,7 @@ use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
 use crate::fingerprint::Reason;
-use crate::lineage::run_of;
+use crate::lineage::{newest_of_file, run_of};
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
 use crate::store::{RunRecord, Store};
@@ -32,6 +34,17 @@ impl Session {
     pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
         let store = self.existing()?;
         Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
+    }
+
+    /// Returns the id of the newest run of the pipeline in that file.
+    ///
+    /// # Errors
+    /// Fails if there is no store, or no such run.
+    pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
+        newest_of_file(self.existing()?, self.directory(), file).ok_or_else(|| {
+            let shown = file.display();
+            Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
+        })
     }
 
     /// Looks up every node that a run with these options would consider, and computes nothing.

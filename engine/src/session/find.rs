@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
+use super::open::Session;
 use crate::lineage::archive::Root;
-use crate::lineage::{came_to_nothing, meant_output, output_of, run_of};
+use crate::lineage::{came_to_nothing, meant_output, newest_output, output_of, run_of};
 use crate::store::{ArtifactId, Makers, NodeRun, Pin, Store};
 
 /// Digits of an id that must be written.
@@ -29,14 +30,19 @@ pub(super) enum Origin {
     Store,
 }
 
-/// Finds an artifact in the newest run that has the node (or in `run`), among the pins, or by its id; with `rejects`,
-/// the node's rejects.
-pub(super) fn find(store: &Store, what: &str, run: Option<&str>, rejects: bool) -> Result<Named, Failure> {
+/// Finds an artifact in `run`, or the newest run of the one pipeline that has the node; among the pins, or by its id; with
+/// `rejects`, the node's rejects.
+pub(super) fn find(session: &Session, what: &str, run: Option<&str>, rejects: bool) -> Result<Named, Failure> {
+    let store = session.existing()?;
     let runs = match run {
         Some(run) => vec![run_of(store, run)?],
         None => store.newest_runs(),
     };
-    if let Some((run, node, port)) = output_of(store, &runs, what)? {
+    let found = match run {
+        Some(_) => output_of(store, &runs, what)?,
+        None => newest_output(store, session.directory(), what)?,
+    };
+    if let Some((run, node, port)) = found {
         let port = if rejects { Some("rejects".to_owned()) } else { port };
         return of_node(run, node, port);
     }

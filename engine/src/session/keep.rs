@@ -18,7 +18,7 @@ impl Session {
     /// Fails if there is no such artifact, if it is damaged, or if the name is taken or invalid.
     pub fn pin(&self, what: &str, run: Option<&str>, name: Option<&str>, lineage: bool) -> Result<Pin, Failure> {
         let store = self.existing()?;
-        let root = find(store, what, run, false)?.root(store);
+        let root = find(self, what, run, false)?.root(store);
         if let Some(note) = store.release_of(&root.artifact).filter(|_| !store.is_shared()) {
             return Err(released(&note));
         }
@@ -82,7 +82,7 @@ impl Session {
     pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
         let store = self.existing()?;
         let in_use = store.enter()?;
-        let root = what.map(|what| find(store, what, run, false)).transpose()?.map(|named| named.root(store));
+        let root = what.map(|what| find(self, what, run, false)).transpose()?.map(|named| named.root(store));
         let note = root.as_ref().and_then(|root| store.release_of(&root.artifact));
         if let Some(note) = note.filter(|_| !store.is_shared()) {
             return Err(released(&note));
@@ -105,7 +105,7 @@ impl Session {
     pub fn statement(&self, what: &str, run: Option<&str>) -> Result<(String, Statement), Failure> {
         let store = self.existing()?;
         let _in_use = store.enter()?;
-        let root = find(store, what, run, false)?.root(store);
+        let root = find(self, what, run, false)?.root(store);
         let statement = statement(store, &root)?;
         Ok((root.name, statement))
     }

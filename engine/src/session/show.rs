@@ -66,7 +66,7 @@ impl Session {
     /// Fails if there is none, or if its files are gone or damaged.
     pub fn located(&self, what: &str, run: Option<&str>) -> Result<Located, Failure> {
         let store = self.existing()?;
-        let named = find(store, what, run, false)?;
+        let named = find(self, what, run, false)?;
         let (id, older) = (named.artifact, Older::of(store, run, &named.origin));
         let opened = self.artifact(&id)?;
         let artifact = store.artifact(&id).ok_or_else(|| Failure::Other(format!("the artifact {id} is gone")))?;
@@ -79,7 +79,7 @@ impl Session {
         Ok(Located { folder: std::path::absolute(folder)?, files, kind: kind.to_owned(), rows, older })
     }
 
-    /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run that has it, an artifact's id, or a pin.
+    /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run of its pipeline, an artifact's id, or a pin.
     ///
     /// # Errors
     /// Fails if there is no such table.
@@ -95,8 +95,7 @@ impl Session {
     /// # Errors
     /// Fails if there is none, or if its files are damaged.
     pub fn input(&self, what: &str) -> Result<InputArtifact, Failure> {
-        let store = self.existing()?;
-        self.artifact(&find(store, what, None, false)?.artifact)
+        self.artifact(&find(self, what, None, false)?.artifact)
     }
 
     /// Opens an artifact.
@@ -127,7 +126,7 @@ impl Session {
     /// Fails if there is none.
     pub fn shown(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
         let store = self.existing()?;
-        let named = find(store, what, run, rejects)?;
+        let named = find(self, what, run, rejects)?;
         let (artifact, older) = (named.artifact, Older::of(store, run, &named.origin));
         let Origin::Output { node, run, .. } = named.origin else {
             return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });
