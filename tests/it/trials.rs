@@ -312,9 +312,9 @@ fn two_columns_of_one_name_are_refused() {
 }
 
 /// Documents that each question finds.
-fn found(mill: &Mill) -> BTreeMap<String, BTreeSet<String>> {
+fn found(mill: &Mill, file: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for row in shown(mill, "scored", &[]) {
+    for row in shown(mill, "scored", &["--file", file]) {
         let text = |name: &str| row[name].as_str().expect("a text").to_owned();
         found.entry(text("question_id")).or_default().insert(text("document_id"));
     }
@@ -325,9 +325,10 @@ fn found(mill: &Mill) -> BTreeMap<String, BTreeSet<String>> {
 fn a_query_finds_every_unicode_form_of_its_word() {
     let Some(mill) = trial("18-unicode-forms-in-search") else { return };
     for language in ["english", "plain", "cjk"] {
-        let told = mill.call(&["run", &format!("{language}.yaml")]);
+        let file = format!("{language}.yaml");
+        let told = mill.call(&["run", &file]);
         assert_eq!(told.code, 0, "{language}: {}", told.stderr);
-        let found = found(&mill);
+        let found = found(&mill, &file);
         for (question, documents) in [
             ("café", &["nfc0", "nfd0"][..]),
             ("cafe-nfd", &["nfc0", "nfd0"][..]),
@@ -345,7 +346,7 @@ fn a_query_finds_every_unicode_form_of_its_word() {
     }
     assert_eq!(mill.call(&["run", "em.yaml"]).code, 0);
     let help = mill.call(&["ops", "evaluate"]).stdout;
-    let is_one = shown(&mill, "scores", &[]).iter().all(|row| row["em"] == 1.0);
+    let is_one = shown(&mill, "scores", &["--file", "em.yaml"]).iter().all(|row| row["em"] == 1.0);
     assert!(is_one || help.contains("Unicode"), "{help}");
 }
 
