@@ -155,14 +155,14 @@ impl QueryKernel for JoinParams {
                 // No match may be what is asked for.
                 return None;
             }
-            let left = first_keys(session, LEFT, &self.on).await?;
-            let right = first_keys(session, RIGHT, self.right_keys()).await?;
-            Some(format!(
-                "no row of `left` has a match: its `{}` are {left}, …; the `{}` of `right` are {right}, … (texts must be \
-                 equal, capitals and spaces included)",
-                self.on.join("`, `"),
-                self.right_keys().join("`, `"),
-            ))
+            let mut told = "no row of `left` has a match".to_owned();
+            for (table, keys) in [(LEFT, self.on.as_slice()), (RIGHT, self.right_keys())] {
+                // The warning is worth having without them.
+                if let Some(values) = first_keys(session, table, keys).await {
+                    told += &format!(". First values of `{}` in `{table}`: {values}", keys.join("`, `"));
+                }
+            }
+            Some(told + ". Texts must be equal, capitals and spaces included")
         }
         .boxed()
     }

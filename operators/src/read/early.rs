@@ -1,5 +1,5 @@
-//! What can be told of the files before anything runs: headers that cannot be read, and
-//! fields that `columns:` names and that they lack.
+//! What can be told of the files before anything runs: headers that cannot be read, and fields that `columns:` names and
+//! that they lack.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -22,31 +22,20 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub fn fields_of(path: &Path, splitting: Splitting) -> Option<BTreeSet<String>> {
     let name = path.file_name()?.to_string_lossy();
     let format = splitting.format.or_of_name(&name)?;
-    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
-    if format == Format::Parquet {
-        let schema = ParquetRecordBatchReaderBuilder::try_new(file).ok()?.schema().clone();
-        return Some(schema.fields().iter().map(|field| field.name().clone()).collect());
-    }
-    let text = without_mark(decompressed(Box::new(file), splitting.compression).ok()?)?;
     match format {
-        Format::Csv => header(text, splitting.delimiter.unwrap_or(b','), splitting.quotes),
-        Format::Tsv => header(text, b'\t', splitting.quotes),
-        _ => json_fields(text, format),
+        Format::Parquet => {
+            let schema = ParquetRecordBatchReaderBuilder::try_new(opened(path)?).ok()?.schema().clone();
+            Some(schema.fields().iter().map(|field| field.name().clone()).collect())
+        }
+        Format::Csv | Format::Tsv => Some(cells_of(path, splitting)?.ok()?.header.iter().cloned().collect()),
+        _ => json_fields(text_of(path, splitting)?, format),
     }
 }
 
 /// Returns what is wrong with the header line of a local file of cells, and how to mend it. `None` of other files, and of
 /// those that cannot be read at all, which the run reports.
 pub fn header_problem(path: &Path, splitting: Splitting) -> Option<(String, String)> {
-    let name = path.file_name()?.to_string_lossy();
-    let delimiter = match splitting.format.or_of_name(&name)? {
-        Format::Csv => splitting.delimiter.unwrap_or(b','),
-        Format::Tsv => b'\t',
-        _ => return None,
-    };
-    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
-    let text = without_mark(decompressed(Box::new(file), splitting.compression).ok()?)?;
-    let error = CellBlocks::new(text, delimiter, splitting.quotes).err()?;
+    let error = cells_of(path, splitting)?.err()?;
     let Unreadable { message, help } = error.get_ref()?.downcast_ref()?;
     Some((message.clone(), help.clone()))
 }
@@ -57,12 +46,32 @@ pub fn first_cells(path: &Path, splitting: Splitting, column: &str, most: usize)
     if splitting.format.or_of_name(&name)? != Format::Csv {
         return None;
     }
-    let text = without_mark(decompressed(Box::new(File::open(path).ok()?), splitting.compression).ok()?)?;
-    let mut blocks = CellBlocks::new(text, splitting.delimiter.unwrap_or(b','), splitting.quotes).ok()?;
+    let mut blocks = cells_of(path, splitting)?.ok()?;
     let place = blocks.header.iter().position(|name| name == column)?;
     let rows = blocks.next().ok()?.unwrap_or_default();
     let cells = rows.iter().take(most).filter_map(|(_, row)| row.get(place));
     Some(cells.map(|cell| String::from_utf8_lossy(cell).into_owned()).collect())
+}
+
+/// Returns the cells of a local CSV or TSV file, or why its header cannot be read; `None` of other files.
+fn cells_of(path: &Path, splitting: Splitting) -> Option<std::io::Result<CellBlocks<'static>>> {
+    let name = path.file_name()?.to_string_lossy();
+    let delimiter = match splitting.format.or_of_name(&name)? {
+        Format::Csv => splitting.delimiter.unwrap_or(b','),
+        Format::Tsv => b'\t',
+        _ => return None,
+    };
+    Some(CellBlocks::new(text_of(path, splitting)?, delimiter, splitting.quotes))
+}
+
+fn text_of(path: &Path, splitting: Splitting) -> Option<Box<dyn Read + Send>> {
+    without_mark(decompressed(Box::new(opened(path)?), splitting.compression).ok()?)
+}
+
+/// Opens a file. A pipe is none: opening it would wait for its writer.
+fn opened(path: &Path) -> Option<File> {
+    let is_file = std::fs::metadata(path).is_ok_and(|data| data.is_file());
+    if is_file { File::open(path).ok() } else { None }
 }
 
 fn without_mark(mut reader: Box<dyn Read + Send>) -> Option<Box<dyn Read + Send>> {
@@ -72,11 +81,6 @@ fn without_mark(mut reader: Box<dyn Read + Send>) -> Option<Box<dyn Read + Send>
         start.clear();
     }
     Some(Box::new(Cursor::new(start).chain(reader)))
-}
-
-fn header(text: Box<dyn Read + Send>, delimiter: u8, quotes: bool) -> Option<BTreeSet<String>> {
-    let blocks = CellBlocks::new(text, delimiter, quotes).ok()?;
-    Some(blocks.header.iter().cloned().collect())
 }
 
 /// Reads all records, since a field may be in the last one alone.
