@@ -76,7 +76,11 @@ fn a_join_without_a_match_says_so() {
         pipeline(how);
         let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
         assert_eq!(told.stderr.contains("no row of `left` has a match"), warns, "{how}: {told:?}");
-        assert_eq!(told.stderr.contains("its `id` are `Q1`, …; the `id` of `right` are `q1`, …"), warns, "{told:?}");
+        assert_eq!(
+            told.stderr.contains("of `id` in `left`: `Q1`. First values of `id` in `right`: `q1`."),
+            warns,
+            "{told:?}"
+        );
     }
     mill.write("right.jsonl", "{\"id\": \"Q1\", \"b\": 1}\n");
     pipeline("inner");
@@ -209,9 +213,89 @@ fn names_are_of_a_pipeline() {
     mill.call(&["run", "one.yaml"]).exit(0);
     let told = mill.call(&["show", "rows"]).exit(2).stderr;
     assert!(
-        told.contains("of `one` has no output of `rows`") && told.contains("an earlier run has: `--run "),
+        told.contains("of `one` has no output of `rows`") && told.contains("an earlier run has one: `--run "),
         "{told}"
     );
     let earlier = told.split("--run ").nth(1).and_then(|text| text.split('`').next()).expect("a run");
     mill.call(&["show", "rows", "--run", earlier]).exit(0);
+}
+
+#[test]
+fn folders_that_share_a_store_have_their_own_names() {
+    let mill = Mill::new();
+    let shared = mill.path("store");
+    let call = |folder: &str, args: &[&str]| {
+        let place = mill.path(folder);
+        let given = ["-C", place.to_str().expect("UTF-8"), "--store", shared.to_str().expect("UTF-8")];
+        mill.call(&[&given[..], args].concat())
+    };
+    for folder in ["one", "two"] {
+        std::fs::create_dir(mill.path(folder)).expect("a folder");
+        mill.write(&format!("{folder}/rows.jsonl"), &format!("{{\"id\": \"{folder}\"}}\n"));
+        mill.write(
+            &format!("{folder}/pipeline.yaml"),
+            &format!("name: {folder}\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: table}}}}\n"),
+        );
+        call(folder, &["run", "pipeline.yaml"]).exit(0);
+    }
+    for folder in ["one", "two"] {
+        for named in [&[][..], &["--file", "pipeline.yaml"]] {
+            let rows = call(folder, &[&["show", "rows", "--json"], named].concat()).exit(0).events();
+            assert_eq!(rows[0]["id"], folder, "{named:?}");
+        }
+        let audit = call(folder, &["audit", "latest", "--file", "pipeline.yaml", "--json"]).exit(0).events().remove(0);
+        let runs = call(folder, &["runs", "--json"]).exit(0).events();
+        let own = runs.iter().find(|run| run["pipeline"] == folder).expect("a run");
+        assert_eq!(audit["target"], format!("run {}", own["id"].as_str().expect("an id")));
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_called_stopped() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\"}\n");
+    let pipeline = |wait: &str| {
+        mill.write(
+            "pipeline.yaml",
+            &format!(
+                "name: waits\nnodes:\n  rows: {{op: read, with: {{path: rows.jsonl, as: table}}}}\n  same: {{op: exec, \
+                 from: rows, with: {{command: [/bin/sh, -c, \"{wait}cat\"], as: table}}}}\n"
+            ),
+        );
+    };
+    pipeline("");
+    mill.run(&[]).exit(0);
+    pipeline("while [ ! -e go ]; do sleep 0.1; done; ");
+    let mut running = mill.command(&["run", "pipeline.yaml"]).spawn().expect("a run");
+    let mut told = String::new();
+    for _ in 0..100 {
+        let shown = mill.call(&["show", "same"]);
+        if shown.code == 2 {
+            told = shown.stderr;
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let killed = running.kill().and_then(|()| running.wait());
+    assert!(told.contains("`same` is not there yet") && told.contains("is running"), "{told}");
+    assert!(killed.is_ok());
+    assert!(mill.call(&["show", "same"]).exit(2).stderr.contains("it was stopped before its end"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_waited_for_before_a_run() {
+    let mill = Mill::new();
+    let made = std::process::Command::new("mkfifo").arg(mill.path("rows.csv")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    mill.write("pipeline.yaml", "name: pipe\nnodes:\n  rows: {op: read, with: {path: rows.csv, as: table}}\n");
+    let mut validates = mill.command(&["validate", "pipeline.yaml"]).spawn().expect("a process");
+    for _ in 0..200 {
+        if validates.try_wait().expect("a state").is_some() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let killed = validates.kill();
+    panic!("`validate` waits for the writer of a pipe: {killed:?}");
 }

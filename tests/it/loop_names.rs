@@ -84,16 +84,6 @@ fn an_output_of_another_pipeline_is_told_as_such() {
     mill.run(&["sum.total"]).exit(0);
     mill.write("pipeline.yaml", &SUM.replace("name: sum", "name: other"));
     mill.run(&["start"]).exit(0);
-    // Of one file: the newest run is of the same pipeline, whatever its name.
-    let told = mill.call(&["path", "sum.total"]).exit(2).stderr;
-    assert!(told.contains("of `other` has no output of `sum.total`"), "{told}");
-    let earlier = told.split("--run ").nth(1).and_then(|text| text.split('`').next()).expect("a run");
-    mill.call(&["path", "sum.total", "--run", earlier]).exit(0);
-    // Of two files, the one that has it is meant.
-    mill.write("other.yaml", &mill.read("pipeline.yaml"));
-    mill.write("pipeline.yaml", SUM);
-    mill.run(&["sum.total"]).exit(0);
-    mill.call(&["run", "other.yaml", "start"]).exit(0);
     let told = mill.call(&["path", "sum.total"]).exit(0);
     assert!(told.stderr.contains("`add@round=3` of run"), "{told:?}");
     assert!(told.stderr.contains("of `sum`: the last run has no output of it"), "{told:?}");

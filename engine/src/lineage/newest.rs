@@ -1,9 +1,11 @@
 //! What a name stands for when no run is named: an output of the newest run of the one pipeline that has it.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use super::named::{NamedOutput, NotFound, came_to_nothing, output_of};
+use crate::diagnostic::SourceMap;
+use crate::spec::{self, Overrides};
 use crate::store::{RunRecord, Store};
 
 /// Returns the output of that name (`NODE`, `NODE.PORT`, `LOOP.NAME`) of the newest run of its pipeline.
@@ -11,11 +13,16 @@ use crate::store::{RunRecord, Store};
 /// # Errors
 /// Fails if the newest runs of several pipelines have it, or if only an earlier run has.
 pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Option<NamedOutput>, NotFound> {
-    let newest = newest_of_each(store, directory);
+    let newest = newest_of_each(store);
+    // Of an imported run, or of a pipeline that is no longer here: meant only if no pipeline that is here had it.
+    let mut elsewhere = None;
     let mut found: Vec<(&RunRecord, NamedOutput)> = Vec::new();
     for record in &newest {
-        if let Some(output) = output_of(store, std::slice::from_ref(&record.id), text)? {
+        let Some(output) = output_of(store, std::slice::from_ref(&record.id), text)? else { continue };
+        if is_here(directory, record) {
             found.push((record, output));
+        } else {
+            elsewhere = elsewhere.or(Some(output));
         }
     }
     if found.len() > 1 {
@@ -26,65 +33,61 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     if let Some((_, output)) = found.pop() {
         return Ok(Some(output));
     }
-    let is_pinned = store.pinned(text).is_ok_and(|pin| pin.is_some());
-    // Of an imported run, or of a pipeline whose file is gone: nothing newer can be meant.
-    let mut alone = None;
     for run in store.newest_runs() {
         let Some(output) = output_of(store, std::slice::from_ref(&run), text)? else { continue };
         let record = store.run(&run).filter(|_| !store.is_imported(&run));
-        match record.and_then(|earlier| newest.iter().find(|newer| is_same(newer, &earlier))) {
-            None => alone = alone.or(Some(output)),
-            Some(_) if is_pinned => return Ok(None),
+        let newer = record.and_then(|earlier| newest.iter().find(|newer| newer.pipeline == earlier.pipeline));
+        match newer.filter(|newer| is_here(directory, newer)) {
+            None => elsewhere = elsewhere.or(Some(output)),
+            // The pin of this name is meant.
+            Some(_) if store.pinned(text).is_ok_and(|pin| pin.is_some()) => return Ok(None),
             Some(newer) => return Err(only_earlier(store, newer, &run, text)),
         }
     }
-    Ok(alone)
+    Ok(elsewhere)
 }
 
-/// The error of a name that the newest run of a pipeline has no output for, but an earlier one has.
-fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> NotFound {
-    let message = match came_to_nothing(store, std::slice::from_ref(&newer.id), text) {
-        Some(why) => why.message,
-        None => format!("the newest run {} of `{}` has no output of `{text}`", newer.id, newer.pipeline),
-    };
-    NotFound::new(message, Some(format!("an earlier run has: `--run {earlier}`; or run the pipeline again")))
+/// Returns the newest run of the pipeline that the file has now; `None` if it cannot be read, or never ran.
+pub fn newest_of_file(store: &Store, file: &Path) -> Option<String> {
+    store.last_run(&name_in(file)?).map(|(record, _)| record.id)
 }
 
-/// Returns the newest run of the pipeline in that file.
-pub fn newest_of_file(store: &Store, directory: &Path, file: &Path) -> Option<String> {
-    let wanted = plain(&directory.join(file));
-    let own = store.newest_runs().into_iter().filter(|id| !store.is_imported(id));
-    own.filter_map(|id| store.run(&id)).find(|record| plain(&directory.join(&record.file)) == wanted).map(|run| run.id)
-}
-
-/// Returns the newest run of each pipeline whose file is there, the newest first. What has the name or the file of a newer
-/// one is the same pipeline.
-fn newest_of_each(store: &Store, directory: &Path) -> Vec<RunRecord> {
-    let (mut names, mut files) = (BTreeSet::new(), BTreeSet::new());
+/// Returns the newest run of each pipeline, the newest first.
+fn newest_of_each(store: &Store) -> Vec<RunRecord> {
+    let mut names = BTreeSet::new();
     let mut newest = Vec::new();
     for id in store.newest_runs() {
         if store.is_imported(&id) {
             continue;
         }
         let Some(record) = store.run(&id) else { continue };
-        let file = plain(Path::new(&record.file));
-        let is_there = directory.join(&file).is_file();
-        let is_new_name = names.insert(record.pipeline.clone());
-        let is_new_file = files.insert(file);
-        if is_new_name && is_new_file && is_there {
+        if names.insert(record.pipeline.clone()) {
             newest.push(record);
         }
     }
     newest
 }
 
-fn is_same(one: &RunRecord, other: &RunRecord) -> bool {
-    one.pipeline == other.pipeline || plain(Path::new(&one.file)) == plain(Path::new(&other.file))
+/// Whether the file of a run is here and still has that pipeline. In a store of several folders, another pipeline may have
+/// a file of the same name. What cannot be read counts: it may be about to be mended.
+fn is_here(directory: &Path, run: &RunRecord) -> bool {
+    let file = directory.join(&run.file);
+    file.is_file() && name_in(&file).is_none_or(|name| name == run.pipeline)
 }
 
-/// Returns a path without `./`.
-fn plain(path: &Path) -> PathBuf {
-    path.components().filter(|part| *part != Component::CurDir).collect()
+fn name_in(file: &Path) -> Option<String> {
+    spec::read(file, &Overrides::default(), &mut SourceMap::default()).spec.map(|spec| spec.name)
+}
+
+/// The error of a name that the newest run of a pipeline has no output for, but an earlier one has.
+fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> NotFound {
+    let (id, pipeline) = (&newer.id, &newer.pipeline);
+    let message = match came_to_nothing(store, std::slice::from_ref(id), text) {
+        _ if store.is_running(id) => format!("`{text}` is not there yet: run {id} of `{pipeline}` is running"),
+        Some(why) => why.message,
+        None => format!("the newest run {id} of `{pipeline}` has no output of `{text}`"),
+    };
+    NotFound::new(message, Some(format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")))
 }
 
 fn choice(runs: &[&RunRecord]) -> String {
@@ -93,7 +96,7 @@ fn choice(runs: &[&RunRecord]) -> String {
         told.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
     }
     format!(
-        "choose one with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
+        "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
         told.join(", ")
     )
 }

@@ -89,8 +89,11 @@ pub fn resolve(
     run: Option<&str>,
     directory: &Path,
 ) -> Result<Target, NotFound> {
-    if matches!(text, "latest" | "previous") {
-        return run_of(store, text).map(Target::Run);
+    match run {
+        None if matches!(text, "latest" | "previous") => return run_of(store, text).map(Target::Run),
+        // Of the runs that are meant, the one that was named.
+        Some(run) if text == "latest" => return run_of(store, run).map(Target::Run),
+        _ => {}
     }
     let runs = match run {
         Some(run) => vec![run_of(store, run)?],

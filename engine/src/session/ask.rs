@@ -41,7 +41,7 @@ impl Session {
     /// # Errors
     /// Fails if there is no store, or no such run.
     pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
-        newest_of_file(self.existing()?, self.directory(), file).ok_or_else(|| {
+        newest_of_file(self.existing()?, &self.directory().join(file)).ok_or_else(|| {
             let shown = file.display();
             Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
         })
