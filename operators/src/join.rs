@@ -213,24 +213,36 @@ impl JoinParams {
     }
 }
 
-/// Returns the keys of the first rows of an input, as JSON.
+/// Returns the keys of the first rows of an input, in one line; `None` if they cannot be shown.
 async fn first_keys(session: &SessionContext, table: &str, keys: &[String]) -> Option<String> {
     let columns: Vec<Expr> = keys.iter().map(ident).collect();
     let frame = session.table(table).await.ok()?.select(columns).ok()?.limit(0, Some(KEYS_TOLD)).ok()?;
+    let options = FormatOptions::new().with_null("NULL");
     let mut told = Vec::new();
     for batch in frame.collect().await.ok()? {
-        let columns: Option<Vec<_>> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column.as_ref(), &FormatOptions::new().with_null("NULL")).ok())
-            .collect();
         for row in 0..batch.num_rows() {
-            let cells: Vec<String> =
-                columns.as_ref()?.iter().map(|cells| shorten(&cells.value(row).to_string(), KEY_CHARACTERS)).collect();
+            let mut cells = Vec::new();
+            for column in batch.columns() {
+                let cell = ArrayFormatter::try_new(column.as_ref(), &options).ok()?.value(row).try_to_string().ok()?;
+                cells.push(shorten(&without_control(&cell), KEY_CHARACTERS));
+            }
             told.push(format!("`{}`", cells.join("`, `")));
         }
     }
     Some(told.join("; "))
+}
+
+/// Writes control characters, such as line breaks, as their escapes.
+fn without_control(text: &str) -> String {
+    let mut shown = String::new();
+    for ch in text.chars() {
+        if ch.is_control() {
+            shown.extend(ch.escape_default());
+        } else {
+            shown.push(ch);
+        }
+    }
+    shown
 }
 
 fn columns_of(frame: &DataFrame) -> Vec<Expr> {

@@ -82,6 +82,11 @@ fn a_join_without_a_match_says_so() {
             "{told:?}"
         );
     }
+    // A key may have line breaks and escape codes: the warning is one line.
+    mill.write("right.jsonl", "{\"id\": \"a\\n\\u001b[31mb\", \"b\": 1}\n");
+    pipeline("inner");
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(told.stderr.contains(r"`a\n\u{1b}[31mb`. Texts must be equal"), "{told:?}");
     mill.write("right.jsonl", "{\"id\": \"Q1\", \"b\": 1}\n");
     pipeline("inner");
     let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
@@ -202,6 +207,13 @@ fn names_are_of_a_pipeline() {
         let told = mill.call(&[command, "rows", "--file", "three.yaml"]).exit(2).stderr;
         assert!(told.contains("the store has no run of `three.yaml`"), "{command}: {told}");
     }
+    // A file that cannot be read, as while it is edited, has the pipeline of its newest run.
+    let text = mill.read("one.yaml");
+    mill.write("one.yaml", "name: one\nnodes:\n  rows: {op: re");
+    assert!(mill.call(&["show", "rows"]).exit(2).stderr.contains("2 pipelines have `rows`"));
+    let told = mill.call(&["show", "rows", "--file", "one.yaml"]).exit(2).stderr;
+    assert!(told.contains("cannot be read") && told.contains("`searchmill validate one.yaml` says why"), "{told}");
+    mill.write("one.yaml", &text);
     let shown = |file: &str| mill.call(&["show", "rows", "--file", file, "--json"]).exit(0).events().remove(0);
     assert_eq!((&shown("one.yaml")["id"], &shown("two.yaml")["id"]), (&"one".into(), &"two".into()));
     // A pipeline that is gone is not meant.

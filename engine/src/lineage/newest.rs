@@ -19,7 +19,7 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     let mut found: Vec<(&RunRecord, NamedOutput)> = Vec::new();
     for record in &newest {
         let Some(output) = output_of(store, std::slice::from_ref(&record.id), text)? else { continue };
-        if is_here(directory, record) {
+        if is_here(directory, record, &newest) {
             found.push((record, output));
         } else {
             elsewhere = elsewhere.or(Some(output));
@@ -37,7 +37,7 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
         let Some(output) = output_of(store, std::slice::from_ref(&run), text)? else { continue };
         let record = store.run(&run).filter(|_| !store.is_imported(&run));
         let newer = record.and_then(|earlier| newest.iter().find(|newer| newer.pipeline == earlier.pipeline));
-        match newer.filter(|newer| is_here(directory, newer)) {
+        match newer.filter(|newer| is_here(directory, newer, &newest)) {
             None => elsewhere = elsewhere.or(Some(output)),
             // The pin of this name is meant.
             Some(_) if store.pinned(text).is_ok_and(|pin| pin.is_some()) => return Ok(None),
@@ -45,11 +45,6 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
         }
     }
     Ok(elsewhere)
-}
-
-/// Returns the newest run of the pipeline that the file has now; `None` if it cannot be read, or never ran.
-pub fn newest_of_file(store: &Store, file: &Path) -> Option<String> {
-    store.last_run(&name_in(file)?).map(|(record, _)| record.id)
 }
 
 /// Returns the newest run of each pipeline, the newest first.
@@ -69,13 +64,20 @@ fn newest_of_each(store: &Store) -> Vec<RunRecord> {
 }
 
 /// Whether the file of a run is here and still has that pipeline. In a store of several folders, another pipeline may have
-/// a file of the same name. What cannot be read counts: it may be about to be mended.
-fn is_here(directory: &Path, run: &RunRecord) -> bool {
+/// a file of the same name. A file that cannot be read, as it may be while somebody edits it, has its newest run's.
+fn is_here(directory: &Path, run: &RunRecord, newest: &[RunRecord]) -> bool {
     let file = directory.join(&run.file);
-    file.is_file() && name_in(&file).is_none_or(|name| name == run.pipeline)
+    if !file.is_file() {
+        return false;
+    }
+    match name_in(&file) {
+        Some(name) => name == run.pipeline,
+        None => newest.iter().find(|other| other.file == run.file).is_some_and(|other| other.id == run.id),
+    }
 }
 
-fn name_in(file: &Path) -> Option<String> {
+/// Returns the name of the pipeline in a file; `None` if it cannot be read.
+pub(crate) fn name_in(file: &Path) -> Option<String> {
     spec::read(file, &Overrides::default(), &mut SourceMap::default()).spec.map(|spec| spec.name)
 }
 

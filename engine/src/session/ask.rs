@@ -10,7 +10,7 @@ use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
 use crate::fingerprint::Reason;
-use crate::lineage::{newest_of_file, run_of};
+use crate::lineage::{name_in, run_of};
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
 use crate::store::{RunRecord, Store};
@@ -39,10 +39,17 @@ impl Session {
     /// Returns the id of the newest run of the pipeline in that file.
     ///
     /// # Errors
-    /// Fails if there is no store, or no such run.
+    /// Fails if there is no store, if the file cannot be read, or if its pipeline never ran.
     pub fn newest_of(&self, file: &Path) -> Result<String, Failure> {
-        newest_of_file(self.existing()?, &self.directory().join(file)).ok_or_else(|| {
-            let shown = file.display();
+        let store = self.existing()?;
+        let (path, shown) = (self.directory().join(file), file.display());
+        let name = name_in(&path);
+        if name.is_none() && path.exists() {
+            let message = format!("the name of the pipeline in `{shown}` cannot be read");
+            return Err(Failure::usage(message).with_help(format!("`searchmill validate {shown}` says why")));
+        }
+        let run = name.and_then(|name| store.last_run(&name)).map(|(run, _)| run.id);
+        run.ok_or_else(|| {
             Failure::usage(format!("the store has no run of `{shown}`")).with_help("`searchmill runs` lists the runs")
         })
     }
