@@ -38,6 +38,7 @@
 //! or else from the Hub, which a run asks once and notes there. Only the Hub's own 404 means that a model lacks an
 //! optional file.
 
+pub mod decoded;
 pub mod destination;
 pub mod documents;
 pub mod hub;

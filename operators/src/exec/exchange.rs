@@ -9,6 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::FileWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use searchmill_data::decoded::decoded;
 use searchmill_data::program::{ArrowTable, Log, Passed, Program, unchanged};
 use searchmill_engine::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, ParamIssue, RowsInput};
 use searchmill_engine::{Lent, fresh_folder, lend};
@@ -241,10 +242,11 @@ fn batches(file: &mut File) -> Result<(SchemaRef, Batches), String> {
     file.rewind().map_err(|error| told(&error))?;
     let file = file.try_clone().map_err(|error| told(&error))?;
     if start.starts_with(b"PAR1") {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| told(&error))?;
+        let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))?;
         let schema = builder.schema().clone();
-        let reader = builder.build().map_err(|error| told(&error))?;
-        return Ok((schema, Box::new(reader.map(|batch| batch.map_err(|error| error.to_string())))));
+        let mut reader = decoded(|| builder.build())?;
+        let batches = std::iter::from_fn(move || decoded(|| reader.next().transpose()).transpose());
+        return Ok((schema, Box::new(batches)));
     }
     let source = BufReader::new(file);
     let mut table = if start.starts_with(b"ARROW1") {

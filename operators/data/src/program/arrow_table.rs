@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -15,6 +14,8 @@ use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{read_dictionary, read_footer_length, read_record_batch};
 use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_footer, root_as_message};
+
+use crate::decoded::decoded;
 
 /// First bytes of each message of a stream.
 const MARKER: [u8; 4] = [0xff; 4];
@@ -166,7 +167,7 @@ impl Message {
         if !schema.endianness().equals_to_target_endianness() {
             return Err("its numbers have another order of bytes".to_owned());
         }
-        Ok(Arc::new(decoded(|| Ok(fb_to_schema(schema)))?))
+        Ok(Arc::new(decoded(|| Ok::<_, ArrowError>(fb_to_schema(schema)))?))
     }
 
     /// Returns the record batch, or keeps the dictionary and returns `None`.
@@ -232,14 +233,6 @@ fn check_columns(batch: ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String>
         }
     }
     Ok(())
-}
-
-/// Decodes with Arrow, which panics where counts and lengths do not fit together.
-fn decoded<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(decode)) {
-        Ok(decoded) => decoded.map_err(|error| error.to_string()),
-        Err(_) => Err("it is damaged: its lengths do not fit together".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::cells::CellBlocks;
 use super::format::{Format, decompressed};
 use super::record::Unreadable;
 use super::table::Splitting;
+use crate::decoded::decoded;
 
 /// Bytes of a JSON file that is read as a whole (at most), unpacked.
 const SMALL: u64 = 4 << 20;
@@ -24,7 +25,8 @@ pub fn fields_of(path: &Path, splitting: Splitting) -> Option<BTreeSet<String>> 
     let format = splitting.format.or_of_name(&name)?;
     match format {
         Format::Parquet => {
-            let schema = ParquetRecordBatchReaderBuilder::try_new(opened(path)?).ok()?.schema().clone();
+            let opened = opened(path)?;
+            let schema = decoded(|| ParquetRecordBatchReaderBuilder::try_new(opened)).ok()?.schema().clone();
             Some(schema.fields().iter().map(|field| field.name().clone()).collect())
         }
         Format::Csv | Format::Tsv => Some(cells_of(path, splitting)?.ok()?.header.iter().cloned().collect()),

@@ -24,6 +24,7 @@ use searchmill_schemas::{bytes_as_text, decimals_as_text, has_bytes, name_twice,
 
 use super::location::{Place, SourceFile};
 use super::store;
+use crate::decoded::decoded;
 
 /// Rows of a Parquet file read together.
 const BATCH_ROWS: usize = 8192;
@@ -69,7 +70,7 @@ struct ParquetFile<R> {
 impl<R: ChunkReader + 'static> ParquetFile<R> {
     fn open(file: &SourceFile, opened: R) -> Result<Self, OperatorError> {
         let (shown, opened) = (file.shown.clone(), Shared(Arc::new(opened)));
-        let metadata = ArrowReaderMetadata::load(&opened, ArrowReaderOptions::new());
+        let metadata = decoded(|| ArrowReaderMetadata::load(&opened, ArrowReaderOptions::new()));
         let metadata = metadata.map_err(|error| unreadable(&shown, &error))?;
         let opened = Self { shown, opened, metadata };
         if let Some(name) = name_twice(opened.metadata.schema().fields()) {
@@ -93,9 +94,9 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Fields>()));
         let reader = self.reader(&self.metadata, ProjectionMask::all())?;
-        let (shown, target) = (self.shown, Arc::clone(&schema));
+        let target = Arc::clone(&schema);
         let batches = reader.map(move |batch| {
-            let batch = batch.map_err(|error| unreadable(&shown, &error))?;
+            let batch = batch?;
             let mut columns = batch.columns().to_vec();
             for place in texts.keys() {
                 columns[*place] = bytes_as_text(&columns[*place])?;
@@ -110,10 +111,15 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         &self,
         metadata: &ArrowReaderMetadata,
         columns: ProjectionMask,
-    ) -> Result<ParquetRecordBatchReader, OperatorError> {
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, OperatorError>> + use<R>, OperatorError> {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.opened.clone(), metadata.clone());
         let builder = builder.with_batch_size(BATCH_ROWS).with_projection(columns);
-        builder.build().map_err(|error| self.wrong(&error))
+        let mut reader: ParquetRecordBatchReader = decoded(|| builder.build()).map_err(|error| self.wrong(&error))?;
+        let shown = self.shown.clone();
+        Ok(std::iter::from_fn(move || {
+            let batch = decoded(|| reader.next().transpose());
+            batch.map_err(|error| unreadable(&shown, &error)).transpose()
+        }))
     }
 
     /// Returns the columns of bytes whose values are all UTF-8, with their types as text.
@@ -126,8 +132,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             let column = ProjectionMask::roots(self.metadata.parquet_schema(), [place]);
             let mut is_text = true;
             for batch in self.reader(&self.metadata, column)? {
-                let batch = batch.map_err(|error| self.wrong(&error))?;
-                is_text = bytes_as_text(batch.column(0)).is_ok();
+                is_text = bytes_as_text(batch?.column(0)).is_ok();
                 if !is_text {
                     break;
                 }
@@ -184,8 +189,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let metadata = self.with_unit(&[leaf], unit)?;
         let mut found = Vec::new();
         for batch in self.reader(&metadata, ProjectionMask::leaves(metadata.parquet_schema(), [leaf]))? {
-            let batch = batch.map_err(|error| self.wrong(&error))?;
-            let innermost = innermost(batch.column(0));
+            let innermost = innermost(batch?.column(0));
             found.extend(innermost.as_any().downcast_ref::<A>().cloned());
         }
         Ok(found)
@@ -195,7 +199,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     fn with_unit(&self, leaves: &[usize], unit: TimeUnit) -> Result<ArrowReaderMetadata, OperatorError> {
         let fields = with_unit(self.metadata.schema().fields(), &mut 0, leaves, unit);
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
-        ArrowReaderMetadata::load(&self.opened, options).map_err(|error| self.wrong(&error))
+        decoded(|| ArrowReaderMetadata::load(&self.opened, options)).map_err(|error| self.wrong(&error))
     }
 }
 
