@@ -9,7 +9,7 @@ quickstart: setup
 
 test: setup
 	@rm -f target/skipped-tests
-	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests cargo test --locked --workspace
+	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests cargo test --locked --workspace --no-fail-fast
 	@scripts/after-tests
 
 # Everything a build needs beside Rust, a C/C++ compiler, make, git and python3: cmake and a BLAS, for Faiss.
