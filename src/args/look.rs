@@ -46,6 +46,16 @@ pub(crate) struct UiArgs {
     /// Do not open the page in the browser.
     #[arg(long, conflicts_with = "open")]
     pub(crate) no_open: bool,
+    /// Do not serve: write the page with chosen runs into this new folder, for people without the store. A browser
+    /// opens its `index.html`.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["listen", "token_file", "open", "no_open"])]
+    pub(crate) bundle: Option<PathBuf>,
+    /// A run of the bundle; repeatable (default: the newest run of each pipeline that is over).
+    #[arg(long, value_name = "RUN", requires = "bundle")]
+    pub(crate) run: Vec<String>,
+    /// Rows of each table of the bundle, at most.
+    #[arg(long, value_name = "ROWS", requires = "bundle", default_value_t = 1000)]
+    pub(crate) rows: usize,
 }
 
 #[derive(Arguments)]

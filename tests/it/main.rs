@@ -56,6 +56,7 @@ mod nights;
 mod openlineage;
 mod outputs;
 mod outside;
+mod bundle;
 mod page;
 mod reading;
 mod rows;

@@ -55,7 +55,7 @@ fn hostile() -> String {
 }
 
 /// A project with two runs that differ in a param.
-fn project() -> Mill {
+pub(crate) fn project() -> Mill {
     let mill = Mill::new();
     mill.write("hostile.jsonl", &hostile());
     let steps = [("learnt", 0.25), ("forgotten", -0.25), ("same", 0.0)];
@@ -594,11 +594,14 @@ fn the_page_in_a_browser() {
         return;
     };
     let mill = project();
+    let runs = mill.store().run_ids();
+    mill.call(&["ui", "--bundle", "site", "--rows", "50", "--run", &runs[0], "--run", &runs[1]]).exit(0);
     let page = Page::start(&mill, &[]);
     let told = Command::new("node")
         .args(["--test", "--test-reporter=spec", "tests/page.test.js"])
         .current_dir(web)
         .env("SEARCHMILL_PAGE", &page.base)
+        .env("SEARCHMILL_BUNDLE", mill.path("site/index.html"))
         .env("SEARCHMILL_BROWSER", browser)
         .output()
         .expect("node");

@@ -3,6 +3,9 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
+pub(super) const SCRIPT: &[u8] = include_bytes!("built/page.js");
+pub(super) const STYLE: &[u8] = include_bytes!("built/page.css");
+
 fn asset(kind: &'static str, body: &'static [u8]) -> Response {
     // The files belong to this build: a browser asks again after an update.
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], body).into_response()
@@ -13,9 +16,9 @@ pub(super) fn page() -> Response {
 }
 
 pub(super) fn script() -> Response {
-    asset("text/javascript; charset=utf-8", include_bytes!("built/page.js"))
+    asset("text/javascript; charset=utf-8", SCRIPT)
 }
 
 pub(super) fn style() -> Response {
-    asset("text/css; charset=utf-8", include_bytes!("built/page.css"))
+    asset("text/css; charset=utf-8", STYLE)
 }

@@ -25,14 +25,15 @@ pub(super) fn rows(batch: &RecordBatch, texts: usize) -> Result<Vec<Vec<Value>>,
     Ok(rows)
 }
 
-/// Returns one row as an object. Texts in it are cut after `texts` characters.
-pub(super) fn object(batch: &RecordBatch, texts: usize) -> Result<Value, String> {
-    let mut row = serde_json::Map::new();
+/// Returns each row as an object. Texts in it are cut after `texts` characters.
+pub(super) fn objects(batch: &RecordBatch, texts: usize) -> Result<Vec<Value>, String> {
+    let mut rows = vec![serde_json::Map::new(); batch.num_rows()];
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        let value = values(field.name(), column)?.into_iter().next().ok_or("there is no such row")?;
-        row.insert(field.name().clone(), cut(value, texts));
+        for (row, value) in rows.iter_mut().zip(values(field.name(), column)?) {
+            row.insert(field.name().clone(), cut(value, texts));
+        }
     }
-    Ok(Value::Object(row))
+    Ok(rows.into_iter().map(Value::Object).collect())
 }
 
 /// Returns the values of a column. What JSON has no number for is its text: NaN, and infinities.
@@ -105,7 +106,7 @@ mod tests {
         let list = json!({"cut": "[1", "length": 8});
         assert_eq!(rows[0], [json!({"cut": "äö", "length": 3}), json!({"cut": "Na", "length": 3}), big, list]);
         assert_eq!(rows[1], [Value::Null, json!(0.1), json!(3), Value::Null]);
-        let row = object(&batch.slice(0, 1), 100).unwrap();
+        let row = objects(&batch, 100).unwrap().swap_remove(0);
         assert_eq!((&row["text"], &row["__proto__"]), (&json!("äöü"), &json!([1, null])));
         assert_eq!((&row["float"], &row["whole"]), (&json!("NaN"), &json!("9223372036854775807")));
     }

@@ -1,11 +1,12 @@
 //! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
 //!
 //! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
-//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `openapi` tells programs what they can ask. `cells` turns
+//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `openapi` tells programs what they can ask, `bundle` writes all of it into a folder. `cells` turns
 //! values into JSON, `state` and `views` keep what is looked at. All is a question to the engine's `Session`. A browser
 //! can write labels, pause schedules and ask for runs, nothing else.
 
 mod assets;
+pub(crate) mod bundle;
 mod cells;
 mod files;
 mod labels;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 type Route = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 /// Which rows of a table, and in which order.
-const CHOSEN: &[&str] = &["port", "where", "sort", "scores", "columns", "from", "to", "texts"];
+const CHOSEN: &[&str] = &["port", "where", "sort", "scores", "columns", "from", "to", "texts", "whole"];
 
 /// The routes, as in `router`: a test compares them.
 pub(super) const ROUTES: &[Route] = &[

@@ -52,6 +52,9 @@ pub(super) struct Asked {
     at: Option<u64>,
     /// Characters of a text (at most).
     texts: Option<usize>,
+    /// Rows as objects with all columns.
+    #[serde(default)]
+    whole: bool,
     /// Name of a column.
     name: Option<String>,
 }
@@ -125,6 +128,7 @@ pub(super) async fn rows(
 fn listed_rows(view: &View, asked: &Asked) -> Result<Value, Problem> {
     let columns = match &asked.columns {
         Some(columns) => columns.lines().map(str::to_owned).collect(),
+        None if asked.whole => view.table.columns().iter().map(|field| field.name().clone()).collect(),
         None => listed(&view.table),
     };
     let from = asked.from.unwrap_or(0);
@@ -138,12 +142,17 @@ fn listed_rows(view: &View, asked: &Asked) -> Result<Value, Problem> {
     let batch = view.table.read(&numbers, &read)?;
     let shown = batch.project(&(0..columns.len()).collect::<Vec<_>>());
     let shown = shown.map_err(|error| Problem::broken(error.to_string()))?;
-    let cells = cells::rows(&shown, asked.texts.unwrap_or(CELL)).map_err(Problem::broken)?;
+    let texts = asked.texts.unwrap_or(if asked.whole { TEXT } else { CELL });
+    let (key, cells) = if asked.whole {
+        ("row", cells::objects(&shown, texts).map_err(Problem::broken)?)
+    } else {
+        ("cells", cells::rows(&shown, texts).map_err(Problem::broken)?.into_iter().map(Value::Array).collect())
+    };
     let ids = batch.column_by_name("id").map(|ids| ids.as_string_opt::<i32>());
     let mut rows = Vec::with_capacity(cells.len());
     for (place, cells) in cells.into_iter().enumerate() {
         let id = ids.flatten().map(|ids| ids.value(place));
-        rows.push(json!({"number": numbers[place], "id": id, "cells": cells}));
+        rows.push(json!({"number": numbers[place], "id": id, key: cells}));
     }
     Ok(json!({
         "kind": view.table.kind().name(),
@@ -188,7 +197,7 @@ fn one_row(view: &View, asked: &Asked) -> Result<Value, Problem> {
         "count": view.rows.count(),
         "every": described(view),
         "scorer": view.scorer,
-        "row": cells::object(&batch, asked.texts.unwrap_or(TEXT)).map_err(Problem::broken)?,
+        "row": cells::objects(&batch, asked.texts.unwrap_or(TEXT)).map_err(Problem::broken)?.pop(),
     }))
 }
 

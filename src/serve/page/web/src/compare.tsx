@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type OneRow, type Run, address } from "./api";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, written } from "./format";
-import { change, go, link, place } from "./route";
+import { change, go, href, link, place } from "./route";
 import { Conversation } from "./row";
 import { ofQuestion } from "./sql";
 
@@ -197,7 +197,7 @@ export function Compare(): JSX.Element {
   const a = place.value.query.get("a") ?? "";
   const b = place.value.query.get("b") ?? "";
   const { value, problem, again } = useAnswer<Diff>(a && b ? address(["compare"], { a, b }) : null);
-  useKeys({ Escape: () => go("/") });
+  useKeys({ Escape: () => go(href("/")) });
   useEffect(() => {
     document.title = "Compare · searchmill";
   }, []);

@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type Artifact, address } from "./api";
 import { Facts, Told, Waiting, useAnswer } from "./common";
 import { bytes, count } from "./format";
-import { link, place } from "./route";
+import { isBundle, link, place } from "./route";
 
 /** The file that says most: a page, else a drawing. */
 function first(artifact: Artifact): string | undefined {
@@ -39,9 +39,11 @@ function FilesOf({ artifact }: { artifact: Artifact }): JSX.Element {
       {chosen && (
         <>
           <p class="bar">
-            <a class="button" href={source(artifact, chosen)} target="_blank" rel="noreferrer">
-              Open alone
-            </a>
+            {!isBundle && (
+              <a class="button" href={source(artifact, chosen)} target="_blank" rel="noreferrer">
+                Open alone
+              </a>
+            )}
             <a class="button" href={source(artifact, chosen)} target="_blank" rel="noreferrer" download={chosen.split("/").pop()}>
               Download
             </a>
@@ -69,7 +71,7 @@ function FilesOf({ artifact }: { artifact: Artifact }): JSX.Element {
           ))}
         </ul>
         {artifact.count > artifact.files.length && (
-          <p class="quiet">{`The first ${count(artifact.files.length)} of ${count(artifact.count)}: searchmill path ${artifact.id.slice(0, 12)} has all.`}</p>
+          <p class="quiet">{`${isBundle ? "Here are" : "The first"} ${count(artifact.files.length)} of ${count(artifact.count)}: searchmill path ${artifact.id.slice(0, 12)} has all.`}</p>
         )}
       </details>
     </>

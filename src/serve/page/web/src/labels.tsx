@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Label, type Labels, type Mark, Problem, address, tell } from "./api";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, moment, visible } from "./format";
-import { change, go, link, place } from "./route";
+import { change, go, href, isBundle, link, place } from "./route";
 
 const AUTHOR = "searchmill-author";
 const MARKS: [Mark, string, string][] = [
@@ -24,7 +24,7 @@ export function MarkView({ mark }: { mark: Mark | null }): JSX.Element | null {
 }
 
 /** The labels of a row, and the reader's own. */
-export function RowLabels({ run, node, port, artifact, row }: { run: string; node: string; port: string; artifact: string; row: string }): JSX.Element {
+export function RowLabels({ run, node, port, artifact, row }: { run: string; node: string; port: string; artifact: string; row: string }): JSX.Element | null {
   const { value, problem, again } = useAnswer<Labels>(address(["labels"], { artifact, row }));
   const [author, setAuthor] = useState(localStorage.getItem(AUTHOR) ?? "");
   const [note, setNote] = useState<string | null>(null);
@@ -56,6 +56,7 @@ export function RowLabels({ run, node, port, artifact, row }: { run: string; nod
       (error: unknown) => setFailed(error instanceof Problem ? error : new Problem(String(error), null, 0)),
     );
   };
+  if (isBundle && labels.length === 0) return null;
   return (
     <details class="labels" ref={box} open={labels.length > 0}>
       <summary>
@@ -73,33 +74,37 @@ export function RowLabels({ run, node, port, artifact, row }: { run: string; nod
           ))}
         </ul>
       )}
-      <div class="bar">
-        <label>
-          Your name <input value={author} maxLength={100} onInput={(event) => setAuthor(event.currentTarget.value)} />
-        </label>
-        {MARKS.map(([mark, sign, name]) => (
-          <button key={mark} type="button" aria-pressed={own?.mark === mark} onClick={() => send(own?.mark === mark ? null : mark)}>
-            <span aria-hidden="true">{sign}</span> {name}
-          </button>
-        ))}
-      </div>
-      <div class="bar">
-        <label class="wide">
-          Note{" "}
-          <textarea
-            rows={2}
-            maxLength={10_000}
-            value={written}
-            onInput={(event) => setNote(event.currentTarget.value)}
-            onKeyDown={(event) => {
-              if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(own?.mark ?? null);
-            }}
-          />
-        </label>
-        <button type="button" onClick={() => send(own?.mark ?? null)} disabled={note === null || note === (own?.note ?? "")}>
-          Save the note
-        </button>
-      </div>
+      {!isBundle && (
+        <>
+          <div class="bar">
+            <label>
+              Your name <input value={author} maxLength={100} onInput={(event) => setAuthor(event.currentTarget.value)} />
+            </label>
+            {MARKS.map(([mark, sign, name]) => (
+              <button key={mark} type="button" aria-pressed={own?.mark === mark} onClick={() => send(own?.mark === mark ? null : mark)}>
+                <span aria-hidden="true">{sign}</span> {name}
+              </button>
+            ))}
+          </div>
+          <div class="bar">
+            <label class="wide">
+              Note{" "}
+              <textarea
+                rows={2}
+                maxLength={10_000}
+                value={written}
+                onInput={(event) => setNote(event.currentTarget.value)}
+                onKeyDown={(event) => {
+                  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(own?.mark ?? null);
+                }}
+              />
+            </label>
+            <button type="button" onClick={() => send(own?.mark ?? null)} disabled={note === null || note === (own?.note ?? "")}>
+              Save the note
+            </button>
+          </div>
+        </>
+      )}
       {failed && <Told problem={failed} />}
     </details>
   );
@@ -108,7 +113,7 @@ export function RowLabels({ run, node, port, artifact, row }: { run: string; nod
 /** All labels of the store. */
 export function LabelsPage(): JSX.Element {
   const { value, problem, again } = useAnswer<Labels>(address(["labels"]));
-  useKeys({ Escape: () => go("/") });
+  useKeys({ Escape: () => go(href("/")) });
   useEffect(() => {
     document.title = "Labels · searchmill";
   }, []);

@@ -3,14 +3,16 @@
 import { signal } from "@preact/signals";
 import { type JSX, render } from "preact";
 import { useState } from "preact/hooks";
-import { takeToken } from "./api";
+import { setSource, source, takeToken } from "./api";
+import { opened } from "./bundle";
 import { useKeys } from "./common";
+import { moment } from "./format";
 import { Compare } from "./compare";
 import { ArtifactPage } from "./files";
 import { LabelsPage } from "./labels";
 import { NodePage } from "./node";
 import { Home, PipelinePage } from "./pipelines";
-import { follow, link, place } from "./route";
+import { follow, href, isBundle, link, now, place } from "./route";
 import { RowPage } from "./row";
 import { RunPage } from "./run";
 import { CompareWith } from "./with";
@@ -71,15 +73,15 @@ function Crumbs({ parts }: { parts: string[] }): JSX.Element {
   if (first === "r" && rest[0]) {
     crumbs.push([rest[0], link(["r", rest[0]])]);
     if (rest[1] === "n" && rest[2]) crumbs.push([rest[2], link(["r", rest[0], "n", rest[2]])]);
-    if (rest[3] === "row") crumbs.push([place.value.query.get("id") ?? "row", location.pathname + location.search]);
+    if (rest[3] === "row") crumbs.push([place.value.query.get("id") ?? "row", now()]);
   }
-  if (first === "compare" || first === "labels") crumbs.push([first, location.pathname + location.search]);
+  if (first === "compare" || first === "labels") crumbs.push([first, now()]);
   if (first === "a" && rest[0]) crumbs.push([rest[0].slice(0, 12), link(["a", rest[0]])]);
   return (
     <nav aria-label="Where you are">
       <ol class="crumbs">
         <li>
-          <a href="/">searchmill</a>
+          <a href={href("/")}>searchmill</a>
         </li>
         {crumbs.map(([name, to]) => (
           <li key={to}>
@@ -112,7 +114,7 @@ function View({ parts }: { parts: string[] }): JSX.Element {
     <main>
       <h1>There is nothing here</h1>
       <p>
-        <a href="/">All pipelines</a>
+        <a href={href("/")}>All pipelines</a>
       </p>
     </main>
   );
@@ -136,7 +138,7 @@ function App(): JSX.Element {
       <header>
         <Crumbs parts={parts} />
         <div class="tools">
-          <a href="/labels">Labels</a>
+          <a href={href("/labels")}>Labels</a>
           {run && (
             <button type="button" onClick={() => setComparing((open) => !open)} aria-expanded={comparing}>
               Compare <kbd>c</kbd>
@@ -152,6 +154,9 @@ function App(): JSX.Element {
       </header>
       {comparing && run && <CompareWith key={run} run={run} close={() => setComparing(false)} />}
       {help && <Help close={() => setHelp(false)} />}
+      {source() && (
+        <p class="bundled">{`${source()?.words}, written ${moment(source()?.made)}. Nothing can be changed here.`}</p>
+      )}
       <div id="content">
         <View parts={parts} />
       </div>
@@ -159,7 +164,8 @@ function App(): JSX.Element {
   );
 }
 
-takeToken();
+if (isBundle) setSource(opened());
+else takeToken();
 applyTheme();
 const root = document.getElementById("page");
 if (root) render(<App />, root);

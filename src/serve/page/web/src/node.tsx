@@ -21,7 +21,8 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
   const hasRows = tables.length > 0 && (tables[0]?.port !== "rejects" || asked);
   // A report is what its node is for.
   const report = folders.find((output) => output.type === "report");
-  const tab = place.value.query.get("tab") ?? (report && !asked ? `files ${report.port}` : hasRows ? "rows" : "about");
+  const first = folders.find((output) => output.type === "files");
+  const tab = place.value.query.get("tab") ?? (report && !asked ? `files ${report.port}` : hasRows ? "rows" : first ? `files ${first.port}` : "about");
   const isRows = tab === "rows";
   useKeys(isRows ? {} : { Escape: () => go(link(["r", run])) });
   if (problem) return <Told problem={problem} again={again} />;

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type Pipelines, type Summary, address, ask } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, moment, money, seconds } from "./format";
-import { go, link } from "./route";
+import { go, href, link } from "./route";
 import { Schedules } from "./schedules";
 
 function took(run: Summary): string {
@@ -145,7 +145,7 @@ export function PipelinePage({ name }: { name: string }): JSX.Element {
   const { value, problem, again } = useAnswer<{ runs: Summary[]; more: boolean }>(address(["runs"], { pipeline: name }));
   const [older, setOlder] = useState<{ runs: Summary[]; more: boolean }>({ runs: [], more: true });
   const [chosen, setChosen] = useState<string[]>([]);
-  useKeys({ Escape: () => go("/") });
+  useKeys({ Escape: () => go(href("/")) });
   useEffect(() => {
     document.title = `${name} · searchmill`;
   }, [name]);

@@ -7,18 +7,33 @@ export interface Place {
   query: URLSearchParams;
 }
 
+/** Whether the page is opened as a file: then its addresses stand behind `#`. */
+export const isBundle = "searchmillBundle" in globalThis;
+
 function here(): Place {
-  return { path: location.pathname, query: new URLSearchParams(location.search) };
+  if (!isBundle) return { path: location.pathname, query: new URLSearchParams(location.search) };
+  const [path, query] = location.hash.slice(1).split("?");
+  return { path: path || "/", query: new URLSearchParams(query) };
 }
 
 export const place = signal<Place>(here());
+
+/** The address of what is shown now. */
+export function now(): string {
+  return isBundle ? location.hash || "#/" : location.pathname + location.search;
+}
+
+/** An address as a link has it. */
+export function href(to: string): string {
+  return isBundle ? `#${to}` : to;
+}
 
 addEventListener("popstate", () => {
   place.value = here();
 });
 
 export function go(to: string, replace = false): void {
-  if (to === location.pathname + location.search) return;
+  if (to === now()) return;
   if (replace) history.replaceState(null, "", to);
   else history.pushState(null, "", to);
   place.value = here();
@@ -30,7 +45,13 @@ export function follow(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = event.target instanceof Element ? event.target.closest("a") : null;
   const to = link?.getAttribute("href");
-  if (!link || !to?.startsWith("/") || link.target) return;
+  if (isBundle && to && /^#[^/]/.test(to)) {
+    // A place in this view: behind `#` stands which view it is.
+    event.preventDefault();
+    document.getElementById(to.slice(1))?.scrollIntoView();
+    return;
+  }
+  if (!link || !to?.startsWith(href("/")) || link.target) return;
   event.preventDefault();
   go(to);
 }
@@ -47,11 +68,17 @@ function withQuery(path: string, asked: URLSearchParams, query: Query): string {
   return text ? `${path}?${text}` : path;
 }
 
-export function link(path: string[], query: Query = {}): string {
+/** The address of a question to the server. */
+export function question(path: string[], query: Query = {}): string {
   return withQuery(`/${path.map(encodeURIComponent).join("/")}`, new URLSearchParams(), query);
+}
+
+/** The address of a view. */
+export function link(path: string[], query: Query = {}): string {
+  return href(question(path, query));
 }
 
 /** Changes the query of the address. */
 export function change(query: Query, replace = false): void {
-  go(withQuery(place.value.path, new URLSearchParams(place.value.query), query), replace);
+  go(href(withQuery(place.value.path, new URLSearchParams(place.value.query), query)), replace);
 }

@@ -7,7 +7,7 @@ import { isCut, marked } from "./cells";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, visible } from "./format";
 import { RowLabels } from "./labels";
-import { change, go, link, place } from "./route";
+import { change, go, isBundle, link, place } from "./route";
 import { ofQuestion } from "./sql";
 import { Branches, type Span, Tokens } from "./tokens";
 
@@ -80,7 +80,7 @@ export function RowPage({ run, node }: { run: string; node: string }): JSX.Eleme
         <span class="quiet" role="status">
           {value.at === null ? "not among the rows that match" : `${count(value.at + 1)} of ${count(value.count)}`}
         </span>
-        {hasCut(row) && (
+        {hasCut(row) && !isBundle && (
           <button type="button" onClick={() => setWhole(name)}>
             All of every text
           </button>

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type NodeLine, type Run, address, events } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { bytes, count, moment, money, seconds, visible, written } from "./format";
-import { go, link } from "./route";
+import { go, href, link } from "./route";
 
 const WIDTH = 170;
 const HEIGHT = 44;
@@ -242,7 +242,7 @@ function useLog(
 export function RunPage({ run: id }: { run: string }): JSX.Element {
   const { value: run, problem, again } = useAnswer<Run>(address(["runs", id]));
   const log = useLog(id, again);
-  useKeys({ Escape: () => go(run?.pipeline ? link(["p", run.pipeline]) : "/") });
+  useKeys({ Escape: () => go(run?.pipeline ? link(["p", run.pipeline]) : href("/")) });
   useEffect(() => {
     document.title = `${run?.pipeline ?? "run"} ${id} · searchmill`;
   }, [run?.pipeline, id]);

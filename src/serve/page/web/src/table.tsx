@@ -157,6 +157,9 @@ export function Table({ run, node, port }: { run: string; node: string; port: st
           {head.count === head.all
             ? `${count(head.all)} ${head.kind} rows`
             : `${count(head.count)} of ${count(head.all)} ${head.kind} rows`}
+          {head.held !== undefined && head.held < head.all && (
+            <span class="quiet">{` · the first ${count(head.held)} rows are in this bundle`}</span>
+          )}
           {head.scorer && head.scorers.length === 1 && (
             <span class="quiet">
               {" · scores of "}

@@ -341,3 +341,86 @@ for (const [name, options] of Object.entries({
     }
   });
 }
+
+const bundle = (view = "") => new URL(`file://${process.env.SEARCHMILL_BUNDLE}${view}`).href;
+
+/** Opens a bundle: a file, without a server. */
+async function openedFile(view, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  const wrong = [];
+  page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
+  page.on("pageerror", (error) => wrong.push(error.message));
+  page.on("request", (request) => request.url().startsWith("http") && wrong.push(`asked ${request.url()}`));
+  page.setDefaultTimeout(15_000);
+  await page.goto(bundle(view));
+  await page.waitForSelector("h1");
+  return { page, wrong, close: () => context.close() };
+}
+
+test("a bundle: from the pipelines to a conversation without a server", async () => {
+  const { page, wrong, close } = await openedFile("");
+  await page.getByText(/Bundle of \.searchmill/).waitFor();
+  await page.getByRole("link", { name: "seen", exact: true }).click();
+  const [newest, older] = await runs();
+  await page.getByRole("link", { name: newest }).click();
+  await page.getByRole("heading", { name: "Graph" }).waitFor();
+  await page.locator(".log li").first().waitFor();
+  await page.locator(".drawing a", { hasText: "rollouts" }).first().click();
+  await page.locator(".body .line a").first().waitFor();
+  assert.match(await status(page).innerText(), /^40 trajectory rows · scores of scores$/);
+
+  // The filter, the order and the address are those of the server.
+  await page.locator("#where").fill("f1 >= 0.5 AND grounded");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/where=f1/);
+  await page.waitForFunction(() => /of 40/.test(document.querySelector(".bar [role=status]")?.textContent ?? ""));
+  await page.getByRole("button", { name: "turns", exact: true }).click();
+  await page.getByRole("button", { name: /^turns/ }).click();
+  await page.locator('[aria-sort="descending"]').waitFor();
+  const query = new URLSearchParams(page.url().split("?")[1]);
+  query.set("columns", "id\nturns");
+  const answer = await (await fetch(`${base}/api/runs/${newest}/nodes/rollouts/rows?${query}`)).json();
+  assert.equal(await status(page).innerText(), `${answer.count} of 40 trajectory rows · scores of scores`);
+  const shown = await page.locator(".body .line a").allInnerTexts();
+  const turns = (id) => answer.rows.find((row) => row.id === id)?.cells[1];
+  assert.equal(turns(shown[0]), answer.rows[0].cells[1]);
+
+  await page.locator(".body .line a").first().click();
+  await page.getByRole("heading", { name: shown[0], level: 1 }).waitFor();
+  assert.ok((await page.locator("article.r-assistant").count()) > 0);
+  assert.ok((await page.locator("nav[aria-label='Samples of this question'] a").count()) === 2);
+  assert.equal(await page.getByText("Your name").count(), 0);
+  await page.reload();
+  await page.getByRole("heading", { name: shown[0], level: 1 }).waitFor();
+  await page.goBack();
+  await page.locator(".body .line a").first().waitFor();
+
+  // What needs a database is told.
+  await page.locator("#where").fill("f1 < 0.5 OR turns > 1");
+  await page.keyboard.press("Enter");
+  await page.getByText("a bundle knows only conditions of one column").waitFor();
+  await page.goto(bundle(`#/compare?a=${older}&b=${newest}`));
+  await page.getByText("top_k").first().waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a bundle: hostile texts stay texts, and what is not there is told", async () => {
+  const { page, wrong, close } = await openedFile("");
+  const [newest] = await runs();
+  await page.goto(bundle(`#/r/${newest}/n/many`));
+  await page.getByText("the first 50 rows are in this bundle").waitFor();
+  await page.goto(bundle(`#/r/${newest}/n/many/row?id=d400000`));
+  await page.getByText(/no row has the id d400000 among the first 50 of 450000 rows/).waitFor();
+  await page.goto(bundle(`#/r/${newest}/n/hostile`));
+  await page.locator(".body .line a").nth(4).waitFor();
+  assert.equal(await page.locator(".body .line a").nth(1).innerText(), "<img src=x onerror='hacked=1'>");
+  await page.locator(".body .line a").nth(2).click();
+  await page.getByText("{{7*7}} ${hacked=1}").waitFor();
+  assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
+  await page.goto(bundle("#/r/nothing"));
+  await page.getByText("this is not in the bundle").waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
