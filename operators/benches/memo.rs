@@ -59,7 +59,7 @@ fn journal(store: &Store, base: &Digest, keys: &[RowKey], turns: usize) -> f64 {
     let calls = CallCache::new(store, base);
     let request = "x".repeat(4000);
     let response = serde_json::to_vec(&turn_of_model(0, false)).expect("JSON");
-    let usage = Usage { calls: 1, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0 };
+    let usage = Usage { calls: 1, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0, ..Usage::default() };
     let seconds = timed("turn_keep", keys.len() * turns, || {
         for row in keys {
             for repeat in 0..turns as u32 {
@@ -179,6 +179,7 @@ fn output(number: usize, turns: usize) -> RowOutput {
         finish_reason: "answered".to_owned(),
         metadata: None,
     };
-    let usage = Usage { calls: turns as u64, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0 };
+    let usage =
+        Usage { calls: turns as u64, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0, ..Usage::default() };
     RowOutput { batches: vec![("trajectories".to_owned(), to_batch(&[trajectory]).expect("a row"))], usage }
 }

@@ -117,12 +117,17 @@ fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey, all: bool) {
     if survey.work.is_empty() {
         return;
     }
-    let header = ["asks an endpoint", "rows known", "to compute", "calls", "tokens", "cost", "going by"];
+    let mut header = vec!["asks an endpoint", "rows known", "to compute", "calls", "tokens", "cost", "going by"];
+    // Calls of tools and functions stand apart: `calls` are those of models.
+    let has_services = survey.work.values().any(|work| work.estimate.is_some_and(|usage| usage.service_calls > 0));
+    if has_services {
+        header.insert(4, "of tools");
+    }
     let mut rows: Vec<Vec<String>> = Vec::new();
     for group in folded(plan, survey.work.keys().copied(), all) {
         let works = group.places.iter().filter_map(|place| survey.work.get(place));
         if let Some(work) = together(works) {
-            rows.push(std::iter::once(group.name).chain(work_words(&work)).collect());
+            rows.push(std::iter::once(group.name).chain(work_words(&work, has_services)).collect());
         }
     }
     terminal.line("");
@@ -171,7 +176,7 @@ fn unknowns(plan: &Plan, survey: &Survey) -> Vec<String> {
     lines
 }
 
-fn work_words(work: &Work) -> [String; 6] {
+fn work_words(work: &Work, has_services: bool) -> Vec<String> {
     let unknown = || "unknown".to_owned();
     let bounded = if work.at_most { "at most " } else { "" };
     let (known, missing) = work.rows.map_or_else(
@@ -186,7 +191,12 @@ fn work_words(work: &Work) -> [String; 6] {
         (_, None) => "no prices".to_owned(),
         (None, Some(_)) => unknown(),
     };
-    [known, missing, about(|usage| usage.calls), about(Usage::tokens), cost, basis(work).to_owned()]
+    let mut words = vec![known, missing, about(Usage::model_calls)];
+    if has_services {
+        words.push(about(|usage| usage.service_calls));
+    }
+    words.extend([about(Usage::tokens), cost, basis(work).to_owned()]);
+    words
 }
 
 fn basis(work: &Work) -> &'static str {
@@ -205,7 +215,12 @@ fn total(work: &BTreeMap<usize, Work>) -> String {
     let cost = currency.map_or_else(String::new, |currency| format!(", ~{}", money::cost(sum.cost(), &currency)));
     let rest = if work.values().any(|work| work.estimate.is_none()) { ", and what is unknown" } else { "" };
     let bounded = if work.values().any(|work| work.at_most) { "at most " } else { "" };
-    format!("in all {bounded}~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
+    let services = match sum.service_calls {
+        0 => String::new(),
+        calls => format!(", ~{} of tools and functions", money::count(calls)),
+    };
+    let (calls, tokens) = (money::count(sum.model_calls()), money::count(sum.tokens()));
+    format!("in all {bounded}~{calls} calls{services}, ~{tokens} tokens{cost}{rest}")
 }
 
 fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
@@ -224,7 +239,7 @@ fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Wo
         told["rows"] = json!(work.rows.map(rows));
         told["estimate"] = json!(work.estimate.map(|usage| {
             json!({
-                "calls": usage.calls, "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+                "calls": usage.calls, "service_calls": usage.service_calls, "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
                 "cost": work.prices.as_ref().map(|_| usage.cost()),
                 "currency": work.prices.as_ref().map(|prices| &prices.currency),
                 "basis": basis(work),

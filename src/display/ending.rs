@@ -27,6 +27,19 @@ pub(super) fn reasons(reasons: &[RejectReason], rows: u64) -> String {
     reasons.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
+/// Returns the calls of models that were answered, and those of other services.
+pub(super) fn answered(calls: u64, of_services: u64, failed: &FailedCalls) -> (u64, u64) {
+    let failed_models = failed.failed_calls.saturating_sub(failed.failed_service_calls);
+    let of_models = calls.saturating_sub(of_services);
+    (of_models.saturating_sub(failed_models), of_services.saturating_sub(failed.failed_service_calls))
+}
+
+/// Formats calls that ask no model.
+pub(super) fn services(calls: u64) -> String {
+    let word = if calls == 1 { "call" } else { "calls" };
+    format!("{} {word} of tools and functions", super::money::count(calls))
+}
+
 /// Formats attempts that failed: `40 calls failed · 21 retried: 11 × 500, 10 × 429`.
 pub(super) fn attempts(failed: &FailedCalls) -> Vec<String> {
     let mut parts = Vec::new();
@@ -137,10 +150,13 @@ pub(super) fn balance(summary: &RunSummary) -> String {
         let nodes = if summary.emptied == 1 { "node" } else { "nodes" };
         parts.push(format!("{WARN}{} {nodes} rejected all rows{WARN:#}", summary.emptied));
     }
-    if summary.calls > 0 {
+    let (asked, of_services) = answered(summary.calls, summary.service_calls, &summary.failed_calls);
+    if summary.calls > summary.service_calls {
         let tokens = summary.prompt_tokens + summary.completion_tokens;
-        let answered = summary.calls.saturating_sub(summary.failed_calls.failed_calls);
-        parts.push(format!("{answered} calls, {tokens} tokens"));
+        parts.push(format!("{asked} calls, {tokens} tokens"));
+    }
+    if summary.service_calls > 0 {
+        parts.push(services(of_services));
     }
     parts.extend(attempts(&summary.failed_calls));
     if summary.cost > 0.0 {
@@ -230,6 +246,7 @@ mod tests {
         };
         let failed_calls = FailedCalls {
             failed_calls: 40,
+            failed_service_calls: 3,
             retried: [("429".to_owned(), 10), ("500".to_owned(), 11)].into_iter().collect(),
         };
         let summary = RunSummary {
@@ -237,7 +254,8 @@ mod tests {
             dead_letters: 8,
             rejects: 1,
             reject_reasons: vec![reason(6, "refused", "no"), reason(3, "timeout", "late")],
-            calls: 140,
+            calls: 1146,
+            service_calls: 1009,
             prompt_tokens: 5,
             failed_calls,
             ..RunSummary::default()
@@ -246,8 +264,8 @@ mod tests {
         assert_eq!(
             told,
             "done with rejected rows in 0 ms: 0 cached · 2 ran · 8 rows failed · 1 row rejected (6 × refused: no; 3 × \
-             timeout: late; see `searchmill show NODE --rejects`) · 100 calls, 5 tokens · 40 calls failed · 21 retried: \
-             11 × 500, 10 × 429"
+             timeout: late; see `searchmill show NODE --rejects`) · 100 calls, 5 tokens · 1,006 calls of tools and \
+             functions · 40 calls failed · 21 retried: 11 × 500, 10 × 429"
         );
         assert!(!balance(&summary).starts_with(&GOOD.to_string()));
         assert!(balance(&RunSummary::default()).starts_with(&GOOD.to_string()));

@@ -65,14 +65,17 @@ struct Advance {
     total: u64,
     unit: String,
     cached: u64,
-    /// Calls and tokens paid, and their cost.
-    paid: (u64, u64, f64),
+    calls: u64,
+    /// Those of them that ask no model.
+    service_calls: u64,
+    tokens: u64,
+    cost: f64,
 }
 
 impl Advance {
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
     fn words(&self, elapsed: Duration, currency: &str) -> String {
-        let Self { done, total, unit, cached, paid: (calls, tokens, cost) } = self;
+        let Self { done, total, unit, cached, calls, service_calls, tokens, cost } = self;
         let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
         let mut words = if *total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
         words.push_str(&if rate < 10.0 { format!(" · {rate:.1}/s") } else { format!(" · {rate:.0}/s") });
@@ -82,8 +85,12 @@ impl Advance {
         if *cached > 0 {
             words.push_str(&format!(" · {:.0} % cached", 100.0 * *cached as f64 / (*done).max(1) as f64));
         }
-        if *calls > 0 {
-            words.push_str(&format!(" · {} calls · {} tokens", money::count(*calls), money::count(*tokens)));
+        if calls > service_calls {
+            let asked = calls - service_calls;
+            words.push_str(&format!(" · {} calls · {} tokens", money::count(asked), money::count(*tokens)));
+        }
+        if *service_calls > 0 {
+            words.push_str(&format!(" · {}", ending::services(*service_calls)));
         }
         if *cost > 0.0 {
             words.push_str(&format!(" · {}", money::cost(*cost, currency)));
@@ -263,9 +270,17 @@ impl Live {
                 line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),
-            Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost } => {
-                let paid = (*calls, *tokens, *cost);
-                let advance = Advance { done: *done, total: *total, unit: unit.clone(), cached: *cached, paid };
+            Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost } => {
+                let advance = Advance {
+                    done: *done,
+                    total: *total,
+                    unit: unit.clone(),
+                    cached: *cached,
+                    calls: *calls,
+                    service_calls: *service_calls,
+                    tokens: *tokens,
+                    cost: *cost,
+                };
                 Self::advance(state, node, advance);
                 None
             }
@@ -357,6 +372,7 @@ fn finished(event: &Event, currency: &str) -> String {
         reject_reasons,
         cached_rows,
         calls,
+        service_calls,
         failed_calls,
         prompt_tokens,
         completion_tokens,
@@ -371,9 +387,12 @@ fn finished(event: &Event, currency: &str) -> String {
     if *cached_rows > 0 {
         text.push_str(&format!(" · {cached_rows} rows known"));
     }
-    if *calls > 0 {
-        let answered = calls.saturating_sub(failed_calls.failed_calls);
+    let (answered, of_services) = ending::answered(*calls, *service_calls, failed_calls);
+    if calls > service_calls {
         text.push_str(&format!(" · {answered} calls · {prompt_tokens} + {completion_tokens} tokens"));
+    }
+    if *service_calls > 0 {
+        text.push_str(&format!(" · {}", ending::services(of_services)));
     }
     for part in ending::attempts(failed_calls) {
         text.push_str(&format!(" · {part}"));
@@ -438,13 +457,29 @@ mod tests {
         let mut node = Running::new(None, start);
         assert_eq!(node.line(at(9), "USD"), None);
         assert_eq!(node.line(at(11), "USD").as_deref(), Some("for 11.0 s"), "it has not reported anything yet");
-        node.progress =
-            Some(Advance { done: 600, total: 3000, unit: "rows".to_owned(), cached: 150, paid: (1200, 40_000, 0.25) });
+        node.progress = Some(Advance {
+            done: 600,
+            total: 3000,
+            unit: "rows".to_owned(),
+            cached: 150,
+            calls: 1290,
+            service_calls: 90,
+            tokens: 40_000,
+            cost: 0.25,
+        });
         assert_eq!(node.line(at(20), "USD"), None, "it was told of nine seconds ago");
-        let told =
-            "600/3000 rows · 15/s · 2:40 min left · 25 % cached · 1,200 calls · 40,000 tokens · 0.250 USD · for 30.0 s";
+        let told = "600/3000 rows · 15/s · 2:40 min left · 25 % cached · 1,200 calls · 40,000 tokens · 90 calls of tools and functions · 0.250 USD · for 30.0 s";
         assert_eq!(node.line(at(30), "USD").as_deref(), Some(told));
-        node.progress = Some(Advance { done: 7, total: 0, unit: "documents".to_owned(), cached: 0, paid: (0, 0, 0.0) });
+        node.progress = Some(Advance {
+            done: 7,
+            total: 0,
+            unit: "documents".to_owned(),
+            cached: 0,
+            calls: 0,
+            service_calls: 0,
+            tokens: 0,
+            cost: 0.0,
+        });
         assert_eq!(node.line(at(70), "USD").as_deref(), Some("7 documents · 0.1/s · for 1:10 min"));
     }
 

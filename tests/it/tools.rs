@@ -140,6 +140,34 @@ fn services_are_called_once_and_what_they_said_is_in_the_record() {
 }
 
 #[test]
+fn calls_are_those_of_models_and_tools_are_counted_apart() {
+    let project = Project::new(&node("one", ENDPOINT, WEB, ""), 2, vec![two_calls(), answer("Rome")]);
+    let told = project.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(told.stdout.contains("2 ran · 4 calls, 440 tokens · 2 calls of tools and functions"), "{}", told.stdout);
+    let of_node = " · 4 calls · 400 + 40 tokens · 2 calls of tools and functions";
+    assert!(told.stderr.contains(of_node), "{}", told.stderr);
+    // Two more questions cost as much again.
+    let known = project.mill.read("questions.jsonl");
+    project.mill.write(
+        "questions.jsonl",
+        &(known.clone() + &known.replace("is ", "was ").replace("q0", "p0").replace("q1", "p1")),
+    );
+    project.run(&["questions"]).exit(0);
+    let told = project.call(&["plan", "pipeline.yaml"]).exit(0);
+    assert!(told.stdout.contains("calls  of tools  tokens"), "{}", told.stdout);
+    assert!(told.stdout.contains("~4     ~6        ~440"), "{}", told.stdout);
+    let told = project.call(&["plan", "pipeline.yaml", "--json"]).exit(0);
+    let one = told.events().into_iter().find(|node| node["node"] == "one").expect("the node");
+    assert_eq!([&one["estimate"]["calls"], &one["estimate"]["service_calls"]], [10, 6]);
+    project.mill.write("questions.jsonl", &known);
+    // A call that fails is counted on its side.
+    project.tools.seen().manner = Manner::Status(503);
+    let summary = project.run(&["--force=one"]).exit(0).summary();
+    let numbers = ["calls", "service_calls", "failed_calls", "failed_service_calls"];
+    assert_eq!(numbers.map(|name| summary[name].as_u64()), [16, 12, 12, 12].map(Some), "{summary}");
+}
+
+#[test]
 fn a_failure_is_told_counted_and_never_kept_for_others() {
     let project = Project::new(&node("one", ENDPOINT, WEB, ""), 1, vec![two_calls(), answer("Rome")]);
     project.tools.seen().manner = Manner::Status(503);

@@ -127,6 +127,7 @@ impl Books {
         self.summary.failed_calls += &failed;
         self.failed_calls.insert(node.id().to_owned(), failed);
         self.summary.calls += spent.calls;
+        self.summary.service_calls += spent.service_calls;
         self.summary.prompt_tokens += spent.prompt_tokens;
         self.summary.completion_tokens += spent.completion_tokens;
         self.spent_nanos += spent.cost_nanos;
@@ -194,6 +195,7 @@ impl Books {
             key: result.key,
             cached_rows,
             calls: result.calls,
+            service_calls: result.service_calls,
             failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
             prompt_tokens: result.prompt_tokens,
             completion_tokens: result.completion_tokens,

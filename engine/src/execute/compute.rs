@@ -149,8 +149,8 @@ fn better(job: &NodeJob, prepared: &Prepared, result: &NodeResult) -> Result<Opt
 
 /// Returns the known result with what this run paid.
 fn instead(known: NodeResult, ran: &NodeResult) -> NodeResult {
-    let NodeResult { calls, prompt_tokens, completion_tokens, cost_nanos, seconds, .. } = *ran;
-    NodeResult { calls, prompt_tokens, completion_tokens, cost_nanos, seconds, ..known }
+    let NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, .. } = *ran;
+    NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, ..known }
 }
 
 fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
@@ -166,6 +166,7 @@ fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
         summary: written.summary,
         dropped: rows.dropped,
         calls: rows.usage.calls,
+        service_calls: rows.usage.service_calls,
         prompt_tokens: rows.usage.prompt_tokens,
         completion_tokens: rows.usage.completion_tokens,
         cost_nanos: rows.usage.cost_nanos,

@@ -48,8 +48,10 @@ impl ProgressSink for NodeProgress {
             let cached = self.cached_rows.load(Ordering::Relaxed);
             let (node, unit) = (self.node.clone(), unit.to_owned());
             let spent = self.spent.spent();
-            let (calls, tokens, cost) = (spent.calls, spent.tokens(), spent.cost());
-            self.reporter.event(&Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost });
+            let (calls, service_calls) = (spent.calls, spent.service_calls);
+            let (tokens, cost) = (spent.tokens(), spent.cost());
+            let event = Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost };
+            self.reporter.event(&event);
         }
     }
 

@@ -12,6 +12,9 @@ use super::failure::CallFailure;
 pub struct FailedCalls {
     /// Attempts without an answer.
     pub failed_calls: u64,
+    /// Those of them that asked no model, but a tool, a function or a reranker.
+    #[serde(skip_serializing_if = "super::money::is_zero")]
+    pub failed_service_calls: u64,
     /// Those of them that were repeated, by HTTP status or kind of failure.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retried: BTreeMap<String, u64>,
@@ -20,6 +23,7 @@ pub struct FailedCalls {
 impl std::ops::AddAssign<&FailedCalls> for FailedCalls {
     fn add_assign(&mut self, other: &FailedCalls) {
         self.failed_calls += other.failed_calls;
+        self.failed_service_calls += other.failed_service_calls;
         for (label, count) in &other.retried {
             *self.retried.entry(label.clone()).or_default() += count;
         }
@@ -32,8 +36,10 @@ pub(crate) struct Attempts(Mutex<FailedCalls>);
 
 impl Attempts {
     /// Counts an attempt that failed.
-    pub(super) fn failed(&self) {
-        self.counts().failed_calls += 1;
+    pub(super) fn failed(&self, asked_a_model: bool) {
+        let mut counts = self.counts();
+        counts.failed_calls += 1;
+        counts.failed_service_calls += u64::from(!asked_a_model);
     }
 
     /// Counts an attempt that is repeated because of this failure.

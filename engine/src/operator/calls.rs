@@ -29,6 +29,11 @@ pub trait Call: Send + Sync {
     /// Returns the endpoint's prices.
     fn prices(&self) -> &Prices;
 
+    /// Whether it asks a model, and not a tool or another service.
+    fn asks_a_model(&self) -> bool {
+        true
+    }
+
     /// Sends the call once. Returns what came, in a form that [`Call::read`] parses, and the usage of this attempt. It is
     /// stored whether or not it can be parsed: it is paid for, and a later version may read it.
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>>;
@@ -38,6 +43,12 @@ pub trait Call: Send + Sync {
     /// # Errors
     /// Fails with the reason if the answer cannot be parsed.
     fn read(&self, answer: &[u8]) -> Result<Self::Answer, CallFailure>;
+}
+
+/// Returns the usage of that many attempts that brought nothing.
+fn calls<C: Call>(call: &C, attempts: u32) -> Usage {
+    let calls = u64::from(attempts);
+    Usage { calls, service_calls: if call.asks_a_model() { 0 } else { calls }, ..Usage::default() }
 }
 
 /// Permission for one attempt at a call. Dropping it ends the attempt.
@@ -126,14 +137,14 @@ impl Context {
                 Err(failure) => failure,
             };
             if failure.kind.is_postponed() {
-                return Err(failure.of_row(number));
+                return Err(failure.of_row(calls(call, number), number));
             }
-            attempts.failed();
+            attempts.failed(call.asks_a_model());
             if failure.kind == FailureKind::Refused || number >= retry.max_attempts {
                 if let Some(turn) = turn {
                     turn.failed(&failure, retry.stop_after);
                 }
-                return Err(failure.of_row(number));
+                return Err(failure.of_row(calls(call, number), number));
             }
             if let Some(turn) = turn {
                 turn.goes_on();
@@ -146,7 +157,10 @@ impl Context {
             self.tell_of_retry(&failure, number, wait);
             // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
-                return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(number - 1) });
+                return Err(RowFailure {
+                    kind: FailureKind::Cancelled,
+                    ..failure.of_row(calls(call, number - 1), number - 1)
+                });
             }
         }
     }
@@ -170,20 +184,20 @@ impl Context {
         let attempt = match self.admit(number).await {
             Ok(attempt) => attempt,
             Err(mut failure) => {
-                failure.usage.calls += u64::from(number - 1);
+                failure.usage += calls(call, number - 1);
                 return Err(failure);
             }
         };
         let outcome = call.send(&attempt).await;
-        let one = Usage { calls: 1, ..Usage::default() };
-        let used = outcome.as_ref().map_or(one, |(_, usage)| *usage);
+        let used = outcome.as_ref().map_or(calls(call, 1), |(_, usage)| *usage);
         attempt.pay(&used.at(call.prices()));
         let (response, usage) = match outcome {
             Ok(sent) => sent,
             Err(failure) => return Ok(Err(failure)),
         };
         attempt.heard();
-        let usage = Usage { calls: u64::from(number), ..usage };
+        let Usage { calls, service_calls, .. } = calls(call, number);
+        let usage = Usage { calls, service_calls, ..usage };
         let kept = KeptCall { response, usage: usage.at(call.prices()) };
         // Stored before it is parsed: it is paid for, whatever this version makes of it.
         if let Some(open) = open {

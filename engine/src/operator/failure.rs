@@ -92,8 +92,7 @@ impl CallFailure {
         self.counts != Counts::Never && !of_row && !self.kind.is_postponed()
     }
 
-    pub(super) fn of_row(self, attempts: u32) -> RowFailure {
-        let usage = Usage { calls: u64::from(attempts), ..Usage::default() };
+    pub(super) fn of_row(self, usage: Usage, attempts: u32) -> RowFailure {
         let message = match self.help {
             Some(help) => format!("{} ({help})", self.message),
             None => self.message,

@@ -108,7 +108,7 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::{FileStat, pattern_folder, where_links_lead};
-pub(crate) use money::{Budget, SpendLedger};
+pub(crate) use money::{Budget, SpendLedger, is_zero};
 pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use nesting::{SHORTER, check_nesting, stack_size};
 pub use observe::Observed;

@@ -16,6 +16,9 @@ const PER_MILLION: f64 = 1e6;
 pub struct Usage {
     /// Calls made, retries included.
     pub calls: u64,
+    /// Those of them that ask no model: of tools, functions and rerankers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub service_calls: u64,
     /// Prompt tokens, as the endpoint counts them.
     pub prompt_tokens: u64,
     /// Completion tokens, as the endpoint counts them.
@@ -25,7 +28,18 @@ pub struct Usage {
     pub cost_nanos: u64,
 }
 
+/// For serde: leaves out what is zero.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Usage {
+    /// Returns the calls that ask a model.
+    pub fn model_calls(&self) -> u64 {
+        self.calls.saturating_sub(self.service_calls)
+    }
+
     /// Returns the sum of prompt and completion tokens.
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
@@ -57,6 +71,7 @@ impl Usage {
     fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             calls: combine(self.calls, other.calls),
+            service_calls: combine(self.service_calls, other.service_calls),
             prompt_tokens: combine(self.prompt_tokens, other.prompt_tokens),
             completion_tokens: combine(self.completion_tokens, other.completion_tokens),
             cost_nanos: combine(self.cost_nanos, other.cost_nanos),
@@ -305,7 +320,8 @@ mod tests {
     #[test]
     fn prices_are_per_million_tokens_and_rounded_once() {
         let prices = Prices { prompt: 0.15, completion: 0.6, call: 0.001, ..Prices::default() };
-        let usage = Usage { calls: 2, prompt_tokens: 1_000_000, completion_tokens: 500_000, cost_nanos: 7 };
+        let usage =
+            Usage { calls: 2, prompt_tokens: 1_000_000, completion_tokens: 500_000, cost_nanos: 7, ..Usage::default() };
         assert_eq!(usage.at(&prices).cost_nanos, 150_000_000 + 300_000_000 + 2_000_000);
         assert_eq!(Usage::default().at(&prices).cost_nanos, 0);
         assert_eq!(Prices { call: -1.0, ..Prices::default() }.fault(), Some("call"));
@@ -315,6 +331,7 @@ mod tests {
     fn a_server_that_counts_beyond_all_numbers_stops_no_run() {
         let much = Usage {
             calls: 1,
+            service_calls: 0,
             prompt_tokens: i64::MAX as u64,
             completion_tokens: i64::MAX as u64,
             cost_nanos: u64::MAX,

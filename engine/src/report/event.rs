@@ -136,6 +136,9 @@ pub struct RunSummary {
     pub interrupted: bool,
     /// External calls of this run, failed attempts included.
     pub calls: u64,
+    /// Those of them that asked no model: of tools, functions and rerankers.
+    #[serde(skip_serializing_if = "crate::operator::is_zero")]
+    pub service_calls: u64,
     /// Attempts at them that failed.
     #[serde(flatten)]
     pub failed_calls: FailedCalls,
@@ -152,17 +155,12 @@ pub struct RunSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
     /// Bytes of folders of middle rounds that were released.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::operator::is_zero")]
     pub released: u64,
     /// Wall time in seconds.
     pub seconds: f64,
     /// Whether a failure is the machine's (disk, network, lock) and not the pipeline's.
     pub machine_failure: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl RunSummary {
@@ -253,6 +251,9 @@ pub enum Event {
         cached: u64,
         /// Calls to an endpoint so far.
         calls: u64,
+        /// Those of them that asked no model: of tools, functions and rerankers.
+        #[serde(skip_serializing_if = "crate::operator::is_zero")]
+        service_calls: u64,
         /// Tokens paid so far.
         tokens: u64,
         /// Cost so far.
@@ -291,6 +292,9 @@ pub enum Event {
         cached_rows: u64,
         /// External calls, failed attempts included.
         calls: u64,
+        /// Those of them that asked no model: of tools, functions and rerankers.
+        #[serde(skip_serializing_if = "crate::operator::is_zero")]
+        service_calls: u64,
         /// Attempts at them that failed.
         #[serde(flatten)]
         failed_calls: FailedCalls,

@@ -86,6 +86,9 @@ pub struct NodeResult {
     /// External calls, retries included.
     #[serde(default)]
     pub calls: u64,
+    /// Those of them that asked no model: of tools, functions and rerankers.
+    #[serde(default, skip_serializing_if = "crate::operator::is_zero")]
+    pub service_calls: u64,
     /// Paid prompt tokens.
     #[serde(default)]
     pub prompt_tokens: u64,
@@ -116,16 +119,11 @@ pub struct NodeResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<Digest>,
     /// Rows among the rejects that were never asked, because a budget was used up.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::operator::is_zero")]
     pub unasked: u64,
     /// Stamp from which rows and answers counted; missing if all counted. See [`NodeResult::since`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<u64>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl NodeResult {
@@ -143,6 +141,7 @@ impl NodeResult {
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls,
+            service_calls: self.service_calls,
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             cost_nanos: self.cost_nanos,

@@ -169,7 +169,7 @@ mod tests {
 
     fn output(names: &[&str]) -> RowOutput {
         let other = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![1])) as _)]).unwrap();
-        let usage = Usage { calls: 2, prompt_tokens: 30, completion_tokens: 4, cost_nanos: 5 };
+        let usage = Usage { calls: 2, service_calls: 1, prompt_tokens: 30, completion_tokens: 4, cost_nanos: 5 };
         RowOutput { batches: vec![("rows".to_owned(), batch(names)), ("other".to_owned(), other)], usage }
     }
 

@@ -363,7 +363,7 @@ impl Store {
             let Ok(spent) = serde_json::from_str::<Spent>(line) else { continue };
             let Spent { calls, prompt_tokens, completion_tokens, .. } = spent;
             let cost_nanos = (spent.cost.max(0.0) * 1e9).round() as u64;
-            let usage = Usage { calls, prompt_tokens, completion_tokens, cost_nanos };
+            let usage = Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() };
             match spent.event.as_str() {
                 "node_finished" => nodes.push((spent.time, usage)),
                 // It counts failed nodes, too.

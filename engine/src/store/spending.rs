@@ -212,7 +212,7 @@ impl Spending {
 }
 
 fn line(run: &str, slot: u64, usage: &Usage, is_last: bool) -> String {
-    let Usage { calls, prompt_tokens, completion_tokens, cost_nanos } = usage;
+    let Usage { calls, prompt_tokens, completion_tokens, cost_nanos, service_calls: _ } = usage;
     let numbers = [slot, *calls, *prompt_tokens, *completion_tokens, *cost_nanos];
     // By hand: every call writes lines, and `format!` with a width is slow.
     let mut text = String::with_capacity(LINE);
@@ -257,7 +257,11 @@ fn parse(run: &str, line: &str) -> Option<Line> {
     };
     let numbers: Option<Vec<u64>> = numbers.split(' ').map(|word| word.parse().ok()).collect();
     let [slot, calls, prompt_tokens, completion_tokens, cost_nanos] = numbers?[..] else { return None };
-    Some(Line { slot, usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos }, goes_on })
+    Some(Line {
+        slot,
+        usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() },
+        goes_on,
+    })
 }
 
 /// Adds up the lines of a run's file.
@@ -338,7 +342,7 @@ mod tests {
     use super::*;
 
     fn calls(calls: u64) -> Usage {
-        Usage { calls, prompt_tokens: 7 * calls, completion_tokens: calls, cost_nanos: 11 * calls }
+        Usage { calls, prompt_tokens: 7 * calls, completion_tokens: calls, cost_nanos: 11 * calls, ..Usage::default() }
     }
 
     #[test]

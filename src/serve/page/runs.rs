@@ -202,6 +202,7 @@ pub(super) async fn node(
             told["finished"] = result.finished.into();
             told["version"] = result.searchmill.clone().into();
             told["calls"] = result.calls.into();
+            told["service_calls"] = result.service_calls.into();
             told["prompt_tokens"] = result.prompt_tokens.into();
             told["completion_tokens"] = result.completion_tokens.into();
             told["cost"] = (result.cost_nanos as f64 / 1e9).into();

@@ -179,8 +179,8 @@ impl<'a> Supervised<'a> {
         match message {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
-                let (node, calls, tokens, cost) = (node(), 0, 0, 0.0);
-                let event = Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost };
+                let (node, calls, service_calls, tokens, cost) = (node(), 0, 0, 0, 0.0);
+                let event = Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost };
                 self.job.run.reporter.event(&event);
             }
             Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),

@@ -62,6 +62,10 @@ impl<E: Exchange> Call for Asking<'_, E> {
         &self.service.prices
     }
 
+    fn asks_a_model(&self) -> bool {
+        false
+    }
+
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
             let redactor = self.context.redactor();
@@ -71,7 +75,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
                 serde_json::to_vec(&Kept { text, calls }).map_err(bad)
             });
             match answered {
-                Ok(kept) => Ok((kept, Usage { calls: 1, ..Usage::default() })),
+                Ok(kept) => Ok((kept, Usage { calls: 1, service_calls: 1, ..Usage::default() })),
                 Err(mut failure) => {
                     redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
                     self.hopeless.fetch_or(failure.same_for_all, Ordering::Relaxed);
@@ -84,7 +88,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
 
     fn read(&self, answer: &[u8]) -> Result<Self::Answer, CallFailure> {
         let Kept { text, calls } = serde_json::from_slice(answer).map_err(bad)?;
-        let usage = Usage { calls, ..Usage::default() };
+        let usage = Usage { calls, service_calls: calls, ..Usage::default() };
         Ok((self.exchange.read(&text).map_err(bad)?, usage.at(&self.service.prices)))
     }
 }

@@ -23,6 +23,8 @@ export interface RunEnd {
   failed?: number;
   skipped?: number;
   calls?: number;
+  /** Of the calls, those of tools and functions. */
+  service_calls?: number;
   cost?: number;
   currency?: string;
   prompt_tokens?: number;
@@ -130,6 +132,8 @@ export interface NodeDetail extends NodeLine {
   finished?: number;
   version?: string;
   calls?: number;
+  /** Of the calls, those of tools and functions. */
+  service_calls?: number;
   prompt_tokens?: number;
   completion_tokens?: number;
   cost?: number;

@@ -4,6 +4,12 @@ export function count(value: number | null | undefined): string {
   return value === null || value === undefined ? "" : value.toLocaleString("en-US");
 }
 
+/** The calls of models: those of tools and functions are counted apart. */
+export function modelCalls(paid: { calls?: number; service_calls?: number }): string {
+  const calls = (paid.calls ?? 0) - (paid.service_calls ?? 0);
+  return calls > 0 ? count(calls) : "";
+}
+
 export function number(value: number): string {
   if (Number.isInteger(value)) return value.toLocaleString("en-US", { useGrouping: Math.abs(value) >= 10000 });
   const size = Math.abs(value);

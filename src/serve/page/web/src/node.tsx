@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { type NodeDetail, type Run, address } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
-import { bytes, count, moment, number, seconds, visible, written } from "./format";
+import { bytes, count, modelCalls, moment, number, seconds, visible, written } from "./format";
 import { Files } from "./files";
 import { Rounds } from "./rounds";
 import { go, link, place } from "./route";
@@ -109,7 +109,8 @@ function About({ value }: { value: NodeDetail }): JSX.Element {
           ["Computed", moment(value.finished)],
           ["In run", value.made_by && <a href={link(["r", value.made_by])}>{value.made_by}</a>],
           ["Version", value.version],
-          ["Calls", value.calls ? count(value.calls) : ""],
+          ["Calls", modelCalls(value)],
+          ["Calls of tools and functions", value.service_calls ? count(value.service_calls) : ""],
           ["Tokens", value.prompt_tokens ? `${count(value.prompt_tokens)} + ${count(value.completion_tokens)}` : ""],
           ["Cost", value.cost ? number(value.cost) : ""],
         ]}

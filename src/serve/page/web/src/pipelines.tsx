@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type Pipelines, type Summary, address, ask } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
-import { count, moment, money, seconds } from "./format";
+import { count, modelCalls, moment, money, seconds } from "./format";
 import { go, href, link } from "./route";
 import { Schedules } from "./schedules";
 
@@ -66,7 +66,7 @@ function Table({ runs, compare }: { runs: Summary[]; compare?: { chosen: string[
               <td>
                 <Counts run={run} />
               </td>
-              <td class="number">{run.end?.calls ? count(run.end.calls) : ""}</td>
+              <td class="number">{modelCalls(run.end ?? {})}</td>
               <td class="number">{money(run.end?.cost, run.end?.currency)}</td>
               <td>
                 {run.end?.checks_held ? `${run.end.checks_held} hold` : ""}

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type NodeLine, type Run, address, events } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
-import { bytes, count, moment, money, seconds, visible, written } from "./format";
+import { bytes, count, modelCalls, moment, money, seconds, visible, written } from "./format";
 import { go, href, link } from "./route";
 
 const WIDTH = 170;
@@ -268,7 +268,8 @@ export function RunPage({ run: id }: { run: string }): JSX.Element {
           ["File", run.file],
           ["Set", (run.set ?? []).join(", ")],
           ["Limit", run.limit ? `${run.limit} rows of each source` : ""],
-          ["Calls", end.calls ? count(end.calls) : ""],
+          ["Calls", modelCalls(end)],
+          ["Calls of tools and functions", end.service_calls ? count(end.service_calls) : ""],
           ["Tokens", end.prompt_tokens ? `${count(end.prompt_tokens)} + ${count(end.completion_tokens)}` : ""],
           ["Cost", money(end.cost, end.currency)],
           ["Rejects", end.rejects || end.dead_letters ? count((end.rejects ?? 0) + (end.dead_letters ?? 0)) : ""],
