@@ -72,6 +72,6 @@ fn row(name: String, told: &[(&Node, &NodeStatus)]) -> Vec<String> {
 fn word(node: &Node, status: &NodeStatus) -> &'static str {
     match status {
         NodeStatus::Cached { released, .. } if !released.is_empty() => "released",
-        _ => super::plan::words(node.id(), status).0,
+        _ => crate::display::planned::words(node.id(), status).0,
     }
 }

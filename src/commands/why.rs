@@ -15,7 +15,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
     let pipeline = session.check(&asked.file, &asked.overrides)?;
     let why = session.why(&pipeline, &args.node, args.against.as_deref(), &asked.limit)?;
     let (node, lines) = (why.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let (word, detail) = super::plan::words(node, &why.status);
+    let (word, detail) = crate::display::planned::words(node, &why.status);
     let is_of_loop = node != args.node;
     if terminal.is_json() {
         terminal.json(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}));
@@ -43,7 +43,7 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
 
 fn waiting(node: &str, status: &NodeStatus) -> String {
     let NodeStatus::Unknown { waits_for, reasons, .. } = status else { return node.to_owned() };
-    let waits = format!("{node}: waits for {}", super::plan::listed(waits_for));
+    let waits = format!("{node}: waits for {}", crate::display::planned::listed(waits_for));
     if reasons.is_empty() { format!("{waits}; it runs only if they give other bytes than before") } else { waits }
 }
 

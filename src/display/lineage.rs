@@ -441,14 +441,24 @@ fn table_change(node: &str, table: &TableChange) -> String {
     };
     let row = |change: &ColumnChange| {
         let [from, to] = change.means.map(|mean| format!("{mean:.4}"));
-        vec![change.column.clone(), from, to, change.up.to_string(), change.down.to_string(), largest(change)]
+        let difference = format!("{:+.4}", change.means[1] - change.means[0]);
+        let margin = change.margin.map_or_else(String::new, |margin| format!(" ± {margin:.4}"));
+        vec![
+            change.column.clone(),
+            from,
+            to,
+            difference + &margin,
+            change.up.to_string(),
+            change.down.to_string(),
+            largest(change),
+        ]
     };
     let rows: Vec<Vec<String>> = table.columns.iter().map(row).collect();
     let [one, other] = table.only_in;
     let counts = format!("{} in both runs, {one} only in the first, {other} only in the second", table.both);
     let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
     if !rows.is_empty() {
-        let header = ["column", "first mean", "second mean", "up", "down", "largest changes"];
+        let header = ["column", "first mean", "second mean", "difference", "up", "down", "largest changes"];
         text.push_str(&format!("{}\n", text_table(&header, &rows, None)));
     }
     text

@@ -73,6 +73,22 @@ struct Advance {
 }
 
 impl Advance {
+    fn of(event: &Event) -> Option<Self> {
+        let Event::NodeProgress { done, total, unit, cached, calls, service_calls, tokens, cost, .. } = event else {
+            return None;
+        };
+        Some(Self {
+            done: *done,
+            total: *total,
+            unit: unit.clone(),
+            cached: *cached,
+            calls: *calls,
+            service_calls: *service_calls,
+            tokens: *tokens,
+            cost: *cost,
+        })
+    }
+
     /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
     fn words(&self, elapsed: Duration, currency: &str) -> String {
         let Self { done, total, unit, cached, calls, service_calls, tokens, cost } = self;
@@ -270,18 +286,10 @@ impl Live {
                 line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "the same result is being computed already"),
-            Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost } => {
-                let advance = Advance {
-                    done: *done,
-                    total: *total,
-                    unit: unit.clone(),
-                    cached: *cached,
-                    calls: *calls,
-                    service_calls: *service_calls,
-                    tokens: *tokens,
-                    cost: *cost,
-                };
-                Self::advance(state, node, advance);
+            Event::NodeProgress { node, .. } => {
+                if let Some(advance) = Advance::of(event) {
+                    Self::advance(state, node, advance);
+                }
                 None
             }
             Event::NodeLog { node, line: text } if node.is_empty() => Some(format!("{WARN}{text}{WARN:#}")),

@@ -21,6 +21,7 @@ pub(super) struct Matrices {
     families: Vec<Family>,
     loops: Vec<Loop>,
     ends: BTreeMap<String, End>,
+    started: BTreeSet<String>,
 }
 
 /// All nodes of one matrix.
@@ -70,7 +71,7 @@ impl Matrices {
                 families.push(Family { name: name.to_owned(), keys, variants: vec![variant] });
             }
         }
-        Self { families, loops, ends: BTreeMap::new() }
+        Self { families, loops, ends: BTreeMap::new(), started: BTreeSet::new() }
     }
 
     /// Notes what becomes of a node.
@@ -86,7 +87,14 @@ impl Matrices {
                 (node, End { state: "done", amount, rejects, calls, seconds, figures })
             }
             Event::NodeFailed { node, .. } => (node, End { state: "failed", ..End::default() }),
-            Event::NodeSkipped { node } => (node, End { state: "skipped", ..End::default() }),
+            Event::NodeStarted { node, .. } => {
+                self.started.insert(node.clone());
+                return;
+            }
+            Event::NodeSkipped { node } => {
+                let state = if self.started.contains(node) { "interrupted" } else { "skipped" };
+                (node, End { state, ..End::default() })
+            }
             Event::HeldBack { node, .. } => {
                 if let Some(end) = self.ends.get_mut(node) {
                     end.state = "held back";
@@ -250,17 +258,26 @@ mod tests {
 
     #[test]
     fn a_line_for_each_variant_in_the_order_of_the_matrix() {
-        let mut matrices = family(3);
-        matrices.note(&Event::NodeSkipped { node: "hits@size=2".to_owned() });
+        let mut matrices = family(4);
+        let cut_off = "hits@size=2".to_owned();
+        matrices.note(&Event::NodeStarted {
+            node: cut_off.clone(),
+            operator: "retrieve".to_owned(),
+            reasons: Vec::new(),
+            time: 0.0,
+        });
+        matrices.note(&Event::NodeSkipped { node: cut_off });
+        matrices.note(&Event::NodeSkipped { node: "hits@size=3".to_owned() });
         matrices.note(&cached("hits@size=1".to_owned(), &[("same", 2.0), ("varied", 0.25)]));
         matrices.note(&cached("hits@size=0".to_owned(), &[("same", 2.0), ("varied", 0.5)]));
         matrices.note(&cached("hits2@size=0".to_owned(), &[]));
         let told: Vec<String> = matrices.tables().iter().map(|text| plain(text)).collect();
         let wanted = "\nhits\n\
-                      size  state    rows  time  varied  same\n\
-                      0     cached   40          0.500   2\n\
-                      1     cached   40          0.250   2\n\
-                      2     skipped";
+                      size  state        rows  time  varied  same\n\
+                      0     cached       40          0.500   2\n\
+                      1     cached       40          0.250   2\n\
+                      2     interrupted\n\
+                      3     skipped";
         assert_eq!(told, [wanted]);
         matrices.note(&Event::HeldBack {
             node: "hits@size=0".to_owned(),

@@ -10,6 +10,7 @@ mod live;
 mod matrix;
 pub(crate) mod money;
 mod passage;
+pub(crate) mod planned;
 mod print;
 pub(crate) mod reasons;
 mod reference;

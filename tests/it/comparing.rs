@@ -97,6 +97,9 @@ fn a_diff_of_two_runs_names_the_questions_that_changed() {
     assert_eq!((&table["by"], &table["both"], &table["only_in"][1]), (&"question_id".into(), &6.into(), &1.into()));
     let column = &table["columns"][0];
     assert_eq!((&column["column"], &column["up"], &column["down"]), (&"f1".into(), &1.into(), &1.into()));
+    // The differences are -0.75, 0.75 and four times 0: 1.96 * sqrt(2 * 0.75^2 / 5 / 6).
+    let margin = column["margin"].as_f64().expect("a margin");
+    assert!((margin - 0.3795).abs() < 1e-4, "{margin}");
     let ids: Vec<_> = column["largest"].as_array().expect("changes").iter().map(|one| one["id"].clone()).collect();
     assert_eq!(ids, ["q0", "q3"], "what fell comes first");
     let text = mill.call(&["diff"]).exit(0).stdout;
@@ -104,7 +107,7 @@ fn a_diff_of_two_runs_names_the_questions_that_changed() {
         text.contains("new.rows by question_id: 6 in both runs, 0 only in the first, 1 only in the second"),
         "{text}"
     );
-    assert!(text.contains("q0: 1 → 0.2500"), "{text}");
+    assert!(text.contains("q0: 1 → 0.2500") && text.contains("+0.0000 ± 0.3795"), "{text}");
     mill.run(&[]).exit(0);
     let same: Value = serde_json::from_str(&mill.call(&["diff", "--json"]).exit(0).stdout).expect("JSON");
     assert_eq!(same["nodes"], serde_json::json!([]));

@@ -58,6 +58,7 @@ mod outputs;
 mod outside;
 mod bundle;
 mod page;
+mod page_faults;
 mod reading;
 mod rows;
 mod s3_server;

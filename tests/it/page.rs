@@ -71,11 +71,11 @@ pub(crate) fn project() -> Mill {
 }
 
 /// A running page; it is killed when the test ends.
-struct Page {
+pub(crate) struct Page {
     child: Child,
-    base: String,
-    runtime: tokio::runtime::Runtime,
-    client: reqwest::Client,
+    pub(crate) base: String,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) client: reqwest::Client,
 }
 
 impl Drop for Page {
@@ -86,7 +86,7 @@ impl Drop for Page {
 }
 
 impl Page {
-    fn start(mill: &Mill, more: &[&str]) -> Self {
+    pub(crate) fn start(mill: &Mill, more: &[&str]) -> Self {
         let args = [&["ui", "--listen", "127.0.0.1:0", "--json"], more].concat();
         let mut child = mill.command(&args).stderr(std::process::Stdio::inherit()).spawn().expect("the program starts");
         let mut line = String::new();
@@ -97,7 +97,7 @@ impl Page {
         Self { child, base, runtime, client: reqwest::Client::new() }
     }
 
-    fn answer(&self, path: &str, query: &[(&str, &str)]) -> (u16, Value) {
+    pub(crate) fn answer(&self, path: &str, query: &[(&str, &str)]) -> (u16, Value) {
         self.runtime.block_on(async {
             let asked = self.client.get(format!("{}{path}", self.base)).query(query).send().await.expect("an answer");
             let status = asked.status().as_u16();
@@ -116,7 +116,7 @@ impl Page {
         })
     }
 
-    fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
+    pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
         let (status, value) = self.answer(path, query);
         assert_eq!(status, 200, "{path} {query:?}: {value}");
         value

@@ -172,7 +172,7 @@ fn a_failure_is_told_counted_and_never_kept_for_others() {
     let project = Project::new(&node("one", ENDPOINT, WEB, ""), 1, vec![two_calls(), answer("Rome")]);
     project.tools.seen().manner = Manner::Status(503);
     let told = project.run(&[]).exit(0);
-    let warning = "warning: 2 of 2 calls of `web_search` failed, the first: it answered 503 Service Unavailable";
+    let warning = "warning: 2 of 2 calls of `web_search` failed: it answered 503 Service Unavailable";
     assert!(told.stdout.contains(warning) && told.stdout.contains("warning: 1 of 1 calls of `read_page` failed"));
     let rollouts = project.rollouts("one");
     let texts = shown(&rollouts[0]);

@@ -15,7 +15,9 @@ use crate::operator::{OperatorError, RowsInput};
 /// Largest tables that are compared.
 const MOST_ROWS: u64 = 2_000_000;
 /// Changes of a column that are listed.
-const LISTED: usize = 20;
+const LISTED: usize = 200;
+/// Standard errors on each side of a 95 % interval (normal distribution).
+const INTERVAL: f64 = 1.959_964;
 
 /// How the numbers of a table differ between two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,11 +41,13 @@ pub struct ColumnChange {
     pub column: String,
     /// Means over the ids of both tables.
     pub means: [f64; 2],
+    /// Half of the 95 % interval of the mean of the paired differences: 1.96 of its standard errors. `None` for one id.
+    pub margin: Option<f64>,
     /// Number of ids whose value rose.
     pub up: u64,
     /// Number of ids whose value fell.
     pub down: u64,
-    /// The largest changes, at most 20: what fell most first.
+    /// The largest changes, at most 200: what fell most first.
     pub largest: Vec<ValueChange>,
 }
 
@@ -167,8 +171,11 @@ fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers
 fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<ColumnChange> {
     let count = values.len().max(1) as f64;
     let means = [values.iter().map(|value| value.1).sum::<f64>(), values.iter().map(|value| value.2).sum()];
-    values.retain(|(_, from, to)| from.to_bits() != to.to_bits());
     let step = |(_, from, to): &(&str, f64, f64)| to - from;
+    let mean = (means[1] - means[0]) / count;
+    let squares: f64 = values.iter().map(|value| (step(value) - mean).powi(2)).sum();
+    let margin = (values.len() > 1).then(|| INTERVAL * (squares / (count - 1.0) / count).sqrt());
+    values.retain(|(_, from, to)| from.to_bits() != to.to_bits());
     let (up, down) = (count_if(&values, |value| step(value) > 0.0), count_if(&values, |value| step(value) < 0.0));
     if up + down == 0 {
         return None;
@@ -177,7 +184,7 @@ fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<Column
     values.truncate(LISTED);
     values.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| a.0.cmp(b.0)));
     let largest = values.into_iter().map(|(id, from, to)| ValueChange { id: id.to_owned(), from, to }).collect();
-    Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), up, down, largest })
+    Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), margin, up, down, largest })
 }
 
 fn count_if<T>(values: &[T], holds: impl Fn(&T) -> bool) -> u64 {

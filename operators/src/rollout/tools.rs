@@ -185,9 +185,16 @@ pub(super) struct Calls(Mutex<BTreeMap<String, Tally>>);
 struct Tally {
     calls: u64,
     failed: u64,
-    /// Why the first of them failed.
-    first: String,
+    /// Why they failed, and how many did for that.
+    reasons: BTreeMap<String, u64>,
 }
+
+/// Reasons of a warning, the most frequent ones.
+const REASONS: usize = 3;
+/// Characters of a reason.
+const REASON: usize = 240;
+/// Different reasons that are counted (at most): those of a tool may hold what it was asked.
+const DIFFERENT: usize = 1000;
 
 impl Calls {
     /// Counts the calls of a rollout, computed or remembered.
@@ -199,10 +206,11 @@ impl Calls {
             let tally = tallies.entry(call.tool.to_owned()).or_default();
             tally.calls += 1;
             if let Some(failure) = call.failure() {
-                if tally.failed == 0 {
-                    failure.clone_into(&mut tally.first);
-                }
                 tally.failed += 1;
+                let reason: String = failure.chars().take(REASON).collect();
+                if tally.reasons.len() < DIFFERENT || tally.reasons.contains_key(&reason) {
+                    *tally.reasons.entry(reason).or_default() += 1;
+                }
             }
         }
     }
@@ -210,10 +218,40 @@ impl Calls {
     /// Returns a warning for each tool that failed: its rollouts are rows like others.
     pub(super) fn warnings(&self) -> Vec<String> {
         let tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = tallies.iter().filter(|(_, tally)| tally.failed > 0);
-        let warning = |(tool, Tally { calls, failed, first }): (&String, &Tally)| {
-            format!("warning: {failed} of {calls} calls of `{tool}` failed, the first: {first}")
+        let mut warnings = Vec::new();
+        for (tool, Tally { calls, failed, reasons }) in tallies.iter().filter(|(_, tally)| tally.failed > 0) {
+            let told = most_frequent(reasons);
+            warnings.push(format!("warning: {failed} of {calls} calls of `{tool}` failed: {told}"));
+        }
+        warnings
+    }
+}
+
+/// Formats the most frequent reasons with their numbers; the number of a single one is left out.
+fn most_frequent(reasons: &BTreeMap<String, u64>) -> String {
+    let mut frequent: Vec<(&String, &u64)> = reasons.iter().collect();
+    frequent.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    if let [(only, _)] = frequent[..] {
+        return only.clone();
+    }
+    let shown = frequent.iter().take(REASONS).map(|(reason, count)| format!("{count} × {reason}"));
+    let others = frequent.len().saturating_sub(REASONS);
+    let rest = if others > 0 { format!("; and {others} other reasons") } else { String::new() };
+    shown.collect::<Vec<_>>().join("; ") + &rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_most_frequent_reasons_are_told() {
+        let counted = |reasons: &[(&str, u64)]| {
+            most_frequent(&reasons.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect())
         };
-        failed.map(warning).collect()
+        assert_eq!(counted(&[("late", 7)]), "late");
+        assert_eq!(counted(&[("b", 1), ("a", 1)]), "1 × a; 1 × b");
+        let many = counted(&[("a", 1), ("b", 9), ("c", 3), ("d", 3), ("e", 2)]);
+        assert_eq!(many, "9 × b; 3 × c; 3 × d; and 2 other reasons");
     }
 }

@@ -1,7 +1,7 @@
 //! The page of `searchmill ui`: what a store holds and what runs now, as JSON for a browser, and the page itself.
 //!
 //! `runs` has pipelines, runs and nodes, `layout` where nodes stand in a drawing, `rows` the rows of tables, `live` the events of a run as they come, `assets`
-//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `openapi` tells programs what they can ask, `bundle` writes all of it into a folder. `cells` turns
+//! the built page, `files` the files of reports and other folders, `labels` what people say of rows, `schedules` what runs by itself, `plan` what the next run would do, `openapi` tells programs what they can ask, `bundle` writes all of it into a folder. `cells` turns
 //! values into JSON, `state` and `views` keep what is looked at. All is a question to the engine's `Session`. A browser
 //! can write labels, pause schedules and ask for runs, nothing else.
 
@@ -13,6 +13,7 @@ mod labels;
 mod layout;
 mod live;
 mod openapi;
+mod plan;
 mod problem;
 mod rows;
 mod runs;
@@ -61,6 +62,7 @@ pub(crate) async fn serve(
 fn router() -> Router<Arc<Page>> {
     let router = Router::new()
         .route("/api/pipelines", get(runs::pipelines))
+        .route("/api/plan", get(plan::plan))
         .route("/api/runs", get(runs::runs))
         .route("/api/runs/{run}", get(runs::run))
         .route("/api/runs/{run}/events", get(live::events))

@@ -12,6 +12,7 @@ const CHOSEN: &[&str] = &["port", "where", "sort", "scores", "columns", "from", 
 /// The routes, as in `router`: a test compares them.
 pub(super) const ROUTES: &[Route] = &[
     ("get", "/api/pipelines", "Pipelines with their last runs, runs that go on, and schedules.", &[]),
+    ("get", "/api/plan", "What the next run of a pipeline would do, as `plan --json`.", &["pipeline"]),
     ("get", "/api/runs", "Runs, the newest first.", &["pipeline", "before", "limit"]),
     ("get", "/api/runs/{run}", "A run with its nodes, params and graph.", &[]),
     ("get", "/api/runs/{run}/events", "Events of a run as they come (server-sent events), from a byte on.", &["from"]),

@@ -39,6 +39,10 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Usage { message, help } => Self { status: StatusCode::BAD_REQUEST, message, help },
+            // Errors of a file, each with its place: they are the user's to mend.
+            failure @ Failure::Pipeline(..) => {
+                Self { status: StatusCode::BAD_REQUEST, message: failure.to_string(), help: None }
+            }
             other => Self::broken(other.to_string()),
         }
     }

@@ -56,6 +56,29 @@ export interface Schedule {
   last?: { outcome: string; ended: string; run?: string | null; message?: string } | null;
 }
 
+export interface PlannedNode {
+  node: string;
+  operator: string;
+  status: string;
+  detail: string;
+  rows?: { known: number; to_compute: number; at_most: boolean } | null;
+  estimate?: {
+    calls: number;
+    service_calls: number;
+    prompt_tokens: number;
+    completion_tokens: number;
+    cost: number | null;
+    currency: string | null;
+  } | null;
+}
+
+export interface Planned {
+  file: string;
+  set: string[];
+  params_files: string[];
+  nodes: PlannedNode[];
+}
+
 export interface Artifact {
   id: string;
   kind: string;

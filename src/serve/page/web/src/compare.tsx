@@ -27,6 +27,7 @@ interface TableChange {
   columns: {
     column: string;
     means: [number, number];
+    margin: number | null;
     up: number;
     down: number;
     largest: { id: string; from: number; to: number }[];
@@ -100,23 +101,34 @@ interface Flips {
   up: number;
   down: number;
   means: [number, number];
+  margin: number | null;
   changes: { id: string; from: number; to: number }[];
 }
 
+/** What stands first in the choice. */
 const MEASURES = ["reward", "f1", "em", "acc", "success", "correct", "score"];
+
+function rank(column: string): number {
+  const place = MEASURES.indexOf(column);
+  return place < 0 ? MEASURES.length : place;
+}
 
 function flips(diff: Diff): Flips[] {
   const found: Flips[] = [];
   for (const node of diff.nodes) {
     for (const table of node.tables ?? []) {
       if (table.by !== "question_id") continue;
-      for (const name of MEASURES) {
-        const column = table.columns.find((one) => one.column === name);
-        if (column) found.push({ ...column, node: node.node, changes: column.largest });
-      }
+      for (const column of table.columns) found.push({ ...column, node: node.node, changes: column.largest });
     }
   }
-  return found;
+  return found.sort((one, other) => rank(one.column) - rank(other.column));
+}
+
+/** The mean of the paired differences with its 95 % interval. */
+function difference(flips: Flips): string {
+  const mean = flips.means[1] - flips.means[0];
+  const signed = `${mean < 0 ? "−" : "+"}${number(Math.abs(mean))}`;
+  return flips.margin === null ? signed : `${signed} ± ${number(flips.margin)} (95 %, paired)`;
 }
 
 function Questions({ diff }: { diff: Diff }): JSX.Element | null {
@@ -129,9 +141,11 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
   const scored = run.value?.edges.find((edge) => edge.to === now?.node && edge.output === "trajectories")?.from;
   const node = scored ?? now?.node ?? "";
   const id = query.get("id");
-  const at = now?.changes.findIndex((change) => change.id === id) ?? -1;
+  const least = Math.max(0, Number(query.get("least") ?? 0) || 0);
+  const shown = now?.changes.filter((one) => Math.abs(one.to - one.from) >= least) ?? [];
+  const at = shown.findIndex((change) => change.id === id);
   const step = (by: number): void => {
-    const next = now?.changes[at + by];
+    const next = shown[at + by];
     if (next) change({ id: next.id }, true);
   };
   useKeys(now ? { j: () => step(1), k: () => step(-1) } : {});
@@ -151,11 +165,22 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
           </label>
         )}
         <span role="status">
-          {`${count(now.down)} fell, ${count(now.up)} rose; mean ${number(now.means[0])} → ${number(now.means[1])}`}
+          {`${count(now.down)} fell, ${count(now.up)} rose; mean ${number(now.means[0])} → ${number(now.means[1])}, ${difference(now)}`}
         </span>
+        <label>
+          Only changes of at least{" "}
+          <input
+            type="number"
+            min={0}
+            step="any"
+            class="least"
+            value={least || ""}
+            onChange={(event) => change({ least: event.currentTarget.value, id: null }, true)}
+          />
+        </label>
       </div>
       <ol class="flips">
-        {now.changes.map((one) => (
+        {shown.map((one) => (
           <li key={one.id}>
             <button type="button" aria-pressed={one.id === id} onClick={() => change({ id: one.id }, true)}>
               {one.id}{" "}
@@ -164,8 +189,9 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
           </li>
         ))}
       </ol>
+      {shown.length === 0 && <p class="note">No change is that large.</p>}
       {now.up + now.down > now.changes.length && (
-        <p class="quiet">{`the ${now.changes.length} largest of ${count(now.up + now.down)} changes`}</p>
+        <p class="quiet">{`${least > 0 ? "of " : ""}the ${now.changes.length} largest of ${count(now.up + now.down)} changes`}</p>
       )}
       {id && (
         <div class="sides">

@@ -5,7 +5,8 @@ import { useEffect, useState } from "preact/hooks";
 import { type Pipelines, type Summary, address, ask } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, modelCalls, moment, money, seconds } from "./format";
-import { go, href, link } from "./route";
+import { NextRun } from "./plan";
+import { go, href, isBundle, link } from "./route";
 import { Schedules } from "./schedules";
 
 function took(run: Summary): string {
@@ -181,6 +182,7 @@ export function PipelinePage({ name }: { name: string }): JSX.Element {
           Earlier runs
         </button>
       )}
+      {!isBundle && <NextRun pipeline={name} />}
     </main>
   );
 }

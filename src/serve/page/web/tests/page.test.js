@@ -170,6 +170,23 @@ test("two runs are compared", async () => {
   const address = page.url();
   await page.keyboard.press("j");
   await page.waitForFunction((before) => location.href !== before, address);
+  // The mean of the paired differences, and only large changes.
+  assert.match(await page.locator(".bar [role=status]").first().innerText(), /mean [\d.]+ → [\d.]+, [+−][\d.]+ ± [\d.]+ \(95 %, paired\)/);
+  assert.ok((await page.locator(".flips li").count()) > 1);
+  await page.getByLabel("Only changes of at least").fill("1.5");
+  await page.keyboard.press("Tab");
+  await page.waitForURL(/least=1.5/);
+  await page.getByText("No change is that large.").waitFor();
+  assert.equal(await page.locator(".flips li").count(), 0);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("the next run is told with what it would do", async () => {
+  const { page, wrong, close } = await opened("/p/seen");
+  await page.getByRole("button", { name: "What would it do, and cost?" }).click();
+  await page.getByText(/^\d+ nodes: \d+ cached, 0 to run or to decide$/).waitFor();
+  await page.getByText("searchmill run pipeline.yaml --set top_k=3 --set turns=6").waitFor();
   assert.deepEqual(wrong, []);
   await close();
 });
