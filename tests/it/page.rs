@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use searchmill_fixtures::openai_server::{OpenAiServer, answer};
 use serde_json::{Value, json};
 
 use crate::mill::Mill;
@@ -26,6 +27,7 @@ nodes:
     with: {policy: evidence, samples: 2, max_turns: \"${params.turns}\", search: {top_k: \"${params.top_k}\"}}
     checks: [{rows: {min: 1}}]
   scores:   {op: evaluate, from: rollouts}
+  rewarded: {op: reward, from: rollouts, with: {sum: [{f1: 1}, {format: 0.2}]}}
   begin:    {op: read, with: {path: begin.jsonl, as: table}}
   few:      {op: sql, from: {q: world.questions}, with: {query: \"select * from q limit 2\", as: question}}
   blank:    {op: init-model, from: world.documents, with: {vocab: 512, hidden: 32, layers: 1, heads: 2}, seed: 1}
@@ -153,7 +155,7 @@ fn runs_nodes_and_rows_are_told_as_json() {
     assert_eq!(states.iter().filter(|state| **state == "cached").count(), 12, "{states:?}");
     let edge = json!({"from": "rollouts", "output": "trajectories", "to": "scores"});
     assert!(run["edges"].as_array().expect("edges").contains(&edge), "{}", run["edges"]);
-    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(12), "rounds are one box");
+    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(13), "rounds are one box");
 
     let node = page.get(&format!("/api/runs/{newest}/nodes/rollouts"), &[]);
     assert_eq!((&node["params"]["search"]["top_k"], &node["checks"]), (&json!(3), &json!(1)), "{node}");
@@ -418,7 +420,7 @@ fn reports_are_shown_where_they_can_read_nothing() {
 #[test]
 fn a_page_compares_the_rollouts_of_two_runs() {
     let mill = project();
-    let told = mill.call(&["diff", "--report", "compared.html"]).exit(0);
+    let told = mill.call(&["diff", "--report", "compared.html", "--node", "rollouts"]).exit(0);
     assert!(told.stderr.contains("compared.html: the rollouts of `rollouts` in both runs"), "{told:?}");
     let page = std::fs::read_to_string(mill.path("compared.html")).expect("a page");
     for part in ["top_k: 1 → 3", "turns: 2 → 6", "What regressed", "Baseline: run 2", "Holm"] {
@@ -429,7 +431,7 @@ fn a_page_compares_the_rollouts_of_two_runs() {
     assert!(same.stderr.contains("nothing to compare"), "{same:?}");
     let other = mill.call(&["diff", "--report", "x.html", "--node", "scores"]).exit(2);
     assert!(other.stderr.contains("these have:") && other.stderr.contains("`rollouts`"), "{other:?}");
-    let nowhere = mill.call(&["diff", "--report", "missing/x.html"]).exit(2);
+    let nowhere = mill.call(&["diff", "--report", "missing/x.html", "--node", "rollouts"]).exit(2);
     assert!(nowhere.stderr.contains("cannot write"), "{nowhere:?}");
 }
 
@@ -579,6 +581,29 @@ fn two_people_label_and_other_pages_cannot() {
 }
 
 /// Returns the browser and the folder of the tests of the page, if both are there.
+#[test]
+fn the_prices_of_a_node_are_told_with_it() {
+    let mill = Mill::new();
+    let model = OpenAiServer::start_by_turn([("what".to_owned(), vec![answer("Rome")])].into_iter().collect());
+    mill.write("questions.jsonl", "{\"id\": \"q\", \"question\": \"what\", \"golden_answers\": [\"Rome\"]}\n");
+    let endpoint = format!("{{base_url: \"{}\", model: m, prices: {{prompt: 2, completion: 10}}}}", model.base_url());
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "name: paid\nnodes:\n  questions: {{op: read, with: {{path: questions.jsonl, as: question}}}}\n  rollouts: {{op: \
+             rollout, from: {{questions: questions}}, with: {{policy: {{endpoint: {endpoint}}}}}}}\n"
+        ),
+    );
+    mill.run(&[]).exit(0);
+    let page = Page::start(&mill, &[]);
+    let run = mill.store().run_ids().pop().expect("a run");
+    let node = page.get(&format!("/api/runs/{run}/nodes/rollouts"), &[]);
+    let prices = json!({"prompt": 2.0, "completion": 10.0, "call": 0.0, "currency": "USD"});
+    assert_eq!((&node["prices"], &node["calls"], &node["service_calls"]), (&prices, &json!(1), &json!(0)), "{node}");
+    let questions = page.get(&format!("/api/runs/{run}/nodes/questions"), &[]);
+    assert_eq!(questions["prices"], Value::Null);
+}
+
 fn browser() -> Option<(String, &'static Path)> {
     let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/page/web"));
     let named = std::env::var("SEARCHMILL_BROWSER").ok();

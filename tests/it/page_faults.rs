@@ -84,6 +84,9 @@ fn five_thousand_columns_are_listed_in_part_and_each_can_be_asked_for() {
     assert!(listed > 10 && listed <= 60, "{listed}");
     let rows = page.get(&format!("{path}/rows"), &[("columns", "c4999"), ("where", "c4998 = 4998")]);
     assert_eq!(rows["rows"][0]["cells"], json!([4999]));
+    let (status, problem) = page.answer(&format!("{path}/rows"), &[("where", "c5000 = 1")]);
+    let help = json!("did you mean `c500`? the table has 5001 columns: `searchmill show … --columns` lists them");
+    assert_eq!((status, &problem["help"]), (400, &help), "{problem}");
     let row = page.get(&format!("{path}/row"), &[("at", "0")]);
     assert_eq!(row["row"]["c4321"], 4321);
     let column = page.get(&format!("{path}/column"), &[("name", "c7")]);

@@ -208,7 +208,11 @@ pub(super) async fn node(
             told["cost"] = (result.cost_nanos as f64 / 1e9).into();
             told["params"] = result.preimage["params"].clone();
             told["inputs"] = result.preimage["inputs"].clone();
-            told["sources"] = json!(result.origin.map(|origin| origin.sources));
+            if let Some(origin) = result.origin {
+                // Prices are part of no key, and not of the params above.
+                told["prices"] = origin.params.pointer("/policy/endpoint/prices").cloned().unwrap_or_default();
+                told["sources"] = json!(origin.sources);
+            }
         }
         Ok(told)
     });

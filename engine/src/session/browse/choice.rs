@@ -107,7 +107,7 @@ impl Session {
         if choice.pass.is_none() && choice.order.is_empty() {
             return Ok(Rows::All(table.rows.rows));
         }
-        let batches = self.query(table, choice, |chosen| chosen.rows.select(vec![ident(&chosen.own.number)]))?;
+        let batches = self.query(table, choice, "", |chosen| chosen.rows.select(vec![ident(&chosen.own.number)]))?;
         let mut seen = vec![false; table.rows.rows as usize];
         let mut numbers = Vec::new();
         for batch in &batches {
@@ -122,11 +122,13 @@ impl Session {
         Ok(Rows::These(numbers))
     }
 
-    /// Computes `ask` of the chosen rows, which have all their columns.
+    /// Computes `ask` of the chosen rows. They have all their columns, or of a wide table those that the question, with
+    /// its text `asked`, may name.
     pub(super) fn query(
         &self,
         table: &Table,
         choice: &Choice,
+        asked: &str,
         ask: impl Fn(Chosen) -> Result<DataFrame, DataFusionError>,
     ) -> Result<Vec<RecordBatch>, Failure> {
         let bound = match &choice.pass {
@@ -134,19 +136,59 @@ impl Session {
             None => None,
         };
         let own = OwnColumns::beside(table);
+        let named = named(table, choice, asked);
+        let question = Question { table, choice, bound: bound.as_ref(), own: &own, named: named.as_deref() };
         let answered = self.with_context(|context| {
             let asked = async {
-                let mut planned = chosen(table, None, choice, bound.as_ref(), &own, context).await;
+                let mut planned = question.chosen(None, context).await;
                 // Only what names a score pays for the join.
                 if planned.is_err() && table.scores.is_some() {
-                    planned = chosen(table, table.scores.as_ref(), choice, bound.as_ref(), &own, context).await;
+                    planned = question.chosen(table.scores.as_ref(), context).await;
                 }
                 collect(ask(planned?)?, context).await
             };
             context.block_on(within(choice.limit, asked))
         });
-        answered.map_err(|failure| own.unnamed(failure))
+        answered.map_err(|failure| match own.unnamed(failure) {
+            // The columns that it lists are those that were read.
+            Failure::Usage { message, help: Some(help) } if named.is_some() && help.contains("columns: ") => {
+                let before = help.split("columns: ").next().unwrap_or_default();
+                let count = table.rows.schema.fields().len();
+                let help = format!("{before}the table has {count} columns: `searchmill show … --columns` lists them");
+                Failure::Usage { message, help: Some(help) }
+            }
+            failure => failure,
+        })
     }
+}
+
+/// Columns from which on a table is wide: planning a query over all of them takes longer than computing it.
+const WIDE: usize = 200;
+
+/// Returns the columns of a wide table whose names stand somewhere in the question. `None`: the table is not wide, or what
+/// the question reads need not stand in it.
+fn named(table: &Table, choice: &Choice, asked: &str) -> Option<Vec<String>> {
+    let fields = table.rows.schema.fields();
+    if fields.len() < WIDE {
+        return None;
+    }
+    let mut text = asked.to_lowercase();
+    for order in &choice.order {
+        text.push_str(&order.by.to_lowercase());
+    }
+    if let Some((operator, params)) = &choice.pass {
+        // Other operators may read columns that their params do not name.
+        let sql = params["where"].as_str().filter(|_| operator == "filter")?;
+        text.push_str(&sql.to_lowercase());
+    }
+    let mut named = Vec::new();
+    for field in fields {
+        // The id joins rows with their scores.
+        if field.name() == "id" || text.contains(&field.name().to_lowercase()) {
+            named.push(field.name().clone());
+        }
+    }
+    Some(named)
 }
 
 /// Ends work that takes longer than the limit.
@@ -206,40 +248,51 @@ pub(super) struct Chosen {
     own: OwnColumns,
 }
 
-/// Plans the choice over the table, with the columns of its scores if they are given.
-async fn chosen(
-    table: &Table,
-    scores: Option<&Scores>,
-    choice: &Choice,
-    bound: Option<&BoundOperator>,
-    own: &OwnColumns,
-    context: &Context,
-) -> Result<Chosen, OperatorError> {
-    let session = query_session()?;
-    register(&session, "stored", &table.rows).await?;
-    let mut rows = session.table("stored").await?.with_column(&own.number, row_number())?;
-    if let Some(scores) = scores {
-        register(&session, "scores", &scores.rows).await?;
-        let mut columns = vec![ident("trajectory_id").alias(&own.scored)];
-        columns.extend(scores.columns.iter().map(|field| ident(field.name())));
-        let scored = session.table("scores").await?.select(columns)?;
-        rows = rows.join(scored, JoinType::Left, &["id"], &[&own.scored], None)?;
-    }
-    session.register_table(ROWS, rows.into_view())?;
-    let mut rows = match bound {
-        None => session.table(ROWS).await?,
-        Some(bound) => passed(bound, table, &session, context).await?,
-    };
-    if !choice.order.is_empty() || scores.is_some() {
-        let mut keys = Vec::new();
-        for order in &choice.order {
-            keys.push(key(&rows, &order.by)?.sort(!order.descending, false));
+/// What is asked of a table.
+struct Question<'q> {
+    table: &'q Table,
+    choice: &'q Choice,
+    /// The operator of the choice.
+    bound: Option<&'q BoundOperator>,
+    own: &'q OwnColumns,
+    /// The only columns that are read, if not all are.
+    named: Option<&'q [String]>,
+}
+
+impl Question<'_> {
+    /// Plans the choice over the table, with the columns of its scores if they are given.
+    async fn chosen(&self, scores: Option<&Scores>, context: &Context) -> Result<Chosen, OperatorError> {
+        let Self { table, choice, bound, own, named } = *self;
+        let session = query_session()?;
+        register(&session, "stored", &table.rows).await?;
+        let mut rows = session.table("stored").await?;
+        if let Some(named) = named {
+            rows = rows.select(named.iter().map(|name| ident(name)).collect::<Vec<_>>())?;
         }
-        // A join may change the order of the rows; equal rows keep theirs.
-        keys.push(ident(&own.number).sort(true, false));
-        rows = rows.sort(keys).map_err(|error| explain("sort", error, &[]))?;
+        let mut rows = rows.with_column(&own.number, row_number())?;
+        if let Some(scores) = scores {
+            register(&session, "scores", &scores.rows).await?;
+            let mut columns = vec![ident("trajectory_id").alias(&own.scored)];
+            columns.extend(scores.columns.iter().map(|field| ident(field.name())));
+            let scored = session.table("scores").await?.select(columns)?;
+            rows = rows.join(scored, JoinType::Left, &["id"], &[&own.scored], None)?;
+        }
+        session.register_table(ROWS, rows.into_view())?;
+        let mut rows = match bound {
+            None => session.table(ROWS).await?,
+            Some(bound) => passed(bound, table, &session, context).await?,
+        };
+        if !choice.order.is_empty() || scores.is_some() {
+            let mut keys = Vec::new();
+            for order in &choice.order {
+                keys.push(key(&rows, &order.by)?.sort(!order.descending, false));
+            }
+            // A join may change the order of the rows; equal rows keep theirs.
+            keys.push(ident(&own.number).sort(true, false));
+            rows = rows.sort(keys).map_err(|error| explain("sort", error, &[]))?;
+        }
+        Ok(Chosen { session, rows, own: own.clone() })
     }
-    Ok(Chosen { session, rows, own: own.clone() })
 }
 
 /// Plans a relational operator over the table of the session.

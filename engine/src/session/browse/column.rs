@@ -178,7 +178,7 @@ impl Session {
     }
 
     fn ask(&self, table: &Table, choice: &Choice, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
-        self.query(table, choice, |chosen| {
+        self.query(table, choice, sql, |chosen| {
             chosen.session.register_table("chosen", chosen.rows.into_view())?;
             let state = chosen.session.state();
             let plan = futures::executor::block_on(state.create_logical_plan(sql))?;

@@ -161,8 +161,17 @@ export interface NodeDetail extends NodeLine {
   completion_tokens?: number;
   cost?: number;
   params?: unknown;
+  prices?: Prices | null;
   inputs?: [string, string, string][];
   sources?: { name: string; path: string; content: string }[] | null;
+}
+
+/** Prices of a model per million tokens, and per call. */
+export interface Prices {
+  prompt?: number;
+  completion?: number;
+  call?: number;
+  currency?: string;
 }
 
 export interface Column {

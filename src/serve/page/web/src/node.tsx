@@ -73,6 +73,7 @@ export function NodePage({ run, node }: { run: string; node: string }): JSX.Elem
         <section key={output.id}>
           <Origin run={run} value={value} />
           <Files id={output.id} />
+          {output.type === "report" && <Scored run={run} node={node} />}
         </section>
       ))}
       {tab === "about" && <About value={value} />}
@@ -96,6 +97,19 @@ function Origin({ run, value }: { run: string; value: NodeDetail }): JSX.Element
         ["Differs from the file", given && <code>{visible(given)}</code>],
       ]}
     />
+  );
+}
+
+/** All rollouts that a report is about: the report itself shows a few. */
+function Scored({ run, node }: { run: string; node: string }): JSX.Element | null {
+  const whole = useAnswer<Run>(address(["runs", run])).value;
+  const from = whole?.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from;
+  if (!from) return null;
+  return (
+    <section class="below">
+      <h2>All rollouts</h2>
+      <Table run={run} node={from} port="trajectories" scorer={node} />
+    </section>
   );
 }
 

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { type OneRow, type Rows, type Run, address } from "./api";
+import { type NodeDetail, type OneRow, type Prices, type Rows, type Run, address } from "./api";
 import { isCut, marked } from "./cells";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, visible } from "./format";
@@ -107,6 +107,12 @@ export function RowPage({ run, node }: { run: string; node: string }): JSX.Eleme
   );
 }
 
+/** What a reward is the sum of. */
+function rewardParts(parts: unknown): string {
+  if (!Array.isArray(parts)) return "";
+  return (parts as { name?: unknown; value?: unknown }[]).map((part) => `${visible(String(part.name))} ${typeof part.value === "number" ? number(part.value) : "–"}`).join(" + ");
+}
+
 function hasCut(value: unknown): boolean {
   if (isCut(value)) return true;
   if (Array.isArray(value)) return value.some(hasCut);
@@ -150,6 +156,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
   const scores = value.every.filter((column) => column.scores && row[column.name] !== null && row[column.name] !== undefined);
   const others = value.every.filter((column) => !column.scores && !SHOWN_APART.includes(column.name) && isShort(row[column.name]));
   const tokens = Array.isArray(row["tokens"]) ? (row["tokens"] as Span[]) : [];
+  const prices = useAnswer<NodeDetail>(address(["runs", run, "nodes", node])).value?.prices ?? null;
   let turns = 0;
   return (
     <div class="talk">
@@ -159,6 +166,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
           facts={[
             ["Prediction", String(row["prediction"] ?? "") || <span class="quiet">none</span>],
             ["Golden answers", golden.join(" | ")],
+            ["Reward by part", rewardParts(row["reward_parts"])],
             ...scores.map((column): [string, ComponentChildren] => [column.name, scalar(row[column.name])]),
             ...others.map((column): [string, ComponentChildren] => [column.name, scalar(row[column.name])]),
           ]}
@@ -176,7 +184,7 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
               {title}
               {isTurn && <span class="quiet">{` · turn ${turns}`}</span>}
               {message.completion_tokens ? (
-                <span class="quiet">{` · ${count(message.prompt_tokens)} + ${count(message.completion_tokens)} tokens`}</span>
+                <span class="quiet">{` · ${count(message.prompt_tokens)} + ${count(message.completion_tokens)} tokens${price(message, prices)}`}</span>
               ) : null}
               {message.finish_reason && message.finish_reason !== "stop" && message.finish_reason !== "tool_calls" ? (
                 <span class="warn">{` · ${message.finish_reason}`}</span>
@@ -193,6 +201,14 @@ export function Conversation({ value, run, node, plain }: { value: OneRow; run: 
       </details>
     </div>
   );
+}
+
+/** What a call cost. */
+function price(message: Message, prices: Prices | null): string {
+  if (!prices) return "";
+  const tokens = (message.prompt_tokens ?? 0) * (prices.prompt ?? 0) + (message.completion_tokens ?? 0) * (prices.completion ?? 0);
+  const paid = tokens / 1e6 + (prices.call ?? 0);
+  return paid > 0 ? ` · ${number(paid)} ${prices.currency ?? "USD"}` : "";
 }
 
 function Body({ message, words, plain, evidence }: { message: Message; words: string[]; plain: boolean; evidence: string[] }): JSX.Element {

@@ -67,11 +67,11 @@ function usePages(url: (from: number) => string, from: number, to: number): {
   return { head, problem, row: (at) => pages.get(Math.floor(at / PAGE))?.[at % PAGE] };
 }
 
-export function Table({ run, node, port }: { run: string; node: string; port: string | null }): JSX.Element {
+export function Table({ run, node, port, scorer }: { run: string; node: string; port: string | null; scorer?: string }): JSX.Element {
   const asked = place.value.query;
   const where = asked.get("where") ?? "";
   const sort = asked.get("sort") ?? "";
-  const scores = asked.get("scores");
+  const scores = asked.get("scores") ?? scorer ?? null;
   const columns = asked.get("columns");
   const [chosen, choose] = useState(Number(asked.get("at") ?? 0));
   const [summary, setSummary] = useState<string | null>(null);

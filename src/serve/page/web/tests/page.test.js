@@ -225,6 +225,14 @@ test("recorded tokens say what is learnt and how probable it was", async () => {
   await close();
 });
 
+test("a reward is told by its parts", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/rewarded/row?at=0`);
+  await page.getByText(/^f1 [\d.]+ \+ format [\d.]+$/).waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
 test("a report stands in a frame that can read nothing", async () => {
   const [newest] = await runs();
   const { page, wrong, close } = await opened(`/r/${newest}/n/scores`);
@@ -232,6 +240,10 @@ test("a report stands in a frame that can read nothing", async () => {
   await frame.locator("h1").waitFor();
   assert.ok((await frame.locator("body").innerText()).length > 200);
   assert.equal(await page.locator("iframe.file").getAttribute("sandbox"), "");
+  // The report shows a few rollouts, the page all of them.
+  await page.getByRole("heading", { name: "All rollouts" }).waitFor();
+  await page.locator(".below .body .line a").first().waitFor();
+  assert.match(await page.locator(".below [role=status]").innerText(), /^40 trajectory rows/);
   await page.getByRole("link", { name: /^scores \(/ }).click();
   await page.locator(".body .line a").first().waitFor();
   await page.getByRole("link", { name: "About", exact: true }).click();
