@@ -604,7 +604,7 @@ fn the_prices_of_a_node_are_told_with_it() {
     assert_eq!(questions["prices"], Value::Null);
 }
 
-fn browser() -> Option<(String, &'static Path)> {
+pub(crate) fn browser() -> Option<(String, &'static Path)> {
     let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/page/web"));
     let named = std::env::var("SEARCHMILL_BROWSER").ok();
     let found = named.into_iter().chain(["/usr/bin/chromium".to_owned()]).find(|path| Path::new(path).is_file())?;

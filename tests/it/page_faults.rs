@@ -1,12 +1,13 @@
 //! Tests of the page on stores that are damaged, large or busy: it says what it sees, and goes on.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::mill::Mill;
-use crate::page::Page;
+use crate::page::{Page, browser};
 
 const PIPELINE: &str = "\
 name: small
@@ -141,4 +142,45 @@ fn the_next_run_is_told_before_it_is_started() {
     let (status, problem) = page.answer("/api/plan", &[("pipeline", "other")]);
     assert_eq!((status, &problem["error"]), (404, &json!("no run of this store is of `other`")));
     assert_eq!(mill.store().run_ids().len(), 1, "nothing ran");
+}
+
+#[test]
+fn the_page_in_a_browser_while_servers_and_runs_come_and_go() {
+    let Some((browser, web)) = browser() else {
+        searchmill_fixtures::skip("a browser (scripts/setup-browser)");
+        return;
+    };
+    let mill = Mill::new();
+    let message = |place: usize| {
+        let role = ["system", "user", "assistant"][if place < 2 { place } else { 2 - (place % 2) }];
+        json!({"role": role, "content": format!("message {place}: {}", "some words of it. ".repeat(40))})
+    };
+    let messages: Vec<Value> = (0..300).map(message).collect();
+    let long =
+        json!({"id": "q@0", "question_id": "q", "question": "what", "golden_answers": ["it"], "messages": messages});
+    mill.write("long.jsonl", &format!("{long}\n"));
+    mill.write("rows.jsonl", "{\"n\": 1}\n");
+    mill.write(
+        "pipeline.yaml",
+        "\
+name: live
+nodes:
+  one:  {op: read, with: {path: rows.jsonl, as: table}}
+  long: {op: read, with: {path: long.jsonl, as: trajectory}}
+  gate:
+    op: exec
+    from: one
+    with: {command: [sh, -c, \"while [ ! -e go ]; do sleep 0.1; done; cat\"], writes: [go], as: table}
+",
+    );
+    let told = Command::new("node")
+        .args(["--test", "--test-reporter=spec", "tests/live.test.js"])
+        .current_dir(web)
+        .env("SEARCHMILL_BIN", env!("CARGO_BIN_EXE_searchmill"))
+        .env("SEARCHMILL_DIR", mill.path(""))
+        .env("SEARCHMILL_BROWSER", browser)
+        .output()
+        .expect("node");
+    let (out, err) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    assert!(told.status.success(), "{out}{err}");
 }

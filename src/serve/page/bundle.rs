@@ -299,7 +299,7 @@ impl Bundle<'_> {
             }
         }
         let all = kept.len();
-        Ok(json!({"all": all, "lines": kept.split_off(all.saturating_sub(EVENTS))}))
+        Ok(json!({"lines": kept.split_off(all.saturating_sub(EVENTS))}))
     }
 
     /// Writes what differs between every two runs of a pipeline.

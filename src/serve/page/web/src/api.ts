@@ -271,7 +271,7 @@ export function address(path: string[], query: Query = {}): string {
 /** What answers instead of a server. */
 export interface Source {
   answer: (url: string) => Promise<unknown>;
-  events: (run: string, each: (kind: string, data: string) => void) => Promise<number>;
+  events: (run: string, each: (kind: string, data: string) => void) => Promise<void>;
   words: string;
   made: number;
 }
@@ -312,22 +312,24 @@ async function answered<T>(url: string, request: RequestInit): Promise<T> {
   return body as T;
 }
 
-/** Reads server-sent events until they end or `signal` says stop. Returns the last place in the record. */
+/** Reads server-sent events until they end, the connection is lost or `signal` says stop. `reached` is told every place
+ *  in the record up to which all events were given: from there it goes on, and no event comes twice. */
 export async function events(
   run: string,
   from: number,
   each: (kind: string, data: string) => void,
+  reached: (place: number) => void,
   signal: AbortSignal,
-): Promise<number> {
+): Promise<void> {
   if (other) return other.events(run, each);
   const answer = await fetch(address(["runs", run, "events"], { from }), { headers: headers(), signal });
   if (!answer.ok || !answer.body) throw new Problem(`the server answered ${answer.status}`, null, answer.status);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
-  let place = from;
+  let unplaced: string[] = [];
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return place;
+    if (done) return;
     text += value;
     for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
       let kind = "message";
@@ -337,8 +339,13 @@ export async function events(
         else if (line.startsWith("data: ")) data += line.slice(6);
       }
       text = text.slice(end + 2);
-      if (kind === "place") place = Number(data);
-      else if (data) each(kind, data);
+      if (kind === "message") {
+        if (data) unplaced.push(data);
+      } else if (kind === "place") {
+        for (const one of unplaced) each("message", one);
+        unplaced = [];
+        reached(Number(data));
+      } else each(kind, data);
     }
   }
 }

@@ -221,7 +221,7 @@ function useLog(
       while (!over && !stop.signal.aborted) {
         try {
           setState("following");
-          place = await events(run, place, each, stop.signal);
+          await events(run, place, each, (reached) => (place = reached), stop.signal);
           if (over) setState("ended");
         } catch {
           if (stop.signal.aborted) return;
