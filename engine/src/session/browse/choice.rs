@@ -267,7 +267,7 @@ impl Question<'_> {
         register(&session, "stored", &table.rows).await?;
         let mut rows = session.table("stored").await?;
         if let Some(named) = named {
-            rows = rows.select(named.iter().map(|name| ident(name)).collect::<Vec<_>>())?;
+            rows = rows.select(named.iter().map(ident).collect::<Vec<_>>())?;
         }
         let mut rows = rows.with_column(&own.number, row_number())?;
         if let Some(scores) = scores {
