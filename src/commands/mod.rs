@@ -2,6 +2,7 @@
 
 mod attest;
 mod audit;
+mod bundle;
 mod completions;
 mod diff;
 mod doctor;

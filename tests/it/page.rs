@@ -14,7 +14,17 @@ use crate::schedule::Daemon;
 
 const PIPELINE: &str = "\
 name: seen
-params: {top_k: 1, turns: 2}
+params:
+  top_k: 1
+  turns: 2
+  odd: >-
+    select * from (values
+      ('a', 9007199254740993, 'NaN'::double, true, '100%', ['x', 'y']),
+      ('b', 9007199254740992, 'inf'::double, false, '\u{1f98a} fox', ['x y']),
+      ('c', 5, 0.5, null, '\u{ffee} wide', []),
+      ('d', -7, '-inf'::double, true, 'plain', null),
+      ('e', null, null, false, null, ['x']))
+    as t(id, big, f, flag, text, list) where exists (select * from q)
 nodes:
   hostile:  {op: read, with: {path: hostile.jsonl, as: document}}
   many:     {op: sql, from: {h: hostile}, with: {query: \"select 'd' || value as id, value as n from range(0, 450000)\"}}
@@ -28,6 +38,7 @@ nodes:
     checks: [{rows: {min: 1}}]
   scores:   {op: evaluate, from: rollouts}
   rewarded: {op: reward, from: rollouts, with: {sum: [{f1: 1}, {format: 0.2}]}}
+  odd:      {op: sql, from: {q: world.questions}, with: {query: \"${params.odd}\"}}
   begin:    {op: read, with: {path: begin.jsonl, as: table}}
   few:      {op: sql, from: {q: world.questions}, with: {query: \"select * from q limit 2\", as: question}}
   blank:    {op: init-model, from: world.documents, with: {vocab: 512, hidden: 32, layers: 1, heads: 2}, seed: 1}
@@ -152,10 +163,10 @@ fn runs_nodes_and_rows_are_told_as_json() {
     assert_eq!((&run["params"]["top_k"], &run["set"]), (&json!(3), &json!(["top_k=3", "turns=6"])));
     let states: Vec<&str> =
         run["ran"].as_array().expect("nodes").iter().filter_map(|node| node["state"].as_str()).collect();
-    assert_eq!(states.iter().filter(|state| **state == "cached").count(), 12, "{states:?}");
+    assert_eq!(states.iter().filter(|state| **state == "cached").count(), 13, "{states:?}");
     let edge = json!({"from": "rollouts", "output": "trajectories", "to": "scores"});
     assert!(run["edges"].as_array().expect("edges").contains(&edge), "{}", run["edges"]);
-    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(13), "rounds are one box");
+    assert_eq!(run["graph"]["boxes"].as_array().map(Vec::len), Some(14), "rounds are one box");
 
     let node = page.get(&format!("/api/runs/{newest}/nodes/rollouts"), &[]);
     assert_eq!((&node["params"]["search"]["top_k"], &node["checks"]), (&json!(3), &json!(1)), "{node}");

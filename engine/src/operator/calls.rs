@@ -137,14 +137,14 @@ impl Context {
                 Err(failure) => failure,
             };
             if failure.kind.is_postponed() {
-                return Err(failure.of_row(calls(call, number), number));
+                return Err(failure.of_row(calls(call, number)));
             }
             attempts.failed(call.asks_a_model());
             if failure.kind == FailureKind::Refused || number >= retry.max_attempts {
                 if let Some(turn) = turn {
                     turn.failed(&failure, retry.stop_after);
                 }
-                return Err(failure.of_row(calls(call, number), number));
+                return Err(failure.of_row(calls(call, number)));
             }
             if let Some(turn) = turn {
                 turn.goes_on();
@@ -157,10 +157,7 @@ impl Context {
             self.tell_of_retry(&failure, number, wait);
             // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
-                return Err(RowFailure {
-                    kind: FailureKind::Cancelled,
-                    ..failure.of_row(calls(call, number - 1), number - 1)
-                });
+                return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(calls(call, number - 1)) });
             }
         }
     }

@@ -92,7 +92,9 @@ impl CallFailure {
         self.counts != Counts::Never && !of_row && !self.kind.is_postponed()
     }
 
-    pub(super) fn of_row(self, usage: Usage, attempts: u32) -> RowFailure {
+    /// Returns the failure of a row after the attempts of this usage.
+    pub(super) fn of_row(self, usage: Usage) -> RowFailure {
+        let attempts = u32::try_from(usage.calls).unwrap_or(u32::MAX);
         let message = match self.help {
             Some(help) => format!("{} ({help})", self.message),
             None => self.message,

@@ -3,6 +3,7 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
+pub(super) const PAGE: &str = include_str!("built/index.html");
 pub(super) const SCRIPT: &[u8] = include_bytes!("built/page.js");
 pub(super) const STYLE: &[u8] = include_bytes!("built/page.css");
 
@@ -12,7 +13,7 @@ fn asset(kind: &'static str, body: &'static [u8]) -> Response {
 }
 
 pub(super) fn page() -> Response {
-    asset("text/html; charset=utf-8", include_bytes!("built/index.html"))
+    asset("text/html; charset=utf-8", PAGE.as_bytes())
 }
 
 pub(super) fn script() -> Response {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -17,7 +18,7 @@ use searchmill_engine::{Failure, Session, unix_time};
 use serde_json::{Map, Value, json};
 
 use super::state::Page;
-use super::{assets, router};
+use super::{assets, files, router};
 
 /// Rows of one question to the server.
 const STEP: usize = 100;
@@ -30,27 +31,19 @@ const FILE: u64 = 16 << 20;
 /// Events of a run: as many as the page shows.
 const EVENTS: usize = 500;
 
-/// The page as a file: it loads nothing but files of its folder. Firefox needs the word `file:`.
-const INDEX: &str = r#"<!doctype html>
-<html lang="en">
-  <head>
-    <meta charset="utf-8" />
-    <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; frame-src 'self' file:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types searchmill-bundle" />
-    <meta name="viewport" content="width=device-width, initial-scale=1" />
-    <meta name="color-scheme" content="light dark" />
-    <meta name="referrer" content="no-referrer" />
-    <title>searchmill</title>
-    <link rel="icon" href="data:," />
-    <link rel="stylesheet" href="page.css" />
-    <script src="bundle.js"></script>
-    <script defer src="page.js"></script>
-  </head>
-  <body>
-    <noscript>This page needs JavaScript.</noscript>
-    <div id="page"></div>
-  </body>
-</html>
-"#;
+/// What the page may do as a file: load files of its folder, nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; frame-src 'self'; \
+base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types searchmill-bundle";
+
+/// Returns the page of the server as a file: addresses beside it, no module, and the policy, which no header gives.
+fn index() -> String {
+    let policy = format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\" />");
+    let scripts = "<script src=\"bundle.js\"></script>\n    <script defer src=\"page.js\"></script>";
+    assets::PAGE
+        .replace("<meta charset=\"utf-8\" />", &format!("<meta charset=\"utf-8\" />\n    {policy}"))
+        .replace("<script type=\"module\" crossorigin src=\"/page.js\"></script>", scripts)
+        .replace("crossorigin href=\"/page.css\"", "href=\"page.css\"")
+}
 
 /// What was written.
 #[derive(Debug, Default)]
@@ -71,29 +64,35 @@ pub(crate) struct Written {
 /// # Errors
 /// If a file cannot be written, or a run is not there.
 pub(crate) fn write(session: Session, runs: &[String], rows: usize, folder: &Path) -> Result<Written, Failure> {
-    let page = std::sync::Arc::new(Page::new(session, String::new()));
+    let page = Arc::new(Page::new(session, String::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = TowerToHyperService::new(router().with_state(std::sync::Arc::clone(&page)));
-    let mut bundle =
-        Bundle { page, runtime, server, folder, rows, places: BTreeMap::new(), written: Written::default() };
+    let server = TowerToHyperService::new(router().with_state(Arc::clone(&page)));
+    let holders = BTreeMap::new();
+    let written = Written { runs: runs.len(), ..Written::default() };
+    let mut bundle = Bundle { page, runtime, server, folder, rows, holders, places: BTreeMap::new(), written };
     fs::create_dir(folder.join("data"))?;
-    bundle.written.runs = runs.len();
-    let mut summaries = Vec::new();
+    let mut wholes = Vec::new();
     for run in runs {
-        summaries.push(bundle.run(run, runs)?);
+        wholes.push(bundle.whole(run)?);
+    }
+    let mut summaries = Vec::new();
+    for whole in wholes {
+        summaries.push(bundle.run(whole)?);
     }
     bundle.comparisons(&summaries)?;
     let labels = bundle.ask(&["labels"], &[]);
-    bundle.save("labels", &BTreeMap::from([("labels".to_owned(), labels)]))?;
+    bundle.save("labels", &Answers::from([("labels".to_owned(), labels)]))?;
     bundle.finish(&summaries)
 }
 
 struct Bundle<'a> {
-    page: std::sync::Arc<Page>,
+    page: Arc<Page>,
     runtime: tokio::runtime::Runtime,
     server: TowerToHyperService<Router>,
     folder: &'a Path,
     rows: usize,
+    /// By artifact: which of these runs have it.
+    holders: BTreeMap<String, Vec<Value>>,
     /// The script with each answer.
     places: BTreeMap<String, String>,
     written: Written,
@@ -110,14 +109,14 @@ type Answers = BTreeMap<String, Value>;
 impl Bundle<'_> {
     /// Asks the server. What it cannot answer, the page tells in the same words.
     fn ask(&mut self, path: &[&str], query: &[(&str, &str)]) -> Value {
-        match self.answer(path, query) {
-            Ok(answer) => answer,
-            Err(problem) => {
-                let words = problem["error"].as_str().unwrap_or_default();
-                self.written.problems.push(format!("{}: {words}", path.join(" ")));
-                json!({"problem": problem})
-            }
-        }
+        self.answer(path, query).unwrap_or_else(|problem| self.failed(path, problem))
+    }
+
+    /// Notes what cannot be answered, and returns it as the page tells it.
+    fn failed(&mut self, path: &[&str], problem: Value) -> Value {
+        let words = problem["error"].as_str().unwrap_or_default();
+        self.written.problems.push(format!("{}: {words}", path.join(" ")));
+        json!({"problem": problem})
     }
 
     fn answer(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Value> {
@@ -153,12 +152,26 @@ impl Bundle<'_> {
         Ok(())
     }
 
-    /// Writes a run; returns what the list of runs says of it.
-    fn run(&mut self, run: &str, runs: &[String]) -> Result<Value, Failure> {
-        let mut whole = self.answer(&["runs", run], &[]).map_err(|problem| {
+    /// Returns a run with its nodes, and notes which artifacts it has.
+    fn whole(&mut self, run: &str) -> Result<Value, Failure> {
+        let whole = self.answer(&["runs", run], &[]).map_err(|problem| {
             let words = problem["error"].as_str().unwrap_or_default().to_owned();
             Failure::usage(words).with_help("`searchmill runs` lists the runs")
         })?;
+        for node in whole["ran"].as_array().into_iter().flatten() {
+            for output in node["outputs"].as_array().into_iter().flatten() {
+                let id = output["id"].as_str().unwrap_or_default();
+                let holder = json!({"run": run, "node": node["node"], "port": output["port"]});
+                self.holders.entry(id.to_owned()).or_default().push(holder);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Writes a run; returns what the list of runs says of it.
+    fn run(&mut self, mut whole: Value) -> Result<Value, Failure> {
+        let run = whole["id"].as_str().unwrap_or_default().to_owned();
+        let run = run.as_str();
         let mut answers = Answers::new();
         let nodes = whole["ran"].as_array().cloned().unwrap_or_default();
         for (place, node) in nodes.iter().enumerate() {
@@ -169,12 +182,13 @@ impl Bundle<'_> {
                 let id = output["id"].as_str().unwrap_or_default();
                 let artifact = format!("artifacts\n{id}");
                 if !self.places.contains_key(&artifact) && !answers.contains_key(&artifact) {
-                    let described = self.artifact(id, runs)?;
+                    let described = self.artifact(id)?;
                     answers.insert(artifact, described);
                 }
                 if output["table"] == true {
                     let port = output["port"].as_str().unwrap_or_default();
-                    self.table(run, name, port, &format!("{run}-{place}-{port}"))?;
+                    let table = ["runs", run, "nodes", name, "rows", port];
+                    self.table(table, id, &format!("{run}-{place}-{port}"))?;
                 }
             }
             self.rounds(run, name, &mut answers);
@@ -192,9 +206,10 @@ impl Bundle<'_> {
     }
 
     /// Writes the first rows of a table, whole, and what its columns hold.
-    fn table(&mut self, run: &str, node: &str, port: &str, name: &str) -> Result<(), Failure> {
-        let path = ["runs", run, "nodes", node, "rows"];
-        let mut head = self.ask(&path, &[("port", port), ("to", "0")]);
+    fn table(&mut self, asked: [&str; 6], artifact: &str, name: &str) -> Result<(), Failure> {
+        let [.., port] = asked;
+        let path = &asked[..5];
+        let mut head = self.ask(path, &[("port", port), ("to", "0")]);
         let mut bytes = 0;
         let mut rows: Vec<Value> = Vec::new();
         let all = head["count"].as_u64().unwrap_or_default() as usize;
@@ -202,7 +217,7 @@ impl Bundle<'_> {
             let (from, to) = (rows.len(), self.rows.min(rows.len() + STEP));
             let (from, to) = (from.to_string(), to.to_string());
             let query = [("port", port), ("from", &from), ("to", &to), ("texts", TEXT), ("whole", "true")];
-            let read = self.ask(&path, &query);
+            let read = self.ask(path, &query);
             let Some(read) = read["rows"].as_array().filter(|read| !read.is_empty()) else {
                 // It can be read no further: the page says why.
                 head = read;
@@ -219,20 +234,13 @@ impl Bundle<'_> {
         let mut columns = Map::new();
         for column in head["columns"].as_array().cloned().unwrap_or_default() {
             let column = column.as_str().unwrap_or_default();
-            // Columns of values that cannot be counted have no answer, and no button in the bundle.
-            if let Ok(summary) =
-                self.answer(&["runs", run, "nodes", node, "column"], &[("port", port), ("name", column)])
-            {
-                columns.insert(column.to_owned(), summary);
-            }
+            let summary = self.ask(&[&asked[..4], &["column"]].concat(), &[("port", port), ("name", column)]);
+            columns.insert(column.to_owned(), summary);
         }
         self.written.tables += 1;
         self.written.shortened += usize::from(rows.len() < all);
-        let detail = self.answer(&["runs", run, "nodes", node], &[]).unwrap_or_default();
-        let output = detail["outputs"].as_array().into_iter().flatten().find(|output| output["port"] == port);
-        let artifact = output.map(|output| output["id"].clone());
         let table = json!({"head": head, "rows": rows, "columns": columns, "artifact": artifact, "port": port});
-        self.save(name, &BTreeMap::from([(format!("runs\n{run}\nnodes\n{node}\nrows\n{port}"), table)]))
+        self.save(name, &Answers::from([(asked.join("\n"), table)]))
     }
 
     /// Adds the rounds of a loop to the answers, by each measure.
@@ -258,34 +266,32 @@ impl Bundle<'_> {
     }
 
     /// Returns an artifact with the files that a browser shows, which are copied.
-    fn artifact(&mut self, id: &str, runs: &[String]) -> Result<Value, Failure> {
-        let mut described = self.ask(&["artifacts", id], &[]);
+    fn artifact(&mut self, id: &str) -> Result<Value, Failure> {
+        let located = match files::located(&self.page, id) {
+            Ok(located) => located,
+            Err(problem) => return Ok(self.failed(&["artifacts", id], problem.told())),
+        };
+        let mut described = files::with_files(id, &located);
         described["folder"] = format!("files/{id}/").into();
-        if let Some(with) = described["runs"].as_array_mut() {
-            with.retain(|one| runs.iter().any(|run| one["run"] == run.as_str()));
-        }
-        let located = self.page.session.located(id, None).ok();
+        described["runs"] = self.holders.get(id).cloned().into();
         let mut copied = Vec::new();
         for file in described["files"].as_array().into_iter().flatten() {
             let name = file["name"].as_str().unwrap_or_default();
             let is_small = file["bytes"].as_u64().is_some_and(|bytes| bytes <= FILE);
-            let source = located.as_ref().filter(|located| located.files.iter().any(|known| known == name));
-            let (Some(source), true, true) = (source, file["shown"] == true, is_small) else {
+            if file["shown"] != true || !is_small {
                 // Of a table its rows are there.
-                self.written.left_out += usize::from(described["rows"].is_null());
+                self.written.left_out += usize::from(located.rows.is_none());
                 continue;
-            };
+            }
             let target = self.folder.join("files").join(id).join(name);
             if let Some(parent) = target.parent() {
                 fs::create_dir_all(parent)?;
             }
-            fs::copy(source.folder.join(name), &target)?;
+            fs::copy(located.folder.join(name), &target)?;
             self.written.files += 1;
             copied.push(file.clone());
         }
-        if described["files"].is_array() {
-            described["files"] = copied.into();
-        }
+        described["files"] = copied.into();
         Ok(described)
     }
 
@@ -338,7 +344,7 @@ impl Bundle<'_> {
         // A script of a file is no module: what it declares must not become global.
         fs::write(self.folder.join("page.js"), [b"(() => {\"use strict\";", assets::SCRIPT, b"})();\n"].concat())?;
         fs::write(self.folder.join("page.css"), assets::STYLE)?;
-        fs::write(self.folder.join("index.html"), INDEX)?;
+        fs::write(self.folder.join("index.html"), index())?;
         Ok(self.written)
     }
 }

@@ -48,25 +48,28 @@ fn shown_as(name: &str) -> Option<&'static str> {
 /// Answers `GET /api/artifacts/ARTIFACT`: what it is, its files, and which runs have it.
 pub(super) async fn described(State(page): State<Arc<Page>>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
-        let id = artifact(&id)?;
-        let located = page.session.located(&id.to_string(), None)?;
-        let mut files = Vec::new();
-        for name in located.files.iter().take(FILES) {
-            let bytes = located.folder.join(name).metadata().map(|data| data.len()).ok();
-            files.push(json!({"name": name, "bytes": bytes, "shown": shown_as(name).is_some()}));
-        }
-        Ok(json!({
-            "id": id,
-            "kind": located.kind,
-            "rows": located.rows,
-            "count": located.files.len(),
-            "files": files,
-            // The key stands in the address: a frame sends no token.
-            "folder": format!("/files/{}/{id}/", page.key),
-            "runs": runs_with(page, &id)?,
-        }))
+        let mut described = with_files(&id, &located(page, &id)?);
+        // The key stands in the address: a frame sends no token.
+        described["folder"] = format!("/files/{}/{id}/", page.key).into();
+        described["runs"] = runs_with(page, &artifact(&id)?)?.into();
+        Ok(described)
     });
     answer.await.map(Json)
+}
+
+/// Finds an artifact. Opening it compares its files with its description: a damaged one is told, not shown.
+pub(super) fn located(page: &Page, id: &str) -> Result<Located, Problem> {
+    Ok(page.session.located(&artifact(id)?.to_string(), None)?)
+}
+
+/// Returns what an artifact is, with its files.
+pub(super) fn with_files(id: &str, located: &Located) -> Value {
+    let mut files = Vec::new();
+    for name in located.files.iter().take(FILES) {
+        let bytes = located.folder.join(name).metadata().map(|data| data.len()).ok();
+        files.push(json!({"name": name, "bytes": bytes, "shown": shown_as(name).is_some()}));
+    }
+    json!({"id": id, "kind": located.kind, "rows": located.rows, "count": located.files.len(), "files": files})
 }
 
 /// Returns the newest runs that have the artifact, with node and output.
@@ -95,12 +98,7 @@ pub(super) async fn file(
     if key != page.key {
         return Err(Problem::missing("the address of this file is of an earlier server: open it from its node"));
     }
-    let opened = page.ask(move |page| {
-        let id = artifact(&id)?;
-        // Opening it compares its files with its description: a damaged one is told, not shown.
-        let located = page.session.located(&id.to_string(), None)?;
-        open(&located, &name).map(|(file, bytes)| (file, bytes, name))
-    });
+    let opened = page.ask(move |page| open(&located(page, &id)?, &name).map(|(file, bytes)| (file, bytes, name)));
     let (file, bytes, name) = opened.await?;
     let mut answer = Body::from_stream(unfold(file, read)).into_response();
     let headers = answer.headers_mut();

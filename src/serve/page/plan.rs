@@ -26,8 +26,10 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
         for id in session.run_ids()?.iter().rev() {
             let run = session.past_run(id)?;
             // A run of another store was of a file elsewhere.
-            let is_own = !run.imported;
-            if let Some(record) = run.record.filter(|record| is_own && record.pipeline == asked.pipeline) {
+            if run.imported {
+                continue;
+            }
+            if let Some(record) = run.record.filter(|record| record.pipeline == asked.pipeline) {
                 newest = Some(record);
                 break;
             }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use searchmill_engine::Failure;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::serve::refusal::Refusal;
 
@@ -35,6 +35,13 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Returns what the page is told.
+    pub(super) fn told(self) -> Value {
+        json!({"error": self.message, "help": self.help})
+    }
+}
+
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -57,6 +64,6 @@ impl From<Refusal> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(json!({"error": self.message, "help": self.help}))).into_response()
+        (self.status, Json(self.told())).into_response()
     }
 }

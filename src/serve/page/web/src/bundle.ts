@@ -17,7 +17,7 @@ interface About {
 interface Held {
   head: Rows;
   rows: { number: number; row: Values }[];
-  columns: Record<string, ColumnSummary>;
+  columns: Record<string, ColumnSummary & Given>;
   artifact: string;
   port: string;
 }
@@ -151,7 +151,7 @@ async function labels(query: URLSearchParams): Promise<Labels> {
 
 /** The rows that fit, in the order that is asked for. */
 function chosen(table: Held, query: URLSearchParams): Held["rows"] {
-  const columns = table.head.every.map((column) => column.name);
+  const columns = table.head.every;
   const where = query.get("where");
   const keys = (query.get("sort") ?? "").split("\n").filter(Boolean);
   const holds = where ? predicate(where, columns) : null;
@@ -204,6 +204,7 @@ function row(table: Held, query: URLSearchParams): OneRow {
 function column(table: Held, query: URLSearchParams): unknown {
   const found = table.columns[query.get("name") ?? ""];
   if (!found) throw new Problem("the values of this column are not in the bundle", ELSEWHERE, 404);
+  told(found);
   return query.get("where") ? { ...found, of: "all rows, also those that the filter leaves out" } : found;
 }
 

@@ -31,14 +31,17 @@ function Plan({ pipeline }: { pipeline: string }): JSX.Element {
   if (problem) return <Told problem={problem} again={again} />;
   if (!value) return <Waiting />;
   const cached = value.nodes.filter((node) => node.status === "cached").length;
-  const others = value.nodes.filter((node) => node.status !== "cached");
+  const held = value.nodes.filter((node) => node.status === "held").length;
+  // Nodes of rounds that a loop does without are none of the next run.
+  const told = value.nodes.filter((node) => node.status !== "ended");
+  const others = told.filter((node) => !["cached", "held"].includes(node.status));
   const command = ["searchmill run", value.file, ...value.params_files.map((file) => `--params ${file}`), ...value.set.map((one) => `--set ${one}`)];
   return (
     <>
       <p>
         <code>{visible(command.join(" "))}</code>
       </p>
-      <p role="status">{`${count(value.nodes.length)} nodes: ${count(cached)} cached, ${count(others.length)} to run or to decide${total(others)}`}</p>
+      <p role="status">{`${count(told.length)} nodes: ${count(cached)} cached, ${count(others.length)} to run or to decide${held > 0 ? `, ${count(held)} held` : ""}${total(others)}`}</p>
       {others.length > 0 && (
         <div class="scroll" tabIndex={0}>
           <table class="list">

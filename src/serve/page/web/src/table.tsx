@@ -16,11 +16,14 @@ const PAGE = 100;
 const TALLEST = 12_000_000;
 
 /** Rows by pages, as they come. */
-function usePages(url: (from: number) => string, from: number, to: number): {
+function usePages(url: (from: number) => string): {
   head: Rows | null;
   row: (at: number) => RowLine | undefined;
   problem: Problem | null;
+  /** Says which rows are seen: those that are missing are asked for. */
+  want: (from: number, to: number) => void;
 } {
+  const seen = useRef({ from: 0, to: 0 });
   const [, shown] = useState(0);
   const key = url(-1);
   const state = useRef<{ key: string; head: Rows | null; pages: Map<number, RowLine[]>; asked: Set<number>; problem: Problem | null }>({
@@ -36,6 +39,7 @@ function usePages(url: (from: number) => string, from: number, to: number): {
   }
   useEffect(() => {
     const now = state.current;
+    const { from, to } = seen.current;
     const last = Math.max(from, to - 1);
     for (let page = Math.floor(from / PAGE); page <= Math.floor(last / PAGE); page += 1) {
       if (now.asked.has(page)) continue;
@@ -64,7 +68,10 @@ function usePages(url: (from: number) => string, from: number, to: number): {
     }
   });
   const { head, pages, problem } = state.current;
-  return { head, problem, row: (at) => pages.get(Math.floor(at / PAGE))?.[at % PAGE] };
+  const want = (from: number, to: number): void => {
+    seen.current = { from, to };
+  };
+  return { head, problem, want, row: (at) => pages.get(Math.floor(at / PAGE))?.[at % PAGE] };
 }
 
 export function Table({ run, node, port, scorer }: { run: string; node: string; port: string | null; scorer?: string }): JSX.Element {
@@ -83,15 +90,15 @@ export function Table({ run, node, port, scorer }: { run: string; node: string; 
   const query = { port, where, sort, scores };
   const url = (from: number): string => address([...path, "rows"], { ...query, columns, from, to: from + PAGE });
 
-  const total = useRef(0);
+  const { head, row, problem, want } = usePages(url);
+  const total = head?.count ?? 0;
   // The list is `full` pixels tall, of which the browser scrolls fewer: its ends stay the ends.
-  const full = total.current * ROW;
+  const full = total * ROW;
   const view = height - ROW;
   const scale = full > TALLEST ? (full - view) / (TALLEST - view) : 1;
   const first = Math.max(0, Math.floor((top * scale) / ROW) - 5);
-  const last = Math.min(total.current || PAGE, Math.ceil((top * scale + height) / ROW) + 5);
-  const { head, row, problem } = usePages(url, first, last);
-  total.current = head?.count ?? 0;
+  const last = Math.min(total || PAGE, Math.ceil((top * scale + height) / ROW) + 5);
+  want(first, last);
 
   useLayoutEffect(() => {
     const measure = (): void => setHeight(box.current?.clientHeight ?? 600);

@@ -1,20 +1,19 @@
 // The page while servers and runs come and go: SEARCHMILL_BIN is the program, SEARCHMILL_DIR a folder with a pipeline
-// whose node `gate` waits for the file `go`, SEARCHMILL_BROWSER the browser.
+// whose node `gate` waits for the file `go`.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { launch } from "./browser.js";
 
 const [bin, cwd] = [process.env.SEARCHMILL_BIN, process.env.SEARCHMILL_DIR];
 const started = new Set();
 let browser;
 
 before(async () => {
-  const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
-  browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER, args });
+  browser = await launch();
 });
 
 after(async () => {

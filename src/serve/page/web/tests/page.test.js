@@ -3,36 +3,28 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { launch } from "./browser.js";
 
 const base = process.env.SEARCHMILL_PAGE;
 const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 let browser;
 
 before(async () => {
-  const args = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ];
-  browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER, args });
+  browser = await launch();
 });
 
 after(() => browser?.close());
 
-/** Opens a page, and collects what goes wrong in it. */
-async function opened(path, options = {}) {
+/** Opens a page, and collects what goes wrong in it. One that is a file asks nobody. */
+async function opened(path, options = {}, root = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   const page = await context.newPage();
   const wrong = [];
   page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
   page.on("pageerror", (error) => wrong.push(error.message));
+  if (root !== base) page.on("request", (request) => request.url().startsWith("http") && wrong.push(request.url()));
   page.setDefaultTimeout(15_000);
-  await page.goto(base + path);
+  await page.goto(root + path);
   await page.waitForSelector("h1");
   return { page, wrong, close: () => context.close() };
 }
@@ -373,22 +365,8 @@ for (const [name, options] of Object.entries({
 
 const bundle = (view = "") => new URL(`file://${process.env.SEARCHMILL_BUNDLE}${view}`).href;
 
-/** Opens a bundle: a file, without a server. */
-async function openedFile(view, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-  const page = await context.newPage();
-  const wrong = [];
-  page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
-  page.on("pageerror", (error) => wrong.push(error.message));
-  page.on("request", (request) => request.url().startsWith("http") && wrong.push(`asked ${request.url()}`));
-  page.setDefaultTimeout(15_000);
-  await page.goto(bundle(view));
-  await page.waitForSelector("h1");
-  return { page, wrong, close: () => context.close() };
-}
-
 test("a bundle: from the pipelines to a conversation without a server", async () => {
-  const { page, wrong, close } = await openedFile("");
+  const { page, wrong, close } = await opened("", {}, bundle());
   await page.getByText(/Bundle of \.searchmill/).waitFor();
   await page.getByRole("link", { name: "seen", exact: true }).click();
   const [newest, older] = await runs();
@@ -425,6 +403,12 @@ test("a bundle: from the pipelines to a conversation without a server", async ()
   await page.goBack();
   await page.locator(".body .line a").first().waitFor();
 
+  // The report stands in a frame here, too.
+  await page.goto(bundle(`#/r/${newest}/n/scores`));
+  await page.frameLocator("iframe.file").locator("h1").waitFor();
+  await page.goto(bundle(`#/r/${newest}/n/rollouts`));
+  await page.locator(".body .line a").first().waitFor();
+
   // What needs a database is told.
   await page.locator("#where").fill("f1 < 0.5 OR turns > 1");
   await page.keyboard.press("Enter");
@@ -436,7 +420,7 @@ test("a bundle: from the pipelines to a conversation without a server", async ()
 });
 
 test("a bundle: hostile texts stay texts, and what is not there is told", async () => {
-  const { page, wrong, close } = await openedFile("");
+  const { page, wrong, close } = await opened("", {}, bundle());
   const [newest] = await runs();
   await page.goto(bundle(`#/r/${newest}/n/many`));
   await page.getByText("the first 50 rows are in this bundle").waitFor();
@@ -450,6 +434,53 @@ test("a bundle: hostile texts stay texts, and what is not there is told", async 
   assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
   await page.goto(bundle("#/r/nothing"));
   await page.getByText("this is not in the bundle").waitFor();
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("a bundle filters and sorts as the database does", async () => {
+  const { page, wrong, close } = await opened("", {}, bundle());
+  const [newest] = await runs();
+  await page.goto(bundle(`#/r/${newest}/n/odd`));
+  await page.locator(".body .line a").first().waitFor();
+  const path = `${base}/api/runs/${newest}/nodes/odd/rows`;
+  let last = "";
+  for (const [where, sort] of [
+    ["big = 9007199254740993", ""],
+    ["big > 9007199254740992", ""],
+    ["f > 0.5", ""],
+    ["f < 'x'", ""],
+    ["f >= 0.5 AND id <> 'b'", "-f"],
+    ["NOT flag", ""],
+    ["flag IS NULL", ""],
+    ["text ILIKE '%100\\%%'", ""],
+    ["text > '\uffee'", ""],
+    ["coalesce(array_length(list), 0) >= 2", ""],
+    ["array_to_string(list, ' ') ILIKE '%x y%'", ""],
+    ["id <> 'zz'", "-f"],
+    ["id <> 'zz'", "text"],
+    ["id <> 'zz'", "-big"],
+    ["id <> 'zz'", "flag"],
+  ]) {
+    const query = new URLSearchParams({ where, columns: "id", ...(sort ? { sort } : {}) });
+    const answer = await (await fetch(`${path}?${query}`)).json();
+    await page.goto(bundle(`#/r/${newest}/n/odd?${query}`));
+    // What the server refuses, the bundle must not answer.
+    const ids = answer.rows?.map((row) => row.id) ?? ["refused"];
+    const shown = (ids) => {
+      const found = [...document.querySelectorAll(".body .line a")].map((link) => link.textContent);
+      return document.querySelector(".problem") !== null || found.join("\n") === ids.join("\n");
+    };
+    await page.waitForFunction(shown, ids, { timeout: 3000 }).catch(() => undefined);
+    const told = await page.locator(".problem").allInnerTexts();
+    if (told.length > 0) {
+      last = told[0];
+      assert.match(told[0], /a bundle knows only/, where);
+      continue;
+    }
+    assert.deepEqual(await page.locator(".body .line a").allInnerTexts(), ids, `${where} sorted by ${sort}`);
+  }
+  assert.match(last, /f < 'x'/);
   assert.deepEqual(wrong, []);
   await close();
 });
