@@ -22,6 +22,7 @@ fn a_bundle_has_the_newest_runs_with_their_first_rows() {
     let told = mill.call(&["ui", "--bundle", "site", "--rows", "120"]).exit(0);
     assert!(told.stdout.starts_with("site/index.html: 1 run with "), "{}", told.stdout);
     assert!(told.stderr.contains("only the first rows are there (at most 120;"), "{}", told.stderr);
+    assert!(!told.stderr.contains("warning"), "{}", told.stderr);
     assert_eq!(mill.artifacts(), before);
 
     let about = script(&mill, "site/bundle.js");

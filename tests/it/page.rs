@@ -206,6 +206,13 @@ fn runs_nodes_and_rows_are_told_as_json() {
     let other = page.get(&format!("{path}/row"), &[("where", "f1 < 0.5"), ("id", id)]);
     assert_eq!((&other["at"], &other["row"]["id"]), (&Value::Null, &json!(id)), "it is not among those that match");
 
+    // Of a column of scores, too. The node that scored rollouts read questions, which have no scores.
+    let scored = page.get(&format!("{path}/column"), &[("name", "f1")]);
+    assert_eq!((&scored["rows"], &scored["nulls"], &scored["max"]), (&json!(40), &json!(0), &json!(1.0)), "{scored}");
+    for (node, port) in [("world", "questions"), ("rollouts", "rejects")] {
+        let rows = page.get(&format!("/api/runs/{newest}/nodes/{node}/rows"), &[("port", port)]);
+        assert_eq!((&rows["scorer"], &rows["scorers"]), (&Value::Null, &json!([])), "{node}.{port}: {rows}");
+    }
     let turns = page.get(&format!("{path}/column"), &[("name", "turns")]);
     let binned: u64 = turns["bins"].as_array().expect("bins").iter().filter_map(|bin| bin["rows"].as_u64()).sum();
     assert_eq!((&turns["rows"], binned), (&json!(40), 40), "{turns}");

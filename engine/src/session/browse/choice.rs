@@ -140,12 +140,13 @@ impl Session {
         let question = Question { table, choice, bound: bound.as_ref(), own: &own, named: named.as_deref() };
         let answered = self.with_context(|context| {
             let asked = async {
-                let mut planned = question.chosen(None, context).await;
+                let plan = async |scores| Ok::<_, OperatorError>(ask(question.chosen(scores, context).await?)?);
+                let mut planned = plan(None).await;
                 // Only what names a score pays for the join.
                 if planned.is_err() && table.scores.is_some() {
-                    planned = question.chosen(table.scores.as_ref(), context).await;
+                    planned = plan(table.scores.as_ref()).await;
                 }
-                collect(ask(planned?)?, context).await
+                collect(planned?, context).await
             };
             context.block_on(within(choice.limit, asked))
         });
@@ -176,9 +177,10 @@ fn named(table: &Table, choice: &Choice, asked: &str) -> Option<Vec<String>> {
     for order in &choice.order {
         text.push_str(&order.by.to_lowercase());
     }
-    if let Some((operator, params)) = &choice.pass {
-        // Other operators may read columns that their params do not name.
-        let sql = params["where"].as_str().filter(|_| operator == "filter")?;
+    if let Some((_, params)) = &choice.pass {
+        // An operator with other params than a predicate may read columns that they do not name.
+        let is_predicate = params.as_object().is_some_and(|params| params.len() == 1);
+        let sql = params["where"].as_str().filter(|_| is_predicate)?;
         text.push_str(&sql.to_lowercase());
     }
     let mut named = Vec::new();

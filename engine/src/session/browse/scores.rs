@@ -48,8 +48,14 @@ impl Session {
 
 /// Returns those of these nodes that scored the rows of a table, by name.
 pub(super) fn scorers_among(store: &Store, nodes: &[NodeRun], artifact: &ArtifactId) -> Vec<Scorer> {
-    let artifact = artifact.to_string();
+    // A scorer reads questions, too, and an empty table may equal any other: scores are those of rollouts.
+    let rollouts = Some(PortType::Rows(RecordKind::Trajectory));
+    let kind = store.artifact(artifact).and_then(|artifact| artifact.artifact_type.port_type());
     let mut found = Vec::new();
+    if kind != rollouts {
+        return found;
+    }
+    let artifact = artifact.to_string();
     for node in nodes {
         if let Some(scores) = score_table(node)
             && artifacts_read(store, node).contains(&artifact)
