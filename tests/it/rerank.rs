@@ -109,8 +109,9 @@ fn a_reranker_that_fails_is_an_error_and_never_an_empty_result() {
     let server = server(1, |_| vec![search(&queries), answer("Rome")]);
     let mill = mill(&server, 1);
     let told = mill.run(&[]).exit(0);
-    let warning = "warning: 2 of 2 calls of `search` failed: the reranker failed: ValueError: no model";
+    let warning = "warning: 2 of 2 calls of `search` failed: 1 × the reranker failed: ValueError: no model";
     assert!(told.stdout.contains(warning), "{}", told.stdout);
+    assert!(told.stdout.contains("1 × the reranker failed: it returned no document"), "{}", told.stdout);
     let rollout = &rollouts(&mill)[0];
     assert_eq!(rollout["tool_errors"], 2);
     let shown = shown(rollout);
