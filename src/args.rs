@@ -498,18 +498,19 @@ pub(crate) struct AuditArgs {
 #[derive(Arguments)]
 pub(crate) struct DiffArgs {
     /// First run: the beginning of its id, `latest`, or `previous` (the one before the second run, of the same
-    /// pipeline).
-    #[arg(default_value = "previous")]
-    pub(crate) one: String,
-    /// Second run.
-    #[arg(default_value = "latest")]
-    pub(crate) other: String,
-    /// Write a page that compares the rollouts of both runs, question by question. The file is replaced as a whole.
+    /// pipeline). Default: `previous`, with --with the second run.
+    pub(crate) one: Option<String>,
+    /// Second run. Default: `latest`, with --with the first run.
+    pub(crate) other: Option<String>,
+    /// Compare only this node and what it reads.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// Compare `--node` of the first run with this node of the second run, or of the same one.
+    #[arg(long, value_name = "NODE", requires = "node")]
+    pub(crate) with: Option<String>,
+    /// Write a page that compares the rollouts, question by question. The file is replaced as a whole.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<std::path::PathBuf>,
-    /// With --report: compare the rollouts of this node, if several nodes have some.
-    #[arg(long, value_name = "NODE", requires = "report")]
-    pub(crate) node: Option<String>,
 }
 
 #[derive(Arguments)]

@@ -1,4 +1,4 @@
-//! `diff`: shows the differences between two runs, or writes a page that compares their rollouts.
+//! `diff`: shows the differences between two runs or two nodes, or writes a page that compares their rollouts.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,56 +15,76 @@ use crate::display::{Terminal, lineage, reasons};
 use crate::exit::OK;
 
 pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> Result<u8, Failure> {
-    let found = session.diff(&args.one, &args.other)?;
+    // Two nodes are mostly variants of one run: no run named means the last one, one run named means that one.
+    let last = args.one.as_deref().filter(|_| args.with.is_some()).unwrap_or("latest");
+    let other = args.other.as_deref().unwrap_or(last);
+    let first = if args.with.is_some() { other } else { "previous" };
+    let one = args.one.as_deref().unwrap_or(first);
+    let found = match &args.node {
+        Some(node) => session.diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
+        None => session.diff(one, other)?,
+    };
     match &args.report {
-        Some(file) => report(terminal, session, &found, args.node.as_deref(), file)?,
+        Some(file) => report(terminal, session, &found, file)?,
         None => terminal.tell(&found, lineage::run_diff(&found).trim_end()),
     }
     Ok(OK)
 }
 
-/// Rollouts that both runs have.
+/// Rollouts of the first and of the second run.
 struct Pair {
     node: String,
+    with: String,
     artifacts: [ArtifactId; 2],
 }
 
-fn report(
-    terminal: &Terminal,
-    session: &Session,
-    found: &RunDiff,
-    node: Option<&str>,
-    file: &Path,
-) -> Result<(), Failure> {
-    let pair = chosen(pairs(session, found)?, node)?;
+fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) -> Result<(), Failure> {
+    let pair = chosen(pairs(session, found)?, found)?;
     let [one, other] = pair.artifacts;
     if one == other {
-        let message = format!("the rollouts of `{}` are the same in both runs: there is nothing to compare", pair.node);
+        let message = format!("the rollouts of `{}` are the same: there is nothing to compare", pair.node);
         return Err(Failure::usage(message).with_help("`searchmill diff` without --report says what differs"));
     }
     let rows = [rollouts(session, &one)?, rollouts(session, &other)?];
-    let title = format!("{}: run {} beside run {}", pair.node, found.runs[1], found.runs[0]);
+    let [before, after] = [found.runs[0].as_str(), found.runs[1].as_str()];
+    let (title, names) = if pair.node == pair.with {
+        (format!("{}: run {after} beside run {before}", pair.node), [before, after])
+    } else {
+        (format!("{} beside {}", pair.with, pair.node), [pair.node.as_str(), pair.with.as_str()])
+    };
     let about = about(session, found)?;
-    let names = [found.runs[0].as_str(), found.runs[1].as_str()];
     let compared = ComparedTables { title: &title, about: &about, names, rows };
     let page = session.with_context(|context| compared_page(&compared, context))?;
     write(&session.directory().join(file), &page)?;
     if terminal.is_json() {
-        terminal.json(&json!({"file": file, "node": pair.node, "runs": found.runs}));
+        terminal.json(&json!({"file": file, "node": pair.node, "with": pair.with, "runs": found.runs}));
     } else {
-        terminal.note(&format!("{}: the rollouts of `{}` in both runs", file.display(), pair.node));
+        terminal.note(&format!("{}: {title}", file.display()));
     }
     Ok(())
 }
 
-/// Returns the nodes whose rollouts both runs have.
+/// Returns the compared nodes that have rollouts on both sides.
 fn pairs(session: &Session, found: &RunDiff) -> Result<Vec<Pair>, Failure> {
     let [before, after] = [session.run_nodes(&found.runs[0])?, session.run_nodes(&found.runs[1])?];
+    let mut names: Vec<[&str; 2]> = Vec::new();
+    match &found.of {
+        // The nodes themselves may be equal: then they are no change.
+        Some([one, other]) => names.push([one.as_str(), other.as_str()]),
+        None => names.extend(after.iter().map(|node| [node.node.as_str(); 2])),
+    }
+    for change in &found.nodes {
+        let pair = [change.node.as_str(), change.with.as_ref().unwrap_or(&change.node)];
+        if !names.contains(&pair) {
+            names.push(pair);
+        }
+    }
     let mut pairs = Vec::new();
-    for node in &after {
-        let earlier = before.iter().rfind(|earlier| earlier.node == node.node);
-        if let (Some(one), Some(other)) = (earlier.and_then(trajectories), trajectories(node)) {
-            pairs.push(Pair { node: node.node.clone(), artifacts: [one, other] });
+    for [node, with] in names {
+        let one = before.iter().rfind(|run| run.node == node).and_then(trajectories);
+        let other = after.iter().rfind(|run| run.node == with).and_then(trajectories);
+        if let (Some(one), Some(other)) = (one, other) {
+            pairs.push(Pair { node: node.to_owned(), with: with.to_owned(), artifacts: [one, other] });
         }
     }
     Ok(pairs)
@@ -75,28 +95,25 @@ fn trajectories(node: &NodeRun) -> Option<ArtifactId> {
     node.outputs.values().find(|output| output.artifact_type.port_type() == rollouts).map(|output| output.id)
 }
 
-/// Returns the rollouts of that node; without a name, the only ones that differ.
-fn chosen(mut pairs: Vec<Pair>, node: Option<&str>) -> Result<Pair, Failure> {
+/// Returns the rollouts of the node that was named, or else the only ones that differ.
+fn chosen(mut pairs: Vec<Pair>, found: &RunDiff) -> Result<Pair, Failure> {
     let names = pairs.iter().map(|pair| format!("`{}`", pair.node)).collect::<Vec<_>>().join(", ");
     if pairs.is_empty() {
         let failure = Failure::usage("the runs have no node in common that has rollouts");
         return Err(failure.with_help("`searchmill diff` without --report compares all their tables"));
     }
-    if let Some(node) = node {
-        let place = pairs.iter().position(|pair| pair.node == node);
-        let place = place.ok_or_else(|| {
-            Failure::usage(format!("`{node}` has no rollouts in both runs")).with_help(format!("these have: {names}"))
-        })?;
+    if let Some([node, _]) = &found.of
+        && let Some(place) = pairs.iter().position(|pair| pair.node == *node)
+    {
         return Ok(pairs.swap_remove(place));
     }
     pairs.retain(|pair| pair.artifacts[0] != pair.artifacts[1]);
     if pairs.is_empty() {
-        let failure =
-            Failure::usage(format!("both runs have the same rollouts ({names}): there is nothing to compare"));
+        let failure = Failure::usage(format!("the rollouts ({names}) are the same: there is nothing to compare"));
         return Err(failure.with_help("`searchmill diff` without --report says what differs"));
     }
     if pairs.len() > 1 {
-        let failure = Failure::usage("several nodes have rollouts in both runs");
+        let failure = Failure::usage("several nodes have rollouts on both sides");
         return Err(failure.with_help(format!("add `--node NODE`: {names}")));
     }
     Ok(pairs.swap_remove(0))

@@ -370,9 +370,22 @@ fn metric_row(change: &MetricChange) -> Vec<String> {
     vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]
 }
 
-/// Formats the differences between two runs.
+/// Names a node, and the one of the second run that stands for it.
+fn title(node: &NodeChange) -> String {
+    match &node.with {
+        Some(with) => format!("{} → {with}", node.node),
+        None => node.node.clone(),
+    }
+}
+
+/// Formats the differences between two runs or two nodes.
 pub(crate) fn run_diff(found: &RunDiff) -> String {
-    let mut text = format!("{STRONG}{} → {}{STRONG:#}\n", found.runs[0], found.runs[1]);
+    let [mut one, mut other] = found.runs.clone();
+    if let Some([node, with]) = &found.of {
+        one = format!("{one} {node}");
+        other = format!("{other} {with}");
+    }
+    let mut text = format!("{STRONG}{one} → {other}{STRONG:#}\n");
     if found.is_empty() {
         text.push_str("nothing differs\n");
         return text;
@@ -384,18 +397,18 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         text.push_str(&format!("param {}\n", change(param)));
     }
     for node in found.nodes.iter().filter(|node| !node.follows) {
-        text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", node.node));
+        text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", title(node)));
         for line in causes(node).into_iter().chain(effects(node)) {
             text.push_str(&format!("  {line}\n"));
         }
     }
     let follows: Vec<&NodeChange> = found.nodes.iter().filter(|node| node.follows).collect();
     if !follows.is_empty() {
-        let names: Vec<&str> = follows.iter().map(|node| node.node.as_str()).collect();
+        let names: Vec<String> = follows.iter().map(|node| title(node)).collect();
         text.push_str(&format!("\n{STRONG}follows, through changed inputs{STRONG:#}: {}\n", names.join(", ")));
         for node in follows {
             for line in rows_changed(node) {
-                text.push_str(&format!("  {}: {line}\n", node.node));
+                text.push_str(&format!("  {}: {line}\n", title(node)));
             }
         }
     }
@@ -403,7 +416,7 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         let overall = node.metrics.iter().filter(|change| change.id.starts_with("all/")).count();
         let shown = node.metrics.iter().filter(|change| overall == 0 || change.id.starts_with("all/"));
         let rows: Vec<Vec<String>> = shown.map(metric_row).collect();
-        let header = [format!("metric of {}", node.node), "first run".into(), "second run".into(), "change".into()];
+        let header = [format!("metric of {}", title(node)), "first".into(), "second".into(), "change".into()];
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         text.push_str(&format!("\n{}\n", text_table(&header, &rows, None)));
         if rows.len() < node.metrics.len() {
@@ -413,12 +426,14 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
     }
     for node in &found.nodes {
         for table in &node.tables {
-            text.push_str(&table_change(&node.node, table));
+            text.push_str(&table_change(&title(node), table));
         }
         for table in &node.not_compared {
             text.push_str(&format!(
                 "\n{STRONG}{}.{}{STRONG:#} cannot be compared: {}\n",
-                node.node, table.port, table.reason
+                title(node),
+                table.port,
+                table.reason
             ));
         }
     }
@@ -455,7 +470,7 @@ fn table_change(node: &str, table: &TableChange) -> String {
     };
     let rows: Vec<Vec<String>> = table.columns.iter().map(row).collect();
     let [one, other] = table.only_in;
-    let counts = format!("{} in both runs, {one} only in the first, {other} only in the second", table.both);
+    let counts = format!("{} in both, {one} only in the first, {other} only in the second", table.both);
     let mut text = format!("\n{STRONG}{node}.{} by {}{STRONG:#}: {counts}\n", table.port, table.by);
     if !rows.is_empty() {
         let header = ["column", "first mean", "second mean", "difference", "up", "down", "largest changes"];

@@ -103,10 +103,7 @@ fn a_diff_of_two_runs_names_the_questions_that_changed() {
     let ids: Vec<_> = column["largest"].as_array().expect("changes").iter().map(|one| one["id"].clone()).collect();
     assert_eq!(ids, ["q0", "q3"], "what fell comes first");
     let text = mill.call(&["diff"]).exit(0).stdout;
-    assert!(
-        text.contains("new.rows by question_id: 6 in both runs, 0 only in the first, 1 only in the second"),
-        "{text}"
-    );
+    assert!(text.contains("new.rows by question_id: 6 in both, 0 only in the first, 1 only in the second"), "{text}");
     assert!(text.contains("q0: 1 → 0.2500") && text.contains("+0.0000 ± 0.3795"), "{text}");
     mill.run(&[]).exit(0);
     let same: Value = serde_json::from_str(&mill.call(&["diff", "--json"]).exit(0).stdout).expect("JSON");
@@ -196,4 +193,49 @@ fn a_table_that_cannot_be_read_is_no_equal_table() {
         text.contains("new.rows cannot be compared: the artifact") && text.contains("is gone from the store"),
         "{text}"
     );
+}
+
+#[test]
+fn two_nodes_of_one_run_are_compared_with_what_they_read() {
+    let mill = Mill::new();
+    let pipeline = "\
+name: variants
+nodes:
+  base: {op: read, with: {path: base.jsonl, as: table}}
+  kept:
+    op: filter
+    from: base
+    matrix: {least: [0, 1]}
+    with: {where: 'f1 >= ${matrix.least}'}
+  marked:
+    op: sql
+    from: kept
+    matrix: kept
+    with: {query: 'SELECT question_id AS id, question_id, f1 * 2.0 AS f1 FROM input'}
+  other: {op: filter, from: base, with: {where: 'f1 < 1'}}
+";
+    mill.write("pipeline.yaml", pipeline);
+    mill.write("base.jsonl", &scores("111000"));
+    mill.run(&[]).exit(0);
+    let told = mill.call(&["diff", "--node", "marked@least=0", "--with", "marked@least=1", "--json"]).exit(0);
+    let found: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let nodes: Vec<&Value> = found["nodes"].as_array().expect("nodes").iter().collect();
+    let names: Vec<_> = nodes.iter().map(|node| (&node["node"], &node["with"])).collect();
+    let pair = |name: &str| (format!("{name}@least=0").into(), format!("{name}@least=1").into());
+    let (kept, marked): ((Value, Value), (Value, Value)) = (pair("kept"), pair("marked"));
+    assert_eq!(names, [(&kept.0, &kept.1), (&marked.0, &marked.1)], "what both read alike is not named");
+    assert_eq!((&nodes[1]["follows"], &nodes[0]["follows"]), (&true.into(), &false.into()));
+    assert_eq!(nodes[0]["rows"][0]["to"], 3);
+    assert_eq!(nodes[1]["tables"][0]["only_in"], serde_json::json!([3, 0]));
+    assert_eq!(found["of"], serde_json::json!(["marked@least=0", "marked@least=1"]));
+    let text = mill.call(&["diff", "--node", "kept@least=0", "--with", "other"]).exit(0).stdout;
+    assert!(text.contains("kept@least=0 → other") && text.contains("where"), "{text}");
+    // A node with itself, and one that is not there.
+    let run = found["runs"][0].as_str().expect("a run");
+    let same = mill.call(&["diff", run, "--node", "other", "--with", "other"]).exit(0).stdout;
+    assert!(same.contains("nothing differs"), "{same}");
+    let wrong = mill.call(&["diff", "--node", "kept", "--with", "other"]).exit(2).stderr;
+    assert!(wrong.contains("has no node `kept`") && wrong.contains("`kept@least=0`"), "{wrong}");
+    let alone = mill.call(&["diff", "--with", "other"]).exit(2).stderr;
+    assert!(alone.contains("--node"), "{alone}");
 }

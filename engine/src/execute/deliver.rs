@@ -92,7 +92,7 @@ pub(super) fn deliver(
     for (_, record) in outputs.iter().filter(|(port, _)| is_tree(port)) {
         if let Err(damage) = store.fetch(&record.id)? {
             let short = record.id.digest().short();
-            return Err(OperatorError::machine(format!("the artifact {short} is incomplete in the store: {damage:?}")));
+            return Err(OperatorError::machine(format!("the artifact {short} is incomplete in the store: {damage}")));
         }
     }
     node.operator.declaration.deliver(&folders, context)

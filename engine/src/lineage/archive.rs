@@ -216,8 +216,7 @@ impl Export {
             self.census.missing += 1;
             return if needed { Err(gone) } else { Ok(()) };
         };
-        let damaged =
-            |damage| StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}"));
+        let damaged = |damage| StoreError::Location(format!("the artifact {short} is damaged in the store: {damage}"));
         store.verify(id).map_err(damaged)?;
         let (folder, place) = (store.artifact_folder(id), artifact_place(id));
         self.text(description_place(id), serde_json::to_vec_pretty(&artifact)?);

@@ -234,9 +234,9 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
 
 fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
     let short = root.artifact.digest().short();
-    let damaged = |damage| {
+    let damaged = |damage: Damage| {
         let note = store.release_of(&root.artifact).map(|note| format!("it was {}", note.words()));
-        let why = note.unwrap_or_else(|| format!("{damage:?}"));
+        let why = note.unwrap_or_else(|| damage.to_string());
         StoreError::Location(format!("the artifact {short} cannot be attested: {why}"))
     };
     store.verify(&root.artifact).map_err(damaged)?;

@@ -1,14 +1,14 @@
-//! Compares two runs: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports differences only.
+//! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports differences only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use indexmap::IndexSet;
 use searchmill_schemas::{Metric, RecordKind};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::Catalog;
 use super::lookup::whole_table;
+use super::pairs::{self, Pair};
 use super::row_changes::{TableChange, table_change};
 use crate::fingerprint::{Reason, diff, differing_leaves};
 use crate::operator::{OperatorError, PortType, RowsInput};
@@ -50,6 +50,9 @@ pub struct NotCompared {
 pub struct NodeChange {
     /// The node.
     pub node: String,
+    /// The node of the second run that stands for it, if it has another name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
     /// The only run (1 or 2) that has the node, if it is not in both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_in: Option<u8>,
@@ -81,11 +84,21 @@ pub struct NodeChange {
     pub not_compared: Vec<NotCompared>,
 }
 
+impl NodeChange {
+    /// A node that one of the runs alone has.
+    fn only_in(run: u8, node: &NodeRun) -> Self {
+        Self { node: node.node.clone(), only_in: Some(run), ..Self::default() }
+    }
+}
+
 /// The difference of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunDiff {
     /// Both runs, in the order given.
     pub runs: [String; 2],
+    /// The two nodes that are compared, if not the whole runs are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<[String; 2]>,
     /// Pipeline, file and exit code, if they differ.
     pub about: Vec<Changed>,
     /// Pipeline params that differ.
@@ -105,28 +118,24 @@ impl RunDiff {
 
 /// Compares two runs.
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
-    let nodes = [store.run_nodes(&one.id), store.run_nodes(&other.id)];
-    let find = |side: usize, name: &str| nodes[side].iter().rfind(|node| node.node == name);
-    let names: IndexSet<&str> = nodes[1].iter().chain(&nodes[0]).map(|node| node.node.as_str()).collect();
-    let compare = Comparison { store, catalog };
-    let changes: Vec<NodeChange> =
-        names.iter().filter_map(|name| compare.node(name, find(0, name), find(1, name))).collect();
-    let about = [
-        ("pipeline", Value::from(one.pipeline.as_str()), Value::from(other.pipeline.as_str())),
-        ("file", Value::from(one.file.as_str()), Value::from(other.file.as_str())),
-        ("exit code", Value::from(one.exit), Value::from(other.exit)),
-    ];
-    let mut params = Vec::new();
-    differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
-        params.push(Changed { name, from: from.clone(), to: to.clone() });
-    });
-    RunDiff {
-        runs: [one.id.clone(), other.id.clone()],
-        about: about.into_iter().filter_map(|(name, from, to)| changed(name, from, to)).collect(),
-        params,
-        same: names.len() - changes.len(),
-        nodes: changes,
-    }
+    let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
+    Comparison { store, catalog }.runs(one, other, &pairs::by_name(&before, &after))
+}
+
+/// Compares a node of a run with a node of another run, or of the same one, and what they read. `None` if a run has no such
+/// node.
+pub fn diff_nodes(
+    store: &Store,
+    catalog: &Catalog,
+    one: &RunRecord,
+    other: &RunRecord,
+    names: [&str; 2],
+) -> Option<RunDiff> {
+    let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
+    let (from, to) = (pairs::last(&before, names[0])?, pairs::last(&after, names[1])?);
+    let pairs = pairs::upstream(catalog, [&before, &after], from, to);
+    let found = Comparison { store, catalog }.runs(one, other, &pairs);
+    Some(RunDiff { of: Some(names.map(str::to_owned)), ..found })
 }
 
 fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
@@ -139,11 +148,36 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn node(&self, name: &str, one: Option<&NodeRun>, other: Option<&NodeRun>) -> Option<NodeChange> {
-        let empty = || NodeChange { node: name.to_owned(), ..NodeChange::default() };
-        let (Some(one), Some(other)) = (one, other) else {
-            return Some(NodeChange { only_in: Some(if one.is_some() { 1 } else { 2 }), ..empty() });
+    fn runs(&self, one: &RunRecord, other: &RunRecord, pairs: &[Pair<'_>]) -> RunDiff {
+        let changes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
+        let about = [
+            ("pipeline", Value::from(one.pipeline.as_str()), Value::from(other.pipeline.as_str())),
+            ("file", Value::from(one.file.as_str()), Value::from(other.file.as_str())),
+            ("exit code", Value::from(one.exit), Value::from(other.exit)),
+        ];
+        let mut params = Vec::new();
+        differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
+            params.push(Changed { name, from: from.clone(), to: to.clone() });
+        });
+        RunDiff {
+            runs: [one.id.clone(), other.id.clone()],
+            of: None,
+            about: about.into_iter().filter_map(|(name, from, to)| changed(name, from, to)).collect(),
+            params,
+            same: pairs.len() - changes.len(),
+            nodes: changes,
+        }
+    }
+
+    fn node(&self, pair: Pair<'_>) -> Option<NodeChange> {
+        let (one, other) = match (pair.one, pair.other) {
+            (Some(one), Some(other)) => (one, other),
+            (None, None) => return None,
+            (Some(alone), None) => return Some(NodeChange::only_in(1, alone)),
+            (None, Some(alone)) => return Some(NodeChange::only_in(2, alone)),
         };
+        let with = (one.node != other.node).then(|| other.node.clone());
+        let empty = || NodeChange { node: one.node.clone(), with: with.clone(), ..NodeChange::default() };
         let outcome = changed("outcome", outcome(one).into(), outcome(other).into());
         if one.key == other.key && one.outputs == other.outputs && outcome.is_none() {
             return None;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::browse::artifacts_read;
 use super::failure::Failure;
 use super::open::Session;
-use crate::lineage::{Catalog, RunDiff, diff_runs, run_of};
+use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, meant_output, run_of};
 use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
@@ -145,13 +145,36 @@ impl Session {
     /// Fails if a run does not exist or its record is damaged.
     pub fn diff(&self, one: &str, other: &str) -> Result<RunDiff, Failure> {
         let store = self.existing()?;
-        let other = record(store, other)?;
-        let one = match one {
-            "previous" => previous(store, &other).ok_or_else(|| no_earlier(&other))?,
-            named => record(store, named)?,
-        };
+        let (one, other) = two_runs(store, one, other)?;
         Ok(diff_runs(store, &Catalog::read(store), &one, &other))
     }
+
+    /// Compares a node of the run `one` with a node of the run `other`, which may be the same run, and what both read.
+    ///
+    /// # Errors
+    /// Fails if a run or a node does not exist, or a record is damaged.
+    pub fn diff_nodes(&self, one: &str, other: &str, nodes: [&str; 2]) -> Result<RunDiff, Failure> {
+        let store = self.existing()?;
+        let (one, other) = two_runs(store, one, other)?;
+        for (run, node) in [(&one, nodes[0]), (&other, nodes[1])] {
+            if store.run_nodes(&run.id).iter().all(|known| known.node != node) {
+                let failure = Failure::usage(format!("the run {} has no node `{node}`", run.id));
+                let near = meant_output(store, std::slice::from_ref(&run.id), node);
+                return Err(near.into_iter().fold(failure, Failure::with_help));
+            }
+        }
+        let found = diff_nodes(store, &Catalog::read(store), &one, &other, nodes);
+        found.ok_or_else(|| Failure::Other("the record of the run changed meanwhile".to_owned()))
+    }
+}
+
+fn two_runs(store: &Store, one: &str, other: &str) -> Result<(RunRecord, RunRecord), Failure> {
+    let other = record(store, other)?;
+    let one = match one {
+        "previous" => previous(store, &other).ok_or_else(|| no_earlier(&other))?,
+        named => record(store, named)?,
+    };
+    Ok((one, other))
 }
 
 fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {

@@ -53,7 +53,7 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 /// `LOOP.NAME`.
 pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
     // A round has no such output: `rl@round=1` is the decision after it.
-    let is_of_round = |name: &str| is_round(name) && in_order(name).is_none();
+    let is_of_round = |name: &str| round(name).is_some() && in_order(name).is_none();
     let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_of_round(wrong)).collect();
     if !of_loop.is_empty() {
         return suggest(wrong, &of_loop, &format!("what the loop `{}` hands on", base(wrong)));
@@ -73,11 +73,10 @@ pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
     (format!("several loops hand on `{name}`"), format!("name one of them: {shown}{more}"))
 }
 
-/// Whether the id is that of a round of a loop's node.
-fn is_round(id: &str) -> bool {
-    let coordinates = id.split_once('@').map_or("", |(_, coordinates)| coordinates);
-    let is_number = |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    coordinates.split(',').any(|pair| pair.strip_prefix("round=").is_some_and(is_number))
+/// Returns the round, if the id is that of a round of a loop's node.
+fn round(id: &str) -> Option<u64> {
+    let (_, coordinates) = id.split_once('@')?;
+    coordinates.split(',').find_map(|pair| pair.strip_prefix("round=")?.parse().ok())
 }
 
 /// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
@@ -89,7 +88,8 @@ pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
         let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
         let all = format!("{wrong}@all");
         let all = if nodes.contains(&all.as_str()) { format!("; all of them are `{all}`") } else { String::new() };
-        if let (true, Some(last)) = (is_round(first), variants.last()) {
+        // Nodes of a record stand in the order in which they ended: a later round may end before an earlier one.
+        if let Some(last) = variants.iter().filter(|id| round(id).is_some()).max_by_key(|id| round(id)) {
             return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}{all}");
         }
         return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}{all}");
@@ -165,6 +165,11 @@ mod tests {
             "`hits` has a matrix: name one of its nodes, for example `hits@size=40` (there are 2); all of them are `hits@all`"
         );
         assert_eq!(told("hit"), "did you mean `hits`?");
+        let ended = ["parts@round=1", "parts@round=10", "parts@round=9"];
+        assert_eq!(
+            meant_node("parts", &ended),
+            "`parts` is in a loop: name one of its rounds, for example `parts@round=10` (there are 3)"
+        );
         let step = ["step@lr=1,round=0", "step@lr=1,round=1"];
         assert_eq!(meant_node("step@round=1,lr=1", &step), "did you mean `step@lr=1,round=1`?");
         let of_loop = meant_output("rl.policy@round=1", &["rl@round=1", "x"], ["rl.policy"].into_iter());

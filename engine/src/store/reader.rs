@@ -1,6 +1,7 @@
 //! Opens artifacts and verifies their files.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -27,6 +28,16 @@ pub enum Damage {
     Corrupt,
     /// The files were removed on record: what made them makes them again.
     Released,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "a file of it is missing",
+            Self::Corrupt => "a file of it differs from what was written",
+            Self::Released => "its files were removed on record",
+        })
+    }
 }
 
 /// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
@@ -257,7 +268,7 @@ impl Store {
             })
         };
         let damaged = |damage: Damage| {
-            StoreError::Location(format!("the artifact {} is damaged in the store: {damage:?}", id.digest().short()))
+            StoreError::Location(format!("the artifact {} is damaged in the store: {damage}", id.digest().short()))
         };
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
             return Err(damaged(damage));

@@ -32,7 +32,12 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     ("get", "/api/runs/{run}/nodes/{node}/rounds", "Questions by rounds of the node's loop.", &["name"]),
     ("get", "/api/artifacts/{artifact}", "An artifact with its files and the runs that have it.", &[]),
-    ("get", "/api/compare", "What differs between two runs, as `diff --json`.", &["a", "b"]),
+    (
+        "get",
+        "/api/compare",
+        "What differs between two runs or two nodes, as `diff --json`.",
+        &["a", "b", "node", "with"],
+    ),
     ("get", "/api/labels", "What people say of rows, the newest first.", &["artifact", "row"]),
     (
         "post",

@@ -219,18 +219,25 @@ pub(super) async fn node(
     answer.await.map(Json)
 }
 
-/// Which runs are compared.
+/// Which runs are compared, or which node of one with which node of the other.
 #[derive(Debug, Deserialize)]
 pub(super) struct Compared {
     a: String,
     b: String,
+    node: Option<String>,
+    /// The node of the second run; none: the node of the same name.
+    with: Option<String>,
 }
 
-/// Answers `GET /api/compare`: what differs between two runs.
+/// Answers `GET /api/compare`: what differs between two runs or two nodes.
 pub(super) async fn compare(
     State(page): State<Arc<Page>>,
     Query(asked): Query<Compared>,
 ) -> Result<Json<Value>, Problem> {
-    let answer = page.ask(move |page| Ok(json!(page.session.diff(&asked.a, &asked.b)?)));
+    let answer = page.ask(move |page| {
+        let Some(node) = &asked.node else { return Ok(json!(page.session.diff(&asked.a, &asked.b)?)) };
+        let nodes = [node.as_str(), asked.with.as_ref().unwrap_or(node)];
+        Ok(json!(page.session.diff_nodes(&asked.a, &asked.b, nodes)?))
+    });
     answer.await.map(Json)
 }

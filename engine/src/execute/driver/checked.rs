@@ -93,7 +93,7 @@ impl Driver {
 
     /// Runs the node again: a table was found damaged while it was checked.
     pub(super) fn remake_checked(&mut self, place: usize, damage: Damage) -> Result<(), StoreError> {
-        tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(place).id());
+        tracing::warn!("an output of `{}` is damaged ({damage}): recomputing it", self.run.node(place).id());
         if self.repeats.damaged_itself(place) {
             return self.launch(place);
         }

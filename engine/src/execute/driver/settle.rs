@@ -87,7 +87,7 @@ impl Driver {
         if damage == Damage::Released {
             tracing::info!("an output of `{}` was released: making it again", self.run.node(from).id());
         } else {
-            tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(from).id());
+            tracing::warn!("an output of `{}` is damaged ({damage}): recomputing it", self.run.node(from).id());
         }
         match self.repeats.damaged(from, place, damage) {
             Remake::Launch => {

@@ -77,7 +77,7 @@ impl Remote {
         let fetched = self.call("fetch an artifact from", objects::all(fetches))?;
         let Some(damage) = fetched.into_iter().find_map(Result::err) else { return Ok(Ok(artifact)) };
         let short = id.digest().short();
-        tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as missing");
+        tracing::warn!("the artifact {short} is damaged in the shared store ({damage}): it counts as missing");
         self.learnt().broken.insert(*id);
         Ok(Err(damage))
     }

@@ -1,4 +1,4 @@
-// What differs between two runs: params, code and data first, then figures, then the questions that changed.
+// What differs between two runs or two nodes: params, code and data first, then figures, then the questions that changed.
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
@@ -36,6 +36,8 @@ interface TableChange {
 
 interface NodeChange {
   node: string;
+  /** Its name in the second run, if it has another one there. */
+  with?: string;
   only_in?: number;
   outcome?: Changed;
   reasons?: Record<string, unknown>[];
@@ -48,6 +50,8 @@ interface NodeChange {
 
 interface Diff {
   runs: [string, string];
+  /** The nodes, if not the whole runs are compared. */
+  of?: [string, string];
   about: Changed[];
   params: Changed[];
   nodes: NodeChange[];
@@ -96,7 +100,8 @@ function reason(one: Record<string, unknown>): string {
 
 /** Questions whose value of a column differs, what fell most first. */
 interface Flips {
-  node: string;
+  /** The node in the first and in the second run. */
+  nodes: [string, string];
   column: string;
   up: number;
   down: number;
@@ -118,10 +123,20 @@ function flips(diff: Diff): Flips[] {
   for (const node of diff.nodes) {
     for (const table of node.tables ?? []) {
       if (table.by !== "question_id") continue;
-      for (const column of table.columns) found.push({ ...column, node: node.node, changes: column.largest });
+      for (const column of table.columns) found.push({ ...column, nodes: [node.node, node.with ?? node.node], changes: column.largest });
     }
   }
   return found.sort((one, other) => rank(one.column) - rank(other.column));
+}
+
+/** A node, and the one of the second run that stands for it. */
+function title(node: NodeChange): string {
+  return node.with === undefined ? node.node : `${node.node} → ${node.with}`;
+}
+
+/** The node whose rollouts a node scored, or the node itself. */
+function scored(run: Run | undefined, node: string): string {
+  return run?.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from ?? node;
 }
 
 /** The mean of the paired differences with its 95 % interval. */
@@ -135,11 +150,10 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
   const all = flips(diff);
   const query = place.value.query;
   const asked = query.get("by");
-  const now = all.find((one) => `${one.node}.${one.column}` === asked) ?? all[0];
+  const now = all.find((one) => `${one.nodes[0]}.${one.column}` === asked) ?? all[0];
   // The conversations are those that the node scored, or its own.
-  const run = useAnswer<Run>(now ? address(["runs", diff.runs[1]]) : null);
-  const scored = run.value?.edges.find((edge) => edge.to === now?.node && edge.output === "trajectories")?.from;
-  const node = scored ?? now?.node ?? "";
+  const before = useAnswer<Run>(now ? address(["runs", diff.runs[0]]) : null).value;
+  const after = useAnswer<Run>(now ? address(["runs", diff.runs[1]]) : null).value;
   const id = query.get("id");
   const least = Math.max(0, Number(query.get("least") ?? 0) || 0);
   const shown = now?.changes.filter((one) => Math.abs(one.to - one.from) >= least) ?? [];
@@ -157,9 +171,9 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
         {all.length > 1 && (
           <label>
             By{" "}
-            <select value={`${now.node}.${now.column}`} onChange={(event) => change({ by: event.currentTarget.value, id: null }, true)}>
+            <select value={`${now.nodes[0]}.${now.column}`} onChange={(event) => change({ by: event.currentTarget.value, id: null }, true)}>
               {all.map((one) => (
-                <option key={one.node + one.column} value={`${one.node}.${one.column}`}>{`${one.column} of ${one.node}`}</option>
+                <option key={one.nodes[0] + one.column} value={`${one.nodes[0]}.${one.column}`}>{`${one.column} of ${one.nodes[0]}`}</option>
               ))}
             </select>
           </label>
@@ -193,11 +207,10 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
       {now.up + now.down > now.changes.length && (
         <p class="quiet">{`${least > 0 ? "of " : ""}the ${now.changes.length} largest of ${count(now.up + now.down)} changes`}</p>
       )}
-      {id && (
+      {id && before && after && (
         <div class="sides">
-          {diff.runs.map((one) => (
-            <Side key={`${one}/${node}/${id}`} run={one} node={node} question={id} />
-          ))}
+          <Side key={`first/${now.nodes[0]}/${id}`} run={diff.runs[0]} node={scored(before, now.nodes[0])} question={id} />
+          <Side key={`second/${now.nodes[1]}/${id}`} run={diff.runs[1]} node={scored(after, now.nodes[1])} question={id} />
         </div>
       )}
     </section>
@@ -211,7 +224,7 @@ function Side({ run, node, question }: { run: string; node: string; question: st
   return (
     <div class="side">
       <h3>
-        <a href={link(["r", run, "n", node, "row"], { where, at: 0 })}>{run}</a>
+        <a href={link(["r", run, "n", node, "row"], { where, at: 0 })}>{`${node} of ${run}`}</a>
       </h3>
       {problem && <Told problem={problem} />}
       {value && <Conversation value={value} run={run} node={node} plain={false} />}
@@ -222,7 +235,8 @@ function Side({ run, node, question }: { run: string; node: string; question: st
 export function Compare(): JSX.Element {
   const a = place.value.query.get("a") ?? "";
   const b = place.value.query.get("b") ?? "";
-  const { value, problem, again } = useAnswer<Diff>(a && b ? address(["compare"], { a, b }) : null);
+  const [node, other] = [place.value.query.get("node"), place.value.query.get("with")];
+  const { value, problem, again } = useAnswer<Diff>(a && b ? address(["compare"], { a, b, node, with: other }) : null);
   useKeys({ Escape: () => go(href("/")) });
   useEffect(() => {
     document.title = "Compare · searchmill";
@@ -239,14 +253,23 @@ export function Compare(): JSX.Element {
   if (!value) return <Waiting />;
   const causes = value.nodes.filter((node) => !node.follows && (node.reasons ?? []).length > 0);
   const measured = value.nodes.filter((node) => (node.metrics ?? []).length > 0);
+  const of = value.of;
+  const side = (at: 0 | 1): JSX.Element =>
+    of ? (
+      <>
+        <a href={link(["r", value.runs[at], "n", of[at]])}>{of[at]}</a> <span class="quiet">{value.runs[at]}</span>
+      </>
+    ) : (
+      <a href={link(["r", value.runs[at]])}>{value.runs[at]}</a>
+    );
   const nothing = value.about.length + value.params.length + value.nodes.length === 0;
   return (
     <main>
-      <h1>Compare two runs</h1>
+      <h1>{of ? "Compare two nodes" : "Compare two runs"}</h1>
       <Facts
         facts={[
-          ["First", <a key="a" href={link(["r", value.runs[0]])}>{value.runs[0]}</a>],
-          ["Second", <a key="b" href={link(["r", value.runs[1]])}>{value.runs[1]}</a>],
+          ["First", side(0)],
+          ["Second", side(1)],
           ["Nodes", `${count(value.nodes.length)} differ, ${count(value.same)} are equal`],
         ]}
       />
@@ -269,7 +292,7 @@ export function Compare(): JSX.Element {
           <ul>
             {causes.map((node) => (
               <li key={node.node}>
-                <b>{node.node}</b> {(node.reasons ?? []).map(reason).join("; ")}
+                <b>{title(node)}</b> {(node.reasons ?? []).map(reason).join("; ")}
               </li>
             ))}
           </ul>
@@ -278,7 +301,7 @@ export function Compare(): JSX.Element {
       <Questions diff={value} />
       {measured.map((node) => (
         <section key={node.node}>
-          <h2>{node.node}</h2>
+          <h2>{title(node)}</h2>
           <div class="scroll" tabIndex={0}>
             <table class="list">
               <thead>
@@ -313,7 +336,7 @@ export function Compare(): JSX.Element {
           <ul>
             {value.nodes.map((node) => (
               <li key={node.node}>
-                <a href={link(["r", value.runs[node.only_in === 1 ? 0 : 1], "n", node.node])}>{node.node}</a>{" "}
+                <a href={link(["r", value.runs[node.only_in === 1 ? 0 : 1], "n", node.only_in === 1 ? node.node : (node.with ?? node.node)])}>{title(node)}</a>{" "}
                 <span class="quiet">
                   {[
                     node.only_in ? `only in the ${node.only_in === 1 ? "first" : "second"}` : "",

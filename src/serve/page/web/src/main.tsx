@@ -39,7 +39,7 @@ const KEYS: [string, string][] = [
   ["n p", "next, previous turn"],
   ["g e", "first, last"],
   ["/", "filter"],
-  ["c", "compare with another run"],
+  ["c", "compare with another run or node"],
   ["l", "label"],
   ["y", "copy the row's id"],
   ["?", "this list"],
@@ -125,6 +125,7 @@ function App(): JSX.Element {
   const [comparing, setComparing] = useState(false);
   const parts = place.value.path.split("/").filter(Boolean).map(decodeURIComponent);
   const run = parts[0] === "r" ? parts[1] : undefined;
+  const node = run && parts[2] === "n" ? parts[3] : undefined;
   useKeys({
     "?": () => setHelp((open) => !open),
     ...(run ? { c: () => setComparing((open) => !open) } : {}),
@@ -152,7 +153,7 @@ function App(): JSX.Element {
           </button>
         </div>
       </header>
-      {comparing && run && <CompareWith key={run} run={run} close={() => setComparing(false)} />}
+      {comparing && run && <CompareWith key={parts.join("/")} run={run} node={node} close={() => setComparing(false)} />}
       {help && <Help close={() => setHelp(false)} />}
       {source() && (
         <p class="bundled">{`${source()?.words}, written ${moment(source()?.made)}. Nothing can be changed here.`}</p>

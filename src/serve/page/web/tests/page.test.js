@@ -343,6 +343,7 @@ for (const [name, options] of Object.entries({
       `/r/${newest}/n/rollouts/row?at=0`,
       `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
       `/compare?a=${oldest}&b=${newest}`,
+      `/compare?a=${newest}&b=${newest}&node=voiced&with=rollouts`,
       `/r/${newest}/n/scores`,
       `/r/${newest}/n/voiced/row?at=0`,
       "/labels",
@@ -481,6 +482,23 @@ test("a bundle filters and sorts as the database does", async () => {
     assert.deepEqual(await page.locator(".body .line a").allInnerTexts(), ids, `${where} sorted by ${sort}`);
   }
   assert.match(last, /f < 'x'/);
+  assert.deepEqual(wrong, []);
+  await close();
+});
+
+test("two nodes of one run are compared", async () => {
+  const [newest] = await runs();
+  const { page, wrong, close } = await opened(`/r/${newest}/n/voiced`);
+  await page.keyboard.press("c");
+  await page.getByRole("dialog").getByRole("link", { name: "rollouts", exact: true }).click();
+  await page.getByRole("heading", { name: "Compare two nodes" }).waitFor();
+  assert.match(page.url(), /node=voiced&with=rollouts$/);
+  // What both read differs, too: a chosen part of the questions.
+  await page.getByRole("heading", { name: "Where it begins" }).waitFor();
+  await page.locator(".flips button").first().click();
+  await page.waitForFunction(() => document.querySelectorAll(".side .question").length === 2);
+  const sides = await page.locator(".side h3").allInnerTexts();
+  assert.deepEqual(sides, [`voiced of ${newest}`, `rollouts of ${newest}`]);
   assert.deepEqual(wrong, []);
   await close();
 });
