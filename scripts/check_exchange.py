@@ -12,7 +12,7 @@ import argparse, importlib, json, os, subprocess, tempfile
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", default="target/debug/searchmill")
 binary = os.path.abspath(parser.parse_args().bin)
-FILES = {"atif": "trajectories.jsonl", "inspect": "trajectories.json", "verifiers": "traces.jsonl", "nemo-gym": "rollouts.jsonl"}
+FILES = {"atif": "trajectories.jsonl", "inspect": "1970-01-01T00-00-00+00-00_trajectories.json", "verifiers": "traces.jsonl", "nemo-gym": "rollouts.jsonl"}
 PROTOCOLS = {"tools": "tool_call", "text": "search-r1"}
 
 
@@ -43,9 +43,9 @@ def run(folder, name, text):
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def rows(folder, node):
-    """Rows of a node in the last run."""
-    shown = subprocess.run([binary, "show", node, "--format", "jsonl", "-n", "0"], cwd=folder, capture_output=True, text=True)
+def rows(folder, pipeline, node):
+    """Rows of a node in the last run of a pipeline."""
+    shown = subprocess.run([binary, "show", node, "--file", f"{pipeline}.yaml", "--format", "jsonl", "-n", "0"], cwd=folder, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     return [json.loads(line) for line in shown.stdout.splitlines()]
 
@@ -67,7 +67,8 @@ def open_atif(folder, count):
 
 
 def open_inspect(folder, count):
-    from inspect_ai.log import read_eval_log
+    from inspect_ai.log import list_eval_logs, read_eval_log
+    assert len(list_eval_logs(folder)) == 1, "`inspect view` does not list it"
     log = read_eval_log(f"{folder}/{FILES['inspect']}")
     assert log.status == "success" and len(log.samples) == count
     assert {sample.epoch for sample in log.samples} == {1, 2} and "f1" in log.samples[0].scores
@@ -108,11 +109,11 @@ READERS = {"atif": ("atif", open_atif), "inspect": ("inspect_ai", open_inspect),
 
 with tempfile.TemporaryDirectory() as folder:
     run(folder, "export", exports())
-    exported = {name: rows(folder, name) for name in PROTOCOLS}
+    exported = {name: rows(folder, "export", name) for name in PROTOCOLS}
     run(folder, "import", imports())
     for name, own in exported.items():
         for form, (package, opened) in READERS.items():
-            back = rows(folder, f"{name}_{form}")
+            back = rows(folder, "import", f"{name}_{form}")
             assert back == own, f"{name} {form}: a column changed"
             try:
                 importlib.import_module(package)

@@ -58,7 +58,7 @@ pub(crate) struct ExportTrajectoriesParams {
 pub(crate) enum Format {
     /// ATIF 1.7 of Harbor: `trajectories.jsonl`, one document per line. Fields that ATIF lacks are under `extra`.
     Atif,
-    /// A log of Inspect: `trajectories.json`, for `inspect view` and `read_eval_log`. A sample is a question, an epoch a
+    /// A log of Inspect: `1970-01-01T00-00-00+00-00_trajectories.json`, for `inspect view` and `read_eval_log`. A sample is a question, an epoch a
     /// sample of it; scores are exact match and F1 (FlashRAG's). Tool definitions and fields that Inspect lacks are in the
     /// metadata of the samples and messages.
     Inspect,
@@ -81,7 +81,7 @@ fn default_name() -> String {
 impl Operator for ExportTrajectories {
     type Params = ExportTrajectoriesParams;
     const NAME: &'static str = "export-trajectories";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const ABOUT: &'static str = "Writes trajectories in the format of ATIF, Inspect, verifiers or NeMo Gym.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -135,7 +135,7 @@ impl BlockingKernel for ExportTrajectoriesParams {
                 target.flush()?;
             }
             Format::Inspect => {
-                let mut target = file("trajectories.json")?;
+                let mut target = file(inspect::FILE)?;
                 self.inspect_log(&mut target, inputs, context)?;
                 target.flush()?;
             }

@@ -9,6 +9,9 @@ pub(crate) struct InitArgs {
     /// Documents to search: a folder of texts, or a JSONL, JSON, CSV, TSV or Parquet file, or a file on the Hub
     /// (`hf://datasets/ORG/NAME/FILE`).
     pub(crate) documents: Option<String>,
+    /// The same as an option, beside `--questions`.
+    #[arg(long = "documents", value_name = "DOCUMENTS", hide = true, conflicts_with = "documents")]
+    pub(crate) documents_option: Option<String>,
     /// Questions: a JSONL, JSON, CSV, TSV or Parquet file, or a file on the Hub.
     #[arg(long, value_name = "FILE")]
     pub(crate) questions: Option<String>,

@@ -156,7 +156,8 @@ fn carried_columns_are_in_the_files_of_trainers() {
     held("atif/trajectories.jsonl", "/extra/carried/tier");
     held("verifiers/traces.jsonl", "/traces/0/info/carried/tier");
     held("nemo-gym/rollouts.jsonl", "/carried/tier");
-    let log: Value = serde_json::from_str(&mill.read("inspect/trajectories.json")).expect("JSON");
+    let log: Value =
+        serde_json::from_str(&mill.read("inspect/1970-01-01T00-00-00+00-00_trajectories.json")).expect("JSON");
     assert!(log["samples"][0]["metadata"]["carried"]["tier"].is_f64(), "{}", log["samples"][0]);
     assert!(table(&mill, "verl", "rows").column_by_name("tier").is_some());
     let pairs = table(&mill, "paired", "pairs");

@@ -41,7 +41,7 @@ fn a_pipeline_of_own_files_validates_for_each_goal() {
         assert_eq!(rows[0]["golden_answers"], serde_json::json!(["Ida Holm", "Holm"]));
         assert_eq!(rows[1]["id"], "2");
         // Nothing of the user's is replaced.
-        let again = mill.call(&["init", "texts", "--questions", "fragen.csv", "--model", "m"]).exit(2);
+        let again = mill.call(&["init", "--documents", "texts", "--questions", "fragen.csv", "--model", "m"]).exit(2);
         assert!(again.stderr.contains("pipeline.yaml is there already"), "{again:?}");
         assert_eq!(mill.read("pipeline.yaml"), text);
     }

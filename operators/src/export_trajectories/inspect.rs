@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::parts::{answered, arguments, details, filled, is_exact, rest, tools};
 
+/// The log's file. `inspect view` lists JSON files whose names begin with a time; the log has none, so it is the epoch.
+pub(super) const FILE: &str = "1970-01-01T00-00-00+00-00_trajectories.json";
+
 /// Sums for the means in the head of the log.
 #[derive(Default)]
 pub(super) struct Totals {

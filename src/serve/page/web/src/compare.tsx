@@ -91,8 +91,9 @@ function Changes({ changes, name }: { changes: Changed[]; name: string }): JSX.E
 
 function reason(one: Record<string, unknown>): string {
   const { reason: word, path, from, to, ...rest } = one;
-  const parts = [String(word).replaceAll("_", " ")];
-  if (path !== undefined) parts.push(String(path));
+  const words = String(word).replaceAll("_", " ");
+  // As in the terminal: `param top_k changed from 1 to 5`.
+  const parts = [path === undefined ? words : words.replace(/ (\w+)$/, ` ${String(path)} $1`)];
   if (from !== undefined) parts.push(`from ${written(from)} to ${written(to)}`);
   parts.push(...Object.entries(rest).map(([name, value]) => `${name} ${written(value)}`));
   return parts.join(" ");
