@@ -12,6 +12,9 @@ use super::parts::{answered, arguments, details, filled, is_exact, rest, tools};
 /// The log's file. `inspect view` lists JSON files whose names begin with a time; the log has none, so it is the epoch.
 pub(super) const FILE: &str = "1970-01-01T00-00-00+00-00_trajectories.json";
 
+/// The time of everything in the log.
+const EPOCH: &str = "1970-01-01T00:00:00+00:00";
+
 /// Sums for the means in the head of the log.
 #[derive(Default)]
 pub(super) struct Totals {
@@ -45,7 +48,7 @@ impl Totals {
             "version": 2,
             "status": "success",
             "eval": {
-                "created": "1970-01-01T00:00:00+00:00",
+                "created": EPOCH,
                 "task": name,
                 "dataset": {"name": name, "samples": self.samples},
                 "model": self.model.as_deref().unwrap_or("unknown"),
@@ -53,7 +56,7 @@ impl Totals {
             },
             "plan": {"name": "plan", "steps": []},
             "results": {"total_samples": self.samples, "completed_samples": self.samples, "scores": scores},
-            "stats": {},
+            "stats": {"started_at": EPOCH, "completed_at": EPOCH},
         })
     }
 }
