@@ -231,6 +231,13 @@ fn runs_nodes_and_rows_are_told_as_json() {
     let diff = page.get("/api/compare", &[("a", oldest), ("b", &newest)]);
     let changed = json!([{"name": "top_k", "from": 1, "to": 3}, {"name": "turns", "from": 2, "to": 6}]);
     assert_eq!(diff["params"], changed);
+    let of_nodes =
+        |rest: &[(&str, &str)]| page.answer("/api/compare", &[&[("a", oldest), ("b", &newest)], rest].concat());
+    assert_eq!(of_nodes(&[("node", "rollouts"), ("with", "voiced")]).1["of"], json!(["rollouts", "voiced"]));
+    for (rest, said) in [(("with", "voiced"), "`node`, which is missing"), (("node", "voice"), "has no node `voice`")] {
+        let (status, refused) = of_nodes(&[rest]);
+        assert!(status == 400 && refused["error"].as_str().is_some_and(|told| told.contains(said)), "{refused}");
+    }
 }
 
 #[test]

@@ -235,7 +235,12 @@ pub(super) async fn compare(
     Query(asked): Query<Compared>,
 ) -> Result<Json<Value>, Problem> {
     let answer = page.ask(move |page| {
-        let Some(node) = &asked.node else { return Ok(json!(page.session.diff(&asked.a, &asked.b)?)) };
+        let Some(node) = &asked.node else {
+            if asked.with.is_some() {
+                return Err(Failure::usage("`with` names a node to compare with `node`, which is missing").into());
+            }
+            return Ok(json!(page.session.diff(&asked.a, &asked.b)?));
+        };
         let nodes = [node.as_str(), asked.with.as_ref().unwrap_or(node)];
         Ok(json!(page.session.diff_nodes(&asked.a, &asked.b, nodes)?))
     });

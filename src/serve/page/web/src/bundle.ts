@@ -98,6 +98,7 @@ async function answer(url: string): Promise<unknown> {
   const [first, run, , node, last] = parts;
   if (first === "pipelines") return pipelines();
   if (first === "runs" && run === undefined) return runs(query);
+  if (first === "compare" && query.has("node")) throw new Problem("the bundle compares whole runs", ELSEWHERE, 400);
   if (first === "compare") return held(["compare", query.get("a"), query.get("b")].join("\n"));
   if (first === "labels") return labels(query);
   if (last === "rounds") return held([...parts, query.get("name") ?? ""].join("\n"));
