@@ -231,8 +231,16 @@ fn runs_nodes_and_rows_are_told_as_json() {
     let diff = page.get("/api/compare", &[("a", oldest), ("b", &newest)]);
     let changed = json!([{"name": "top_k", "from": 1, "to": 3}, {"name": "turns", "from": 2, "to": 6}]);
     assert_eq!(diff["params"], changed);
+}
+
+#[test]
+fn two_nodes_are_compared_if_both_are_named_and_there() {
+    let mill = project();
+    let page = Page::start(&mill, &[]);
+    let runs = mill.store().run_ids();
+    let (oldest, newest) = (runs[0].as_str(), runs[1].as_str());
     let of_nodes =
-        |rest: &[(&str, &str)]| page.answer("/api/compare", &[&[("a", oldest), ("b", &newest)], rest].concat());
+        |rest: &[(&str, &str)]| page.answer("/api/compare", &[&[("a", oldest), ("b", newest)], rest].concat());
     assert_eq!(of_nodes(&[("node", "rollouts"), ("with", "voiced")]).1["of"], json!(["rollouts", "voiced"]));
     for (rest, said) in [(("with", "voiced"), "`node`, which is missing"), (("node", "voice"), "has no node `voice`")] {
         let (status, refused) = of_nodes(&[rest]);
