@@ -498,9 +498,9 @@ pub(crate) struct AuditArgs {
 #[derive(Arguments)]
 pub(crate) struct DiffArgs {
     /// First run: the beginning of its id, `latest`, or `previous` (the one before the second run, of the same
-    /// pipeline). Default: `previous`, with --with the second run.
+    /// pipeline). Default: `previous`; with `--with`, the second run.
     pub(crate) one: Option<String>,
-    /// Second run. Default: `latest`, with --with the first run.
+    /// Second run. Default: `latest`; with `--with`, the first run.
     pub(crate) other: Option<String>,
     /// Compare only this node and what it reads.
     #[arg(long, value_name = "NODE")]

@@ -15,11 +15,18 @@ use crate::display::{Terminal, lineage, reasons};
 use crate::exit::OK;
 
 pub(super) fn diff(terminal: &Terminal, session: &Session, args: &DiffArgs) -> Result<u8, Failure> {
-    // Two nodes are mostly variants of one run: no run named means the last one, one run named means that one.
-    let last = args.one.as_deref().filter(|_| args.with.is_some()).unwrap_or("latest");
-    let other = args.other.as_deref().unwrap_or(last);
-    let first = if args.with.is_some() { other } else { "previous" };
-    let one = args.one.as_deref().unwrap_or(first);
+    // Two nodes are mostly variants of one run: the one that is named, or the last one.
+    let pair = args.with.is_some();
+    let other = match (&args.one, &args.other) {
+        (_, Some(other)) => other,
+        (Some(one), None) if pair => one,
+        _ => "latest",
+    };
+    let one = match &args.one {
+        Some(one) => one,
+        None if pair => other,
+        None => "previous",
+    };
     let found = match &args.node {
         Some(node) => session.diff_nodes(one, other, [node, args.with.as_ref().unwrap_or(node)])?,
         None => session.diff(one, other)?,
@@ -68,16 +75,14 @@ fn report(terminal: &Terminal, session: &Session, found: &RunDiff, file: &Path) 
 fn pairs(session: &Session, found: &RunDiff) -> Result<Vec<Pair>, Failure> {
     let [before, after] = [session.run_nodes(&found.runs[0])?, session.run_nodes(&found.runs[1])?];
     let mut names: Vec<[&str; 2]> = Vec::new();
-    match &found.of {
+    if let Some([one, other]) = &found.of {
         // The nodes themselves may be equal: then they are no change.
-        Some([one, other]) => names.push([one.as_str(), other.as_str()]),
-        None => names.extend(after.iter().map(|node| [node.node.as_str(); 2])),
-    }
-    for change in &found.nodes {
-        let pair = [change.node.as_str(), change.with.as_ref().unwrap_or(&change.node)];
-        if !names.contains(&pair) {
-            names.push(pair);
+        names.push([one, other]);
+        for change in &found.nodes {
+            names.push([&change.node, change.with.as_ref().unwrap_or(&change.node)]);
         }
+    } else {
+        names.extend(after.iter().map(|node| [node.node.as_str(); 2]));
     }
     let mut pairs = Vec::new();
     for [node, with] in names {
@@ -99,7 +104,7 @@ fn trajectories(node: &NodeRun) -> Option<ArtifactId> {
 fn chosen(mut pairs: Vec<Pair>, found: &RunDiff) -> Result<Pair, Failure> {
     let names = pairs.iter().map(|pair| format!("`{}`", pair.node)).collect::<Vec<_>>().join(", ");
     if pairs.is_empty() {
-        let failure = Failure::usage("the runs have no node in common that has rollouts");
+        let failure = Failure::usage("no node has rollouts on both sides");
         return Err(failure.with_help("`searchmill diff` without --report compares all their tables"));
     }
     if let Some([node, _]) = &found.of
@@ -132,8 +137,12 @@ fn about(session: &Session, found: &RunDiff) -> Result<Vec<String>, Failure> {
     for (place, id) in found.runs.iter().enumerate() {
         let Some(record) = session.past_run(id)?.record else { continue };
         let name = if place == 0 { "Baseline" } else { "Beside it" };
+        let node = match &found.of {
+            Some(of) if of[0] != of[1] => format!("{} of ", of[place]),
+            _ => String::new(),
+        };
         lines.push(format!(
-            "{name}: run {id} of {} ({}), {} UTC.",
+            "{name}: {node}run {id} of {} ({}), {} UTC.",
             record.pipeline,
             record.file,
             moment(record.started)

@@ -51,12 +51,8 @@ pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> R
 
 /// Collects what the pipeline is made of, from the options or by asking.
 fn plan(terminal: &Terminal, args: &InitArgs, directory: &Path) -> Result<Plan, Failure> {
-    let documents = given(
-        terminal,
-        args.documents.as_ref().or(args.documents_option.as_ref()),
-        "Documents to search (a folder or a file)",
-        "DOCUMENTS",
-    )?;
+    let documents = args.documents.as_ref().or(args.documents_option.as_ref());
+    let documents = given(terminal, documents, "Documents to search (a folder or a file)", "DOCUMENTS")?;
     let questions = given(terminal, args.questions.as_ref(), "Questions (a file)", "--questions FILE")?;
     let named =
         Named { text: args.text.as_deref(), question: args.question.as_deref(), answer: args.answer.as_deref() };

@@ -437,7 +437,10 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
             ));
         }
     }
-    text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
+    // What two nodes read alike was not looked at.
+    if found.of.is_none() {
+        text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
+    }
     text
 }
 

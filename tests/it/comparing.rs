@@ -230,7 +230,9 @@ nodes:
     assert_eq!(found["of"], serde_json::json!(["marked@least=0", "marked@least=1"]));
     let text = mill.call(&["diff", "--node", "kept@least=0", "--with", "other"]).exit(0).stdout;
     assert!(text.contains("kept@least=0 → other") && text.contains("where"), "{text}");
-    // A node with itself, and one that is not there.
+    // A node by one of its outputs, with itself, and one that is not there.
+    let text = mill.call(&["diff", "--node", "kept@least=0.rows", "--with", "other"]).exit(0).stdout;
+    assert!(text.contains("kept@least=0 → other"), "{text}");
     let run = found["runs"][0].as_str().expect("a run");
     let same = mill.call(&["diff", run, "--node", "other", "--with", "other"]).exit(0).stdout;
     assert!(same.contains("nothing differs"), "{same}");

@@ -191,7 +191,7 @@ impl Decider<'_> {
         if last.key.as_ref() == key {
             return vec![Reason::Unfinished];
         }
-        match preimage_of(self.store, last) {
+        match self.store.preimage_of(last) {
             Some(before) => diff_known(&before, preimage),
             None => vec![Reason::Unfinished],
         }
@@ -227,13 +227,6 @@ pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
         }
     }
     diff(before, &now)
-}
-
-/// Returns the preimage of a recorded node's key, if the store still has it.
-pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
-    let key = node.key.as_ref()?;
-    let result = store.result(key).or_else(|| store.tombstone(key));
-    result.map(|result| result.preimage).or_else(|| node.preimage.clone())
 }
 
 /// Why the result of a frozen node cannot be used.

@@ -118,7 +118,7 @@ mod work;
 mod worker;
 
 pub use clock::unix_time;
-pub use decide::{diff_known, preimage_of};
+pub use decide::diff_known;
 pub use driver::run;
 pub use guard::{Guard, end_group};
 pub use identity::{Known, node_key};

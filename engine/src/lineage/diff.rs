@@ -1,4 +1,5 @@
-//! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports differences only.
+//! Compares two runs, or two nodes: params, code, inputs, row counts, metrics, numbers of questions and rows. Reports
+//! differences only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,10 @@ use serde_json::Value;
 
 use super::catalog::Catalog;
 use super::lookup::whole_table;
+use super::named::{NotFound, output_of};
 use super::pairs::{self, Pair};
 use super::row_changes::{TableChange, table_change};
+use super::target::no_node;
 use crate::fingerprint::{Reason, diff, differing_leaves};
 use crate::operator::{OperatorError, PortType, RowsInput};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, Store};
@@ -84,13 +87,6 @@ pub struct NodeChange {
     pub not_compared: Vec<NotCompared>,
 }
 
-impl NodeChange {
-    /// A node that one of the runs alone has.
-    fn only_in(run: u8, node: &NodeRun) -> Self {
-        Self { node: node.node.clone(), only_in: Some(run), ..Self::default() }
-    }
-}
-
 /// The difference of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunDiff {
@@ -105,7 +101,7 @@ pub struct RunDiff {
     pub params: Vec<Changed>,
     /// Nodes that differ, in the order they ended in the second run.
     pub nodes: Vec<NodeChange>,
-    /// Number of equal nodes.
+    /// Number of equal nodes. Of two nodes, what both read alike is not counted.
     pub same: usize,
 }
 
@@ -122,20 +118,33 @@ pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunR
     Comparison { store, catalog }.runs(one, other, &pairs::by_name(&before, &after))
 }
 
-/// Compares a node of a run with a node of another run, or of the same one, and what they read. `None` if a run has no such
-/// node.
+/// Compares a node of a run with a node of another run, or of the same one, and what they read.
+///
+/// # Errors
+/// Fails if a run has no such node.
 pub fn diff_nodes(
     store: &Store,
     catalog: &Catalog,
     one: &RunRecord,
     other: &RunRecord,
     names: [&str; 2],
-) -> Option<RunDiff> {
+) -> Result<RunDiff, NotFound> {
     let (before, after) = (store.run_nodes(&one.id), store.run_nodes(&other.id));
-    let (from, to) = (pairs::last(&before, names[0])?, pairs::last(&after, names[1])?);
-    let pairs = pairs::upstream(catalog, [&before, &after], from, to);
+    let from = named(store, one, &before, names[0])?;
+    let to = named(store, other, &after, names[1])?;
+    let pairs = pairs::upstream(store, [&before, &after], from, to);
     let found = Comparison { store, catalog }.runs(one, other, &pairs);
-    Some(RunDiff { of: Some(names.map(str::to_owned)), ..found })
+    Ok(RunDiff { of: Some([from.node.clone(), to.node.clone()]), ..found })
+}
+
+/// Finds a node of a run by its id or by one of its outputs: `NODE.PORT`, or what a loop hands on.
+fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -> Result<&'a NodeRun, NotFound> {
+    if let Some(node) = pairs::last(nodes, name) {
+        return Ok(node);
+    }
+    let found = output_of(store, std::slice::from_ref(&run.id), name)?;
+    let node = found.and_then(|(_, node, _)| pairs::last(nodes, &node.node));
+    node.ok_or_else(|| no_node(store, &run.id, name))
 }
 
 fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
@@ -170,11 +179,10 @@ impl Comparison<'_> {
     }
 
     fn node(&self, pair: Pair<'_>) -> Option<NodeChange> {
-        let (one, other) = match (pair.one, pair.other) {
-            (Some(one), Some(other)) => (one, other),
-            (None, None) => return None,
-            (Some(alone), None) => return Some(NodeChange::only_in(1, alone)),
-            (None, Some(alone)) => return Some(NodeChange::only_in(2, alone)),
+        let (Some(one), Some(other)) = (pair.one, pair.other) else {
+            let node = pair.one.or(pair.other)?.node.clone();
+            let only_in = Some(if pair.one.is_some() { 1 } else { 2 });
+            return Some(NodeChange { node, only_in, ..NodeChange::default() });
         };
         let with = (one.node != other.node).then(|| other.node.clone());
         let empty = || NodeChange { node: one.node.clone(), with: with.clone(), ..NodeChange::default() };

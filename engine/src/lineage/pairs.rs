@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use indexmap::IndexSet;
 
-use super::catalog::Catalog;
-use crate::store::NodeRun;
+use crate::fingerprint::{Digest, InputIdentity};
+use crate::store::{NodeRun, Store};
 
 /// Two nodes that stand for one another; `None` if a run has no such node.
 #[derive(Clone, Copy)]
@@ -26,46 +26,28 @@ pub(super) fn last<'a>(nodes: &'a [NodeRun], name: &str) -> Option<&'a NodeRun> 
     nodes.iter().rfind(|node| node.node == name)
 }
 
-/// What a node read at a port.
-struct Read<'a> {
-    port: String,
-    artifact: String,
-    /// The nodes of the run that made it: equal content may have several makers.
-    makers: Vec<&'a NodeRun>,
-}
+/// Makers of the tables and folders of a run: equal content may have several.
+struct Makers<'a>(BTreeMap<Digest, Vec<&'a NodeRun>>);
 
-/// One of the runs.
-struct Side<'a> {
-    nodes: &'a [NodeRun],
-    makers: BTreeMap<String, Vec<&'a NodeRun>>,
-}
-
-impl<'a> Side<'a> {
-    fn new(nodes: &'a [NodeRun]) -> Self {
-        let mut makers: BTreeMap<String, Vec<&NodeRun>> = BTreeMap::new();
+impl<'a> Makers<'a> {
+    fn of(nodes: &'a [NodeRun]) -> Self {
+        let mut makers: BTreeMap<Digest, Vec<&NodeRun>> = BTreeMap::new();
         for node in nodes {
-            for output in node.outputs.values() {
-                makers.entry(output.id.to_string()).or_default().push(node);
+            for (port, output) in &node.outputs {
+                // Nodes without rejects have equal ones: they say nothing of who read whose.
+                if port != "rejects" || output.rows > 0 {
+                    makers.entry(output.id.digest()).or_default().push(node);
+                }
             }
         }
-        Self { nodes, makers }
+        Self(makers)
     }
 
-    /// Returns what a node read: the inputs in its key's preimage, each with port, type and artifact.
-    fn reads(&self, catalog: &Catalog, node: &NodeRun) -> Vec<Read<'a>> {
-        let result = node.key.as_ref().and_then(|key| catalog.result(key));
-        let Some(preimage) = result.map(|result| &result.preimage).or(node.preimage.as_ref()) else {
-            return Vec::new();
-        };
-        let mut reads = Vec::new();
-        for input in preimage["inputs"].as_array().into_iter().flatten() {
-            if let (Some(port), Some(artifact)) = (input[0].as_str(), input[2].as_str()) {
-                let mut makers = self.makers.get(artifact).cloned().unwrap_or_default();
-                makers.retain(|maker| maker.node != node.node);
-                reads.push(Read { port: port.to_owned(), artifact: artifact.to_owned(), makers });
-            }
-        }
-        reads
+    /// Returns the makers of what a node read.
+    fn find(&self, read: &InputIdentity, reader: &NodeRun) -> Vec<&'a NodeRun> {
+        let mut makers = self.0.get(&read.digest).cloned().unwrap_or_default();
+        makers.retain(|maker| maker.node != reader.node);
+        makers
     }
 }
 
@@ -90,32 +72,29 @@ fn alike<'a>(makers: &[&'a NodeRun], partners: &[&'a NodeRun]) -> Option<(&'a No
 /// Pairs two nodes and, step by step, the makers of what they read at the same port. What both read is left out: it is
 /// equal. Sorted by the order in which the nodes of the second run ended.
 pub(super) fn upstream<'a>(
-    catalog: &Catalog,
+    store: &Store,
     nodes: [&'a [NodeRun]; 2],
     one: &'a NodeRun,
     other: &'a NodeRun,
 ) -> Vec<Pair<'a>> {
-    let [first, second] = nodes.map(Side::new);
+    let [first, second] = nodes;
+    let [makers, partners] = nodes.map(Makers::of);
     let mut found: IndexSet<(&str, &str)> = IndexSet::new();
     let mut open = VecDeque::from([(one, other)]);
     while let Some((one, other)) = open.pop_front() {
         if !found.insert((&one.node, &other.node)) {
             continue;
         }
-        let mut partners = second.reads(catalog, other);
-        for read in first.reads(catalog, one) {
-            let Some(place) = partners.iter().position(|partner| partner.port == read.port) else { continue };
-            let partner = partners.remove(place);
-            if read.artifact != partner.artifact
-                && let Some(makers) = alike(&read.makers, &partner.makers)
-            {
-                open.push_back(makers);
+        let mut others = store.inputs_of(other);
+        for read in store.inputs_of(one) {
+            let Some(place) = others.iter().position(|other| other.port == read.port) else { continue };
+            let partner = others.remove(place);
+            if read.digest != partner.digest {
+                open.extend(alike(&makers.find(&read, one), &partners.find(&partner, other)));
             }
         }
     }
-    let place = |name: &str| second.nodes.iter().rposition(|node| node.node == name);
-    let mut names: Vec<(&str, &str)> = found.into_iter().collect();
-    names.sort_by_key(|(_, other)| place(other));
-    let pair = |(one, other): (&str, &str)| Pair { one: last(first.nodes, one), other: last(second.nodes, other) };
-    names.into_iter().map(pair).collect()
+    found.sort_by_cached_key(|(_, other)| second.iter().rposition(|node| node.node == *other));
+    let pair = |(one, other): (&str, &str)| Pair { one: last(first, one), other: last(second, other) };
+    found.into_iter().map(pair).collect()
 }

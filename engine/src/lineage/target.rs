@@ -229,6 +229,12 @@ fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
     NotFound::new(message, meant_output(store, runs, text))
 }
 
+/// Says that a run has no such node, and what may be meant.
+pub fn no_node(store: &Store, run: &str, name: &str) -> NotFound {
+    let near = meant_output(store, &[run.to_owned()], name);
+    NotFound::new(format!("the run {run} has no node `{name}`"), near)
+}
+
 /// Suggests a node of the first of these runs, or what a loop of it handed on, for an unknown name.
 pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
     let run = runs.first()?;

@@ -8,9 +8,9 @@ use super::failure::Failure;
 use super::open::Session;
 use super::options::{budget, meant, unknown_node};
 use super::pipeline::Pipeline;
-use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, preimage_of, survey};
+use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, survey};
 use crate::fingerprint::Reason;
-use crate::lineage::{name_in, run_of};
+use crate::lineage::{name_in, no_node, run_of};
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
 use crate::store::{RunRecord, Store};
@@ -133,8 +133,8 @@ fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
     let run = run_of(store, run)?;
     let nodes = store.run_nodes(&run);
     let before = nodes.iter().rfind(|before| before.node == node);
-    let before = before.ok_or_else(|| Failure::usage(format!("run {run} has no node `{node}`")))?;
-    preimage_of(store, before).ok_or_else(|| {
+    let before = before.ok_or_else(|| no_node(store, &run, node))?;
+    store.preimage_of(before).ok_or_else(|| {
         let message = format!("run {run} does not say what the key of `{node}` was made of");
         Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
     })

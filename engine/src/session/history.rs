@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::browse::artifacts_read;
 use super::failure::Failure;
 use super::open::Session;
-use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, meant_output, run_of};
+use crate::fingerprint::Digest;
+use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, run_of};
 use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
@@ -102,21 +102,21 @@ impl Session {
     pub fn run_edges(&self, id: &str) -> Result<Vec<RunEdge>, Failure> {
         let store = self.look()?;
         let nodes = store.run_nodes(id);
-        let mut makers: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+        let mut makers: BTreeMap<Digest, Vec<(&str, &str)>> = BTreeMap::new();
         for node in &nodes {
             for (port, output) in &node.outputs {
                 // Nodes without rejects have equal ones: they say nothing of who read whose.
                 if port == "rejects" && output.rows == 0 {
                     continue;
                 }
-                makers.entry(output.id.to_string()).or_default().push((&node.node, port));
+                makers.entry(output.id.digest()).or_default().push((&node.node, port));
             }
         }
         let mut edges = Vec::new();
         for node in &nodes {
-            for read in artifacts_read(store, node) {
+            for read in store.inputs_of(node) {
                 // Equal content has several makers: one is enough to see where it is from.
-                let made = makers.get(&read).and_then(|made| made.iter().find(|(from, _)| *from != node.node));
+                let made = makers.get(&read.digest).and_then(|made| made.iter().find(|(from, _)| *from != node.node));
                 if let Some((from, output)) = made {
                     edges.push(RunEdge {
                         from: (*from).to_owned(),
@@ -156,15 +156,7 @@ impl Session {
     pub fn diff_nodes(&self, one: &str, other: &str, nodes: [&str; 2]) -> Result<RunDiff, Failure> {
         let store = self.existing()?;
         let (one, other) = two_runs(store, one, other)?;
-        for (run, node) in [(&one, nodes[0]), (&other, nodes[1])] {
-            if store.run_nodes(&run.id).iter().all(|known| known.node != node) {
-                let failure = Failure::usage(format!("the run {} has no node `{node}`", run.id));
-                let near = meant_output(store, std::slice::from_ref(&run.id), node);
-                return Err(near.into_iter().fold(failure, Failure::with_help));
-            }
-        }
-        let found = diff_nodes(store, &Catalog::read(store), &one, &other, nodes);
-        found.ok_or_else(|| Failure::Other("the record of the run changed meanwhile".to_owned()))
+        Ok(diff_nodes(store, &Catalog::read(store), &one, &other, nodes)?)
     }
 }
 

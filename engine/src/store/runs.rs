@@ -18,7 +18,7 @@ use super::manifest::OutputRecord;
 use super::nofollow;
 use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
-use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
+use crate::fingerprint::{Digest, InputIdentity, NodeKey, Preimage, Reason, hash_bytes};
 use crate::operator::Usage;
 use crate::spec::RowLimit;
 
@@ -225,6 +225,18 @@ pub struct RunWriter {
 }
 
 impl Store {
+    /// Returns the preimage of a recorded node's key, if the store still has it.
+    pub fn preimage_of(&self, node: &NodeRun) -> Option<Value> {
+        let key = node.key.as_ref()?;
+        let result = self.result(key).or_else(|| self.tombstone(key));
+        result.map(|result| result.preimage).or_else(|| node.preimage.clone())
+    }
+
+    /// Returns what a recorded node read, as it stands in its key.
+    pub fn inputs_of(&self, node: &NodeRun) -> Vec<InputIdentity> {
+        self.preimage_of(node).map(|preimage| Preimage::read(&preimage).inputs).unwrap_or_default()
+    }
+
     /// Starts the record of a run.
     ///
     /// # Errors

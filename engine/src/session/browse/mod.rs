@@ -16,7 +16,6 @@ pub use self::choice::{Choice, Order, Rows};
 pub use self::column::{Bin, ColumnSummary, Common};
 pub use self::rounds::{QuestionRounds, Rounds};
 pub use self::scores::Scorer;
-pub(super) use self::scores::artifacts_read;
 use super::failure::Failure;
 use super::open::Session;
 use crate::lineage::rows_with;

@@ -37,7 +37,8 @@ impl Session {
         let Some(node) = nodes.iter().rfind(|other| other.node == node) else { return Ok(None) };
         let Some(scores) = score_table(node) else { return Ok(None) };
         let rollouts = Some(PortType::Rows(RecordKind::Trajectory));
-        for id in artifacts_read(store, node).iter().filter_map(|id| ArtifactId::parse(id)) {
+        for input in store.inputs_of(node) {
+            let id = ArtifactId::from(input.digest);
             if store.artifact(&id).is_some_and(|artifact| artifact.artifact_type.port_type() == rollouts) {
                 return Ok(Some((id, Scorer { node: node.node.clone(), scores })));
             }
@@ -55,10 +56,9 @@ pub(super) fn scorers_among(store: &Store, nodes: &[NodeRun], artifact: &Artifac
     if kind != rollouts {
         return found;
     }
-    let artifact = artifact.to_string();
     for node in nodes {
         if let Some(scores) = score_table(node)
-            && artifacts_read(store, node).contains(&artifact)
+            && store.inputs_of(node).iter().any(|input| input.digest == artifact.digest())
         {
             found.push(Scorer { node: node.node.clone(), scores });
         }
@@ -71,12 +71,4 @@ fn score_table(node: &NodeRun) -> Option<ArtifactId> {
     let scores = Some(PortType::Rows(RecordKind::Score));
     let output = node.outputs.values().find(|output| output.artifact_type.port_type() == scores);
     output.map(|output| output.id)
-}
-
-/// Returns the artifacts that a node read: the third entry of each input in its key's preimage.
-pub(in super::super) fn artifacts_read(store: &Store, node: &NodeRun) -> Vec<String> {
-    let result = node.key.and_then(|key| store.result(&key));
-    let preimage = result.map(|result| result.preimage).or_else(|| node.preimage.clone()).unwrap_or_default();
-    let inputs = preimage["inputs"].as_array().into_iter().flatten();
-    inputs.filter_map(|input| input[2].as_str().map(str::to_owned)).collect()
 }
