@@ -242,7 +242,7 @@ fn two_nodes_are_compared_if_both_are_named_and_there() {
     let of_nodes =
         |rest: &[(&str, &str)]| page.answer("/api/compare", &[&[("a", oldest), ("b", newest)], rest].concat());
     assert_eq!(of_nodes(&[("node", "rollouts"), ("with", "voiced")]).1["of"], json!(["rollouts", "voiced"]));
-    for (rest, said) in [(("with", "voiced"), "`node`, which is missing"), (("node", "voice"), "has no node `voice`")] {
+    for (rest, said) in [(("with", "voiced"), "`with` needs `node`"), (("node", "voice"), "has no node `voice`")] {
         let (status, refused) = of_nodes(&[rest]);
         assert!(status == 400 && refused["error"].as_str().is_some_and(|told| told.contains(said)), "{refused}");
     }

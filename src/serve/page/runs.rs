@@ -237,7 +237,7 @@ pub(super) async fn compare(
     let answer = page.ask(move |page| {
         let Some(node) = &asked.node else {
             if asked.with.is_some() {
-                return Err(Failure::usage("`with` names a node to compare with `node`, which is missing").into());
+                return Err(Failure::usage("`with` needs `node`: name both nodes").into());
             }
             return Ok(json!(page.session.diff(&asked.a, &asked.b)?));
         };

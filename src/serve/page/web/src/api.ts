@@ -136,6 +136,11 @@ export interface Run extends Summary {
   graph: { boxes: Box[]; lines: [number, number][]; columns: number; lanes: number };
 }
 
+/** The node whose rollouts a node scored. */
+export function scored(run: Run, node: string): string | undefined {
+  return run.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from;
+}
+
 export interface Box {
   name: string;
   operator: string;

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { type OneRow, type Run, address } from "./api";
+import { type OneRow, type Run, address, scored } from "./api";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, written } from "./format";
 import { change, go, href, link, place } from "./route";
@@ -135,11 +135,6 @@ function title(node: NodeChange): string {
   return node.with === undefined ? node.node : `${node.node} → ${node.with}`;
 }
 
-/** The node whose rollouts a node scored, or the node itself. */
-function scored(run: Run | undefined, node: string): string {
-  return run?.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from ?? node;
-}
-
 /** The mean of the paired differences with its 95 % interval. */
 function difference(flips: Flips): string {
   const mean = flips.means[1] - flips.means[0];
@@ -210,8 +205,8 @@ function Questions({ diff }: { diff: Diff }): JSX.Element | null {
       )}
       {id && before && after && (
         <div class="sides">
-          <Side key={`first/${now.nodes[0]}/${id}`} run={diff.runs[0]} node={scored(before, now.nodes[0])} question={id} />
-          <Side key={`second/${now.nodes[1]}/${id}`} run={diff.runs[1]} node={scored(after, now.nodes[1])} question={id} />
+          <Side key={`first/${now.nodes[0]}/${id}`} run={diff.runs[0]} node={scored(before, now.nodes[0]) ?? now.nodes[0]} question={id} />
+          <Side key={`second/${now.nodes[1]}/${id}`} run={diff.runs[1]} node={scored(after, now.nodes[1]) ?? now.nodes[1]} question={id} />
         </div>
       )}
     </section>
@@ -271,7 +266,7 @@ export function Compare(): JSX.Element {
         facts={[
           ["First", side(0)],
           ["Second", side(1)],
-          ["Nodes", `${count(value.nodes.length)} differ, ${count(value.same)} are equal`],
+          ["Nodes", `${count(value.nodes.length)} differ${of ? "" : `, ${count(value.same)} are equal`}`],
         ]}
       />
       {nothing && <p class="note">Nothing differs.</p>}

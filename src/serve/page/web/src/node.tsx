@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { type NodeDetail, type Run, address } from "./api";
+import { type NodeDetail, type Run, address, scored } from "./api";
 import { Facts, State, Told, Waiting, useAnswer, useKeys } from "./common";
 import { bytes, count, modelCalls, moment, number, seconds, visible, written } from "./format";
 import { Files } from "./files";
@@ -103,7 +103,7 @@ function Origin({ run, value }: { run: string; value: NodeDetail }): JSX.Element
 /** All rollouts that a report is about: the report itself shows a few. */
 function Scored({ run, node }: { run: string; node: string }): JSX.Element | null {
   const whole = useAnswer<Run>(address(["runs", run])).value;
-  const from = whole?.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from;
+  const from = whole && scored(whole, node);
   if (!from) return null;
   return (
     <section class="below">

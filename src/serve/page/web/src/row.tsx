@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { type NodeDetail, type OneRow, type Prices, type Rows, type Run, address } from "./api";
+import { type NodeDetail, type OneRow, type Prices, type Rows, type Run, address, scored } from "./api";
 import { isCut, marked } from "./cells";
 import { Facts, Told, Waiting, useAnswer, useKeys } from "./common";
 import { count, number, visible } from "./format";
@@ -293,7 +293,7 @@ function Arguments({ given }: { given: unknown }): JSX.Element {
 /** The way from a score to what it scores. */
 function Scored({ run, node, row }: { run: string; node: string; row: Row }): JSX.Element | null {
   const { value } = useAnswer<Run>(address(["runs", run]));
-  const from = value?.edges.find((edge) => edge.to === node && edge.output === "trajectories")?.from;
+  const from = value && scored(value, node);
   const id = row["trajectory_id"];
   if (!from || typeof id !== "string") return null;
   return (
