@@ -5,16 +5,13 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { resolve } from "node:path";
-import { chromium } from "../src/serve/page/web/node_modules/playwright-core/index.mjs";
+import { fresh, report } from "./browser.mjs";
 
 const [binary, cwd, times = "7"] = process.argv.slice(2);
 const address = "127.0.0.1:8133";
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER ?? "/usr/bin/chromium", args });
 const found = { listening: [], first_view: [] };
 for (let time = 0; time < Number(times); time += 1) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-  const page = await context.newPage();
+  const page = await fresh();
   const start = performance.now();
   const server = spawn(resolve(binary), ["ui", "--listen", address, "--no-open"], { cwd });
   const ended = once(server, "exit");
@@ -27,11 +24,6 @@ for (let time = 0; time < Number(times); time += 1) {
   found.first_view.push(performance.now() - start);
   server.kill("SIGINT");
   await ended;
-  await context.close();
+  await page.context().close();
 }
-for (const [name, values] of Object.entries(found)) {
-  values.sort((a, b) => a - b);
-  const median = values[Math.floor(values.length / 2)];
-  console.log(JSON.stringify({ task: name, ms: Math.round(median), least: Math.round(values[0]), reps: values.length }));
-}
-await browser.close();
+await report(found);

@@ -5,12 +5,10 @@
 //   node benches/inspect_view.mjs http://127.0.0.1:7575 [REPETITIONS]
 //
 // logs: address to the list of logs. samples: click on a log to its samples. talk: click on a sample to its conversation.
-import { chromium } from "../src/serve/page/web/node_modules/playwright-core/index.mjs";
+import { fresh, report } from "./browser.mjs";
 
 const [base, times = "5"] = process.argv.slice(2);
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER ?? "/usr/bin/chromium", args });
-const found = { logs: [], samples: [], talk: [] };
+const found = { inspect_logs: [], inspect_samples: [], inspect_talk: [] };
 const rows = 'a[role="row"]';
 
 /** Clicks in the page on a row that is there; returns the time until so many rows or a conversation are shown. */
@@ -28,24 +26,17 @@ function clicked([selector, place, rowsAfter]) {
 }
 
 for (let time = 0; time < Number(times); time += 1) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-  const page = await context.newPage();
-  page.setDefaultTimeout(120_000);
+  const page = await fresh();
   const start = performance.now();
   await page.goto(base);
   await page.waitForFunction((selector) => document.querySelectorAll(selector).length > 1, rows, { polling: "raf" });
-  found.logs.push(performance.now() - start);
+  found.inspect_logs.push(performance.now() - start);
   // It goes on loading after the first rows.
   await page.waitForTimeout(3500);
-  found.samples.push(await page.evaluate(clicked, [rows, 0, 6]));
+  found.inspect_samples.push(await page.evaluate(clicked, [rows, 0, 6]));
   await page.waitForTimeout(3500);
   await page.waitForFunction((selector) => document.querySelectorAll(selector).length > 5, rows);
-  found.talk.push(await page.evaluate(clicked, [rows, 2, 0]));
-  await context.close();
+  found.inspect_talk.push(await page.evaluate(clicked, [rows, 2, 0]));
+  await page.context().close();
 }
-for (const [name, values] of Object.entries(found)) {
-  values.sort((a, b) => a - b);
-  const median = values[Math.floor(values.length / 2)];
-  console.log(JSON.stringify({ task: `inspect_${name}`, ms: Math.round(median), least: Math.round(values[0]), reps: values.length }));
-}
-await browser.close();
+await report(found);

@@ -5,21 +5,18 @@
 //
 // first: address to the first rows. end: key `e` to the last row. filter: Enter in the filter to the count. talk: click on a
 // row of rollouts to its conversation. home: address to the list of pipelines.
-import { chromium } from "../src/serve/page/web/node_modules/playwright-core/index.mjs";
+import { fresh, report } from "./browser.mjs";
 
 const [base, run, node, sql, rollouts, talks, times = "7"] = process.argv.slice(2);
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
-const browser = await chromium.launch({ executablePath: process.env.SEARCHMILL_BROWSER ?? "/usr/bin/chromium", args });
-const found = { home: [], first: [], end: [], filter: [], list: [], talk: [] };
-const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 } })).newPage();
-page.setDefaultTimeout(60_000);
+const found = { page_home: [], page_first: [], page_end: [], page_filter: [], page_list: [], page_talk: [] };
+const page = await fresh();
 
 /** Time until a condition holds in the page, looked at in every frame. */
 async function until(name, act, condition, argument) {
   const start = performance.now();
   await act();
   await page.waitForFunction(condition, argument, { polling: "raf" });
-  found[name].push(performance.now() - start);
+  found[`page_${name}`].push(performance.now() - start);
 }
 
 const hasRows = () => document.querySelectorAll(".body .line a").length > 5;
@@ -44,11 +41,6 @@ for (let time = 0; time < Number(times); time += 1) {
     while (document.querySelectorAll("article.turn").length < 2) await new Promise(requestAnimationFrame);
     return performance.now() - start;
   }, time % 5);
-  found.talk.push(talk);
+  found.page_talk.push(talk);
 }
-for (const [name, values] of Object.entries(found)) {
-  values.sort((a, b) => a - b);
-  const median = values[Math.floor(values.length / 2)];
-  console.log(JSON.stringify({ task: `page_${name}`, ms: Math.round(median), least: Math.round(values[0]), reps: values.length }));
-}
-await browser.close();
+await report(found);
