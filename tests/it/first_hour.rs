@@ -230,6 +230,11 @@ fn names_are_of_a_pipeline() {
     );
     let earlier = told.split("--run ").nth(1).and_then(|text| text.split('`').next()).expect("a run");
     mill.call(&["show", "rows", "--run", earlier]).exit(0);
+    // The same of the newest run of a file.
+    for command in ["show", "path", "trace", "audit"] {
+        let told = mill.call(&[command, "rows", "--file", "one.yaml"]).exit(2).stderr;
+        assert!(told.contains(&format!("an earlier run has one: `--run {earlier}`")), "{command}: {told}");
+    }
 }
 
 #[test]

@@ -91,6 +91,9 @@ fn one_ctrl_c_ends_a_training_at_its_next_step_with_its_state_saved() {
         assert_eq!(saved(&mill), 1, "training resumes from it");
         let last = mill.last_nodes().into_iter().find(|node| node.node == "student").expect("the node");
         assert_eq!(last.outcome, searchmill_engine::store::NodeOutcome::Skipped);
+        assert!(last.was_interrupted(), "{last:?}");
+        let told = mill.call(&["show", "student"]).exit(2).stderr;
+        assert!(told.contains("it was interrupted in run"), "{told}");
     }
 }
 

@@ -55,6 +55,10 @@ impl ProgressSink for NodeProgress {
         }
     }
 
+    fn resumed(&self, done: u64) {
+        self.cached_rows.store(done, Ordering::Relaxed);
+    }
+
     fn log(&self, line: &str) {
         self.reporter.event(&Event::NodeLog { node: self.node.clone(), line: line.to_owned() });
     }

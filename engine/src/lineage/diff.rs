@@ -295,6 +295,7 @@ fn outcome(node: &NodeRun) -> &'static str {
         NodeOutcome::HeldBack => "held back",
         NodeOutcome::CheckFailed => "check failed",
         NodeOutcome::Failed => "failed",
+        NodeOutcome::Skipped if node.was_interrupted() => "interrupted",
         NodeOutcome::Skipped => "skipped",
         NodeOutcome::Ended => "ended",
         NodeOutcome::Begun => "stopped",

@@ -56,7 +56,7 @@ fn whole(store: &Store, run: &str, report: &mut Report) {
 fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
     let Some(sealed) = record.ledger else {
         // Earlier versions recorded only the number of nodes.
-        let nodes = outcomes(store, &record.id).len();
+        let nodes = last_records(store, &record.id).len();
         return (nodes < record.nodes).then(|| format!("it has {nodes} nodes, and the run had {}", record.nodes));
     };
     match store.ledger_seal(&record.id) {
@@ -67,9 +67,9 @@ fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
     }
 }
 
-/// Returns the final outcome of each node of a run.
-fn outcomes(store: &Store, run: &str) -> IndexMap<String, NodeOutcome> {
-    store.run_nodes(run).into_iter().map(|node| (node.node, node.outcome)).collect()
+/// Returns the last record of each node of a run.
+fn last_records(store: &Store, run: &str) -> IndexMap<String, NodeRun> {
+    store.run_nodes(run).into_iter().map(|node| (node.node.clone(), node)).collect()
 }
 
 /// Notes the failed checks of recorded nodes.
@@ -84,10 +84,11 @@ pub fn note_checks(nodes: &[NodeRun], report: &mut Report) {
 /// Records the nodes of a run that have no result and cannot be checked.
 pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
     let Some(record) = store.run(run) else { return };
-    let outcomes = outcomes(store, run);
-    for (node, outcome) in &outcomes {
-        let why = match outcome {
+    let recorded = last_records(store, run);
+    for (node, last) in &recorded {
+        let why = match last.outcome {
             NodeOutcome::Failed => "it failed",
+            NodeOutcome::Skipped if last.was_interrupted() => "it was interrupted",
             NodeOutcome::Skipped => "it was skipped",
             NodeOutcome::Begun => "the run was killed or is still running",
             NodeOutcome::Cached
@@ -98,7 +99,7 @@ pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
         };
         report.miss(format!("node {node}"), why);
     }
-    let rest = record.nodes.saturating_sub(outcomes.len());
+    let rest = record.nodes.saturating_sub(recorded.len());
     if rest > 0 {
         report.miss(format!("{rest} more of {} nodes", record.nodes), "nothing is recorded of them");
     }

@@ -55,6 +55,7 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
     };
     let (what, why) = match node.outcome {
         NodeOutcome::Failed => ("failed", node.error.clone()),
+        NodeOutcome::Skipped if node.was_interrupted() => ("was interrupted", None),
         NodeOutcome::Skipped => ("was skipped", None),
         NodeOutcome::Ended => ("did not run, as its loop had ended,", node.error.clone()),
         NodeOutcome::Begun => ("was stopped before its end", None),

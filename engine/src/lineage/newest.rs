@@ -47,6 +47,19 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     Ok(elsewhere)
 }
 
+/// Returns the newest run before `run` of the same pipeline that has an output of that name.
+pub(super) fn earlier_run(store: &Store, run: &str, text: &str) -> Option<String> {
+    let record = store.run(run)?;
+    for earlier in store.newest_runs() {
+        let of_it =
+            earlier.as_str() < run && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline);
+        if of_it && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_))) {
+            return Some(earlier);
+        }
+    }
+    None
+}
+
 /// Returns the newest run of each pipeline, the newest first.
 fn newest_of_each(store: &Store) -> Vec<RunRecord> {
     let mut names = BTreeSet::new();
@@ -89,7 +102,11 @@ fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> 
         Some(why) => why.message,
         None => format!("the newest run {id} of `{pipeline}` has no output of `{text}`"),
     };
-    NotFound::new(message, Some(format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")))
+    NotFound::new(message, Some(has_one(earlier)))
+}
+
+pub(super) fn has_one(earlier: &str) -> String {
+    format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")
 }
 
 fn choice(runs: &[&RunRecord]) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::catalog::Catalog;
 use super::named::{Missing, NotFound, came_to_nothing, of_loop, output_of};
-use super::newest::newest_output;
+use super::newest::{earlier_run, has_one, newest_output};
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
 use crate::spec::{advice, meant_output as meant};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
@@ -119,7 +119,13 @@ pub fn resolve(
     if let Some(found) = file(store, catalog, text, directory)? {
         return Ok(found);
     }
-    Err(came_to_nothing(store, &runs, text).unwrap_or_else(|| unknown(store, &runs, text)))
+    if let Some(nothing) = came_to_nothing(store, &runs, text) {
+        return Err(nothing);
+    }
+    match run {
+        Some(_) if earlier_run(store, &runs[0], text).is_some() => Err(no_node(store, &runs[0], text)),
+        _ => Err(unknown(store, &runs, text)),
+    }
 }
 
 /// Returns the nodes that chose what `text` stands for, if it is what a loop of the target's run handed on.
@@ -229,10 +235,11 @@ fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
     NotFound::new(message, meant_output(store, runs, text))
 }
 
-/// Says that a run has no such node, and what may be meant.
+/// Says that a run has no such node, and which earlier run has it, or what may be meant.
 pub fn no_node(store: &Store, run: &str, name: &str) -> NotFound {
-    let near = meant_output(store, &[run.to_owned()], name);
-    NotFound::new(format!("the run {run} has no node `{name}`"), near)
+    let earlier = earlier_run(store, run, name).map(|earlier| has_one(&earlier));
+    let help = earlier.or_else(|| meant_output(store, &[run.to_owned()], name));
+    NotFound::new(format!("the run {run} has no node `{name}`"), help)
 }
 
 /// Suggests a node of the first of these runs, or what a loop of it handed on, for an unknown name.

@@ -70,6 +70,9 @@ pub trait ProgressSink: Send + Sync {
     /// Reports `done` of `total` units (`total` 0: unknown).
     fn set(&self, _done: u64, _total: u64, _unit: &str) {}
 
+    /// Reports that an earlier run did this many of the units: they say nothing about the rate of this one.
+    fn resumed(&self, _done: u64) {}
+
     /// Adds a line to the log of this node.
     fn log(&self, _line: &str) {}
 

@@ -164,6 +164,11 @@ impl NodeOutcome {
 }
 
 impl NodeRun {
+    /// Whether it had started when the run was stopped.
+    pub fn was_interrupted(&self) -> bool {
+        self.outcome == NodeOutcome::Skipped && self.seconds > 0.0
+    }
+
     /// The record of a node that starts.
     pub fn begun(node: &str, operator: &str, key: NodeKey, reasons: Vec<Reason>, preimage: Value) -> Self {
         Self {

@@ -135,7 +135,7 @@ fn weight(state: &str) -> u8 {
         "failed" => 6,
         "check failed" => 5,
         "held back" => 4,
-        "begun" => 3,
+        "begun" | "interrupted" => 3,
         "done" => 2,
         "cached" => 1,
         _ => 0,

@@ -129,7 +129,7 @@ pub(super) async fn run(State(page): State<Arc<Page>>, Path(id): Path<String>) -
         told["params"] = run.record.as_ref().map(|record| record.params.clone()).unwrap_or_default();
         told["handed_on"] = json!(run.record.as_ref().map(|record| &record.handed_on));
         told["ran"] = nodes.into();
-        told["graph"] = json!(draw(&ran, &edges, |node| state(node.outcome)));
+        told["graph"] = json!(draw(&ran, &edges, state));
         told["edges"] = json!(edges);
         Ok(told)
     });
@@ -137,14 +137,15 @@ pub(super) async fn run(State(page): State<Arc<Page>>, Path(id): Path<String>) -
 }
 
 /// Returns the state of a node, in the words of the terminal.
-fn state(outcome: NodeOutcome) -> &'static str {
-    match outcome {
+fn state(node: &NodeRun) -> &'static str {
+    match node.outcome {
         NodeOutcome::Begun => "begun",
         NodeOutcome::Cached => "cached",
         NodeOutcome::Finished => "done",
         NodeOutcome::HeldBack => "held back",
         NodeOutcome::CheckFailed => "check failed",
         NodeOutcome::Failed => "failed",
+        NodeOutcome::Skipped if node.was_interrupted() => "interrupted",
         NodeOutcome::Skipped => "skipped",
         NodeOutcome::Ended => "ended",
     }
@@ -155,7 +156,7 @@ fn node_line(node: &NodeRun) -> Value {
     json!({
         "node": node.node,
         "operator": node.operator,
-        "state": state(node.outcome),
+        "state": state(node),
         "why": sentence(&node.reasons),
         "error": node.error,
         "seconds": node.seconds,

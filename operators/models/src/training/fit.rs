@@ -150,7 +150,10 @@ impl Fit<'_> {
         let restored = state::restore(&saved, &self.student.weights, adam)?;
         let progress = self.context.progress();
         match &restored {
-            Some(progressed) => progress.log(&format!("resumes after step {}", progressed.steps.len())),
+            Some(progressed) => {
+                progress.resumed(progressed.steps.len() as u64);
+                progress.log(&format!("resumes after step {}", progressed.steps.len()));
+            }
             None => progress.log("the checkpoint does not fit this training: starting over"),
         }
         Ok(restored.unwrap_or_default())
