@@ -206,10 +206,13 @@ SETTINGS = {
     "k3": {"loss_type": "grpo", "beta": 0.3},
     "k3_weighted": {"loss_type": "grpo", "beta": 0.3, "weighted": True},
     "bonus": {"loss_type": "dapo", "bonus": 0.4},
+    "gspo": {"loss_type": "grpo", "level": "sequence"},
+    "gspo_narrow": {"loss_type": "dapo", "level": "sequence", "epsilon_low": 3e-4, "epsilon_high": 4e-4, "beta": 0.3},
 }
 
 
-def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0, weighted=False, bonus=0.0):
+def set_up(trainer, loss_type, epsilon_low=0.2, epsilon_high=0.2, delta=None, beta=0.0, weighted=False, bonus=0.0, level="token"):
+    trainer.importance_sampling_level = level
     trainer.loss_type, trainer.epsilon_low, trainer.epsilon_high, trainer.beta = loss_type, epsilon_low, epsilon_high, beta
     trainer.args.delta, trainer.args.use_bias_correction_kl, trainer.max_completion_length = delta, weighted, 40
     trainer.entropy_coef, trainer._entropy_bonus_enabled = bonus, bonus != 0.0

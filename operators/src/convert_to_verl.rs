@@ -26,6 +26,9 @@ use crate::unfit::Unfit;
 const QUESTIONS: &str = "questions";
 const ROWS: &str = "rows";
 
+/// Data sets that the rewards of Search-R1 and of verl's search example know; they judge all of them by exact match.
+const REWARDED: [&str; 7] = ["nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle"];
+
 /// Converts each question to a row in the layout of an RL trainer of the verl family; `write` stores the rows as a
 /// parquet file. `extra_info.index` is the question's position in the whole table: trainers group rollouts by it, so
 /// it must be unique. Blank questions are rejected.
@@ -103,9 +106,8 @@ impl Operator for ConvertToVerl {
 
 fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
     let missing = params.data_source.is_none() && params.layout != Layout::Research;
-    let issue = ParamIssue::new("data_source", "this layout needs `data_source`, the name of a data set").with_help(
-        "write `data_source: NAME`: nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own",
-    );
+    let issue = ParamIssue::new("data_source", "this layout needs `data_source`, the name of a data set")
+        .with_help(format!("write `data_source: NAME`: {}, or one with a reward of your own", REWARDED.join(", ")));
     let mut issues: Vec<ParamIssue> = missing.then_some(issue).into_iter().collect();
     if params.prompt.is_some() && params.layout == Layout::Research {
         let issue = ParamIssue::new("prompt", "rows of ReSearch have no prompt: its trainer adds it");
@@ -119,6 +121,28 @@ fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
 impl ConvertToVerlParams {
     fn data_source(&self) -> &str {
         self.data_source.as_deref().unwrap_or("musique")
+    }
+
+    /// Returns what the trainer would do with these rows that nobody wants, and says nothing about or stops at.
+    fn warnings(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };
+        let source = self.data_source();
+        // With a prompt of another system, the reward is another one, too.
+        if self.prompt.is_none() && !known.contains(&source) {
+            told.push(format!(
+                "the trainer's own reward knows no data set `{source}`: write one of {} in `data_source`, or give the trainer a \
+                 reward of yours",
+                known.join(", ")
+            ));
+        }
+        if self.layout == Layout::Verl && self.agent_name.is_none() {
+            told.push(
+                "verl calls no tools for rows without an agent, unless its configuration names one: write `agent_name: tool_agent`"
+                    .to_owned(),
+            );
+        }
+        told
     }
 
     /// The columns; `agent_name` is last, if present.
@@ -175,6 +199,9 @@ fn opening(protocol: &ProtocolParams, question: &str) -> Value {
 impl BlockingKernel for ConvertToVerlParams {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let schema = self.schema();
+        for line in self.warnings() {
+            context.progress().log(&format!("warning: {line}"));
+        }
         let mut index = 0;
         for batch in inputs.rows(QUESTIONS)?.batches() {
             context.check_cancelled()?;
@@ -402,6 +429,28 @@ mod tests {
         let found = run(&questions, params).expect("runs").batch("rows");
         assert_eq!(found.schema().fields(), wanted.schema().fields());
         assert_eq!(found.columns(), wanted.columns());
+    }
+
+    #[test]
+    fn rows_that_a_trainer_would_not_train_on_are_told() {
+        let told = |params: Value| {
+            let harness = Harness::new();
+            let questions = [question("a", "Who?", &["Ada"])];
+            let bound = inputs([("questions", rows_input(&questions))]);
+            harness.run(&entry::<ConvertToVerl>(), params, &bound).expect("runs");
+            harness.logged()
+        };
+        let agent = json!({"layout": "verl", "data_source": "nq", "agent_name": "tool_agent"});
+        assert_eq!(told(agent), Vec::<String>::new());
+        let none = told(json!({"layout": "verl", "data_source": "multihop-rag"}));
+        assert_eq!(none.len(), 2, "{none:?}");
+        assert!(
+            none[0].starts_with("warning: the trainer's own reward knows no data set `multihop-rag`: write one of nq,")
+        );
+        assert!(none[1].ends_with("write `agent_name: tool_agent`"), "{none:?}");
+        let other = json!({"layout": "search-r1", "data_source": "r1-searcher", "prompt": "r1-searcher"});
+        assert_eq!(told(other), Vec::<String>::new(), "a reward of its own");
+        assert_eq!(told(json!({"layout": "research", "data_source": "nq"})).len(), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{filter_record_batch, not};
 use schemars::JsonSchema;
-use searchmill_agent::grounding::grounded;
+use searchmill_agent::grounding::{Demand, grounded, shows_evidence};
 use searchmill_engine::operator::{
     Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
 };
@@ -14,9 +14,10 @@ use searchmill_text::answer_metrics::answer_scores;
 use serde::{Deserialize, Serialize};
 
 /// Keeps the rollouts whose prediction reaches a token F1 against the golden answers (the best over all of them, as
-/// in FlashRAG). With `grounded: true`, a tool result must also show a gold document (any chunk of it), a gold fact or the
-/// answer: F1 alone keeps lucky guesses on yes/no questions. All columns pass unchanged, in order; the other rollouts go to the port
-/// `dropped`.
+/// in FlashRAG). With `grounded`, the tool results must also show the evidence: F1 alone keeps lucky guesses on yes/no
+/// questions. Of the question whether two towns lie on one river, with a gold document for each, `true` asks for a chunk of one
+/// of them, `all` for a chunk of both, `facts` for the two sentences that name the rivers. All columns pass unchanged, in order;
+/// the other rollouts go to the port `dropped`.
 pub(crate) struct FilterByF1;
 
 /// Parameters of `filter-by-f1`.
@@ -26,9 +27,26 @@ pub(crate) struct FilterByF1Params {
     /// Minimum F1 to keep a rollout, from 0 to 1.
     #[serde(default = "success")]
     pub(crate) threshold: f64,
-    /// Also require that a tool result shows a gold document (any chunk of it), a gold fact or the answer.
+    /// Also require that the tool results show the evidence. `true`: one gold document (any chunk of it), one gold fact or the
+    /// answer; `all`: of each piece of evidence the document or the fact; `facts`: the text of each fact.
     #[serde(default)]
-    pub(crate) grounded: bool,
+    pub(crate) grounded: Grounded,
+}
+
+/// What the tool results must show.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected `true`, `false`, `all` or `facts`")]
+pub(crate) enum Grounded {
+    /// `true`: one gold document, one gold fact or the answer; `false`: nothing.
+    Any(bool),
+    /// All of the evidence.
+    Whole(Demand),
+}
+
+impl Default for Grounded {
+    fn default() -> Self {
+        Self::Any(false)
+    }
 }
 
 /// Success threshold of DeepSearch-RL (ninehills/deepsearch-rl).
@@ -45,8 +63,8 @@ impl Operator for FilterByF1 {
     const EXAMPLES: &'static [Example] = &[
         Example { title: "The success criterion of DeepSearch-RL", yaml: "good: {op: filter-by-f1, from: rollouts}" },
         Example {
-            title: "Only exact answers that are grounded in what was retrieved",
-            yaml: "good: {op: filter-by-f1, from: rollouts, with: {threshold: 1.0, grounded: true}}",
+            title: "Only exact answers whose whole evidence was retrieved",
+            yaml: "good: {op: filter-by-f1, from: rollouts, with: {threshold: 1.0, grounded: all}}",
         },
     ];
 
@@ -82,7 +100,11 @@ impl MapKernel for FilterByF1Params {
 impl FilterByF1Params {
     fn passes(&self, row: &Trajectory) -> bool {
         let f1 = answer_scores(&row.prediction, &row.golden_answers).f1;
-        f1 >= self.threshold && (!self.grounded || grounded(row))
+        f1 >= self.threshold
+            && match self.grounded {
+                Grounded::Any(wanted) => !wanted || grounded(row),
+                Grounded::Whole(demand) => shows_evidence(row, demand),
+            }
     }
 }
 
@@ -136,6 +158,9 @@ mod tests {
         let kept = |params| run_in(8192, &rows, params).expect("runs").read::<Trajectory>("kept");
         assert_eq!(ids(&kept(json!({}))), ["q0@0", "q1@0"]);
         assert_eq!(ids(&kept(json!({"grounded": true}))), ["q1@0"], "a lucky yes is dropped");
+        assert_eq!(ids(&kept(json!({"grounded": "all"}))), ["q1@0"]);
+        let message = run_in(8192, &rows, json!({"grounded": "most"})).expect_err("no such demand").message;
+        assert_eq!(message, "grounded: expected `true`, `false`, `all` or `facts`");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_agent::reward::deepsearch_rl::ShortThink;
-use searchmill_agent::reward::{Rule, System, Transcript};
+use searchmill_agent::reward::search_r1_format::FormatScores;
+use searchmill_agent::reward::{Given, Rule, System, Transcript};
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability,
@@ -51,6 +52,10 @@ pub(crate) struct RewardParams {
     /// With `system`: the form of its rule (default: `mended`, because a model learns to use the faults of the published
     /// one; `published` is for comparisons with the system's own training).
     pub(crate) rule: Option<Rule>,
+    /// With `system: search-r1-v0.3`: what its format earns (default: the values of its scripts, structure 0.2, answer 0.1 and
+    /// retrieval 0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) format_scores: Option<FormatScores>,
     /// The terms whose sum is the reward, each with its weight, for example `[{f1: 2}, {answered: 0.5}]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sum: Vec<Term>,
@@ -133,6 +138,25 @@ pub(crate) fn issues(params: &RewardParams) -> Vec<ParamIssue> {
             issues.push(ParamIssue::new("rule", "belongs to `system`").with_help("remove it"));
         }
         _ => {}
+    }
+    if let Some(scores) = params.format_scores {
+        issues.extend(format_issues(params, scores));
+    }
+    issues
+}
+
+fn format_issues(params: &RewardParams, scores: FormatScores) -> Vec<ParamIssue> {
+    if !params.system.is_some_and(System::has_format_scores) {
+        return vec![
+            ParamIssue::new("format_scores", "belongs to `system: search-r1-v0.3`")
+                .with_help("remove it, or write that system"),
+        ];
+    }
+    let mut issues = Vec::new();
+    for (name, score) in [("structure", scores.structure), ("answer", scores.answer), ("retrieval", scores.retrieval)] {
+        if !score.is_finite() {
+            issues.push(ParamIssue::new(format!("format_scores.{name}"), "is not a finite number"));
+        }
     }
     issues
 }
@@ -247,7 +271,8 @@ impl Rewarding {
         let rule = self.params.rule.unwrap_or_default();
         let golden = system.read(rule, &row.golden_answers);
         require_answers(golden, |answer| system.has_text(answer))?;
-        let reward = system.reward(rule, transcript, golden, short);
+        let format_scores = self.params.format_scores.unwrap_or_default();
+        let reward = system.reward(rule, transcript, golden, &Given { short_think: short, format_scores });
         let parts = reward.parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Ok(Rewarded { value: reward.value(), parts })
     }

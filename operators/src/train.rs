@@ -244,7 +244,7 @@ impl TrainParams {
         context: &Context,
     ) -> Result<(Fitted, Batches), OperatorError> {
         let (sft, plain) = (Sft { context_weight: self.context_weight as f32 }, Sft::default());
-        let policy = PolicyGradient { settings: self.policy_loss.unwrap_or_default() };
+        let policy = PolicyGradient::new(self.policy_loss.unwrap_or_default());
         let preference = Preference { settings: self.preference_loss.unwrap_or_default() };
         let (objective, evaluation): (&dyn Objective, &dyn Objective) = match self.method {
             Method::Grpo | Method::ReinforcePlusPlus => (&policy, &policy),

@@ -3,11 +3,13 @@
 //! F1 alone keeps lucky guesses: half of all yes/no questions are answered correctly without a search. A trajectory
 //! is *grounded* if a tool result contains gold evidence or the answer itself.
 
+use schemars::JsonSchema;
 use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::answer_metrics::answer_scores;
 use searchmill_text::normalize::{contains_words, normalize_answer, normalize_sought};
 use searchmill_text::retrieval_metrics::GoldDocuments;
 use searchmill_text::unicode::nfkc;
+use serde::{Deserialize, Serialize};
 
 /// Normalised answers that are too general: finding them in a text proves nothing.
 const UNINFORMATIVE: [&str; 14] = [
@@ -26,6 +28,41 @@ const UNINFORMATIVE: [&str; 14] = [
     "cannot be determined",
     "cannot determine",
 ];
+
+/// How much of a question's evidence the tool results must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Demand {
+    /// All of it: of each piece of evidence the document (any chunk of it) or the fact. A lucky "yes" to a question about two
+    /// documents whose search found one of them is not enough.
+    All,
+    /// The text of each fact, as whole words; of evidence without a fact, the document. A chunk of the right document that
+    /// does not hold the fact is not enough.
+    Facts,
+}
+
+/// Whether the tool results show what is demanded. A question without evidence has none of it to show: it is then the rule of
+/// [`grounded`].
+pub fn shows_evidence(trajectory: &Trajectory, demand: Demand) -> bool {
+    let results: Vec<&Message> = tool_results(trajectory).collect();
+    let tagged = trajectory.is_one_text();
+    let texts: Vec<String> = results.iter().map(|result| plain_words(&nfkc(&result.content), tagged)).collect();
+    let mut demanded = false;
+    for gold in &trajectory.evidence {
+        let documents = GoldDocuments::new([(gold.document_id.as_deref(), gold.title.as_deref())]);
+        let fact = gold.fact.as_deref().map(normalize_sought).filter(|fact| !is_uninformative(fact));
+        if documents.is_empty() && fact.is_none() {
+            continue;
+        }
+        demanded = true;
+        let stated = fact.as_ref().is_some_and(|fact| texts.iter().any(|text| contains_words(text, fact)));
+        let document_is_enough = demand == Demand::All || fact.is_none();
+        if !(stated || document_is_enough && shows_document(&documents, &results)) {
+            return false;
+        }
+    }
+    demanded || grounded(trajectory)
+}
 
 /// Whether the trajectory is grounded.
 ///
@@ -46,7 +83,7 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
     if trajectory.evidence.is_empty() && sought.is_empty() {
         return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
     }
-    shows_gold_document(trajectory, &results) || shows_text(trajectory, &results, &sought)
+    shows_document(&gold_documents(trajectory), &results) || shows_text(trajectory, &results, &sought)
 }
 
 /// Tool messages that are not errors. A protocol's own text before the model's first message is not a result.
@@ -74,8 +111,8 @@ fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
     answers.chain(facts).filter(|text| !is_uninformative(text)).collect()
 }
 
-fn shows_gold_document(trajectory: &Trajectory, results: &[&Message]) -> bool {
-    let gold = gold_documents(trajectory);
+/// Whether an observation is of one of these documents.
+fn shows_document(gold: &GoldDocuments, results: &[&Message]) -> bool {
     let mut observations = results.iter().flat_map(|message| &message.observations);
     !gold.is_empty() && observations.any(|seen| !gold.found_in(&seen.document_id, seen.title.as_deref()).is_empty())
 }
@@ -85,13 +122,17 @@ fn shows_text(trajectory: &Trajectory, results: &[&Message], sought: &[String]) 
     results.iter().any(|message| shows_any(&nfkc(&message.content), sought, tagged))
 }
 
-/// Whether a result contains one of these normalised texts as whole words. Normalising deletes punctuation; a tag of a
-/// text protocol would join the word beside it.
+/// Normalises a result. Normalising deletes punctuation; a tag of a text protocol would join the word beside it.
+fn plain_words(result: &str, tagged: bool) -> String {
+    if tagged { normalize_answer(&result.replace(['<', '>'], " ")) } else { normalize_answer(result) }
+}
+
+/// Whether a result contains one of these normalised texts as whole words.
 pub(crate) fn shows_any(result: &str, sought: &[String], tagged: bool) -> bool {
     if sought.is_empty() {
         return false;
     }
-    let result = if tagged { normalize_answer(&result.replace(['<', '>'], " ")) } else { normalize_answer(result) };
+    let result = plain_words(result, tagged);
     sought.iter().any(|text| contains_words(&result, text))
 }
 
@@ -175,6 +216,46 @@ mod tests {
         assert!(grounded(&searched(gold, "Insufficient Information", "unrelated")));
         assert!(!grounded(&searched(gold, "Google", "unrelated")));
         assert!(!grounded(&trajectory("q", 0, gold, "Insufficient Information")), "never searched");
+    }
+
+    #[test]
+    fn all_evidence_is_demanded_by_document_or_by_fact() {
+        let of = |id: &str, fact: Option<&str>| Evidence {
+            document_id: Some(id.to_owned()),
+            title: None,
+            fact: fact.map(str::to_owned),
+        };
+        let seen =
+            |id: &str| Observation { chunk_id: format!("{id}#0"), document_id: id.to_owned(), title: None, score: 1.0 };
+        let judged = |made: &Trajectory| {
+            (grounded(made), shows_evidence(made, Demand::All), shows_evidence(made, Demand::Facts))
+        };
+        // A lucky yes: a chunk of one of two documents.
+        let mut made = searched("yes", "yes", "The dam broke in May.");
+        made.evidence = vec![of("d1", Some("The dam broke in May")), of("d2", Some("The mill burnt in June"))];
+        made.messages.last_mut().unwrap().observations = vec![seen("d1")];
+        assert_eq!(judged(&made), (true, false, false));
+        // The other document, by a chunk without the fact.
+        made.messages.push(Message::text(Role::Tool, "A mill stood here."));
+        made.messages.last_mut().unwrap().observations = vec![seen("d2")];
+        assert_eq!(judged(&made), (true, true, false));
+        // The fact, in a document of another name.
+        made.messages.push(Message::text(Role::Tool, "In short: the MILL burnt in June."));
+        assert_eq!(judged(&made), (true, true, true));
+        // Documents without facts, and an answer that a result holds.
+        let mut made = searched("Ida Holm", "Ida Holm", "Built by Ida Holm");
+        made.evidence = vec![of("d1", None)];
+        assert_eq!(judged(&made), (true, false, false), "it was found elsewhere");
+        made.messages.last_mut().unwrap().observations = vec![seen("d1")];
+        assert_eq!(judged(&made), (true, true, true));
+        made.messages.last_mut().unwrap().error = Some("timeout".into());
+        assert_eq!(judged(&made), (false, false, false));
+        // Questions without evidence.
+        made.evidence = vec![Evidence::default()];
+        made.messages.push(Message::text(Role::Tool, "Ida Holm"));
+        assert_eq!(judged(&made), (true, true, true));
+        let null = searched("Insufficient information.", "Insufficient Information", "unrelated");
+        assert_eq!(judged(&null), (true, true, true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! BM25 over Tantivy's inverted index: builds and opens indexes.
 //!
-//! Tantivy fixes k1 = 1.2 and b = 0.75 and stores a passage's length in one byte. Rows go to segments in blocks of
+//! Scores are computed here; Tantivy stores a passage's length in one byte. Rows go to segments in blocks of
 //! [`BLOCK`] rows, so several threads build segments from one stream. The number of segments depends on the number of
 //! rows only. Segments get numbers in place of random ids, so equal chunks give equal bytes.
 
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arrow::array::RecordBatch;
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput};
 use searchmill_schemas::text_column;
 use searchmill_text::analysis::{Analyzers, Language, analyzer};
 use serde::{Deserialize, Serialize};
@@ -35,13 +35,57 @@ const MOST_SEGMENTS: u64 = 32;
 const WRITER_BYTES: usize = 64 << 20;
 
 /// Options of a BM25 index.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct Bm25Params {
     /// The language of passages and queries: lower case, without the language's stop words, Snowball stemmer. `cjk` for
-    /// Chinese, Japanese and Korean, `plain` for lower case only. BM25 uses Tantivy's constants k1 = 1.2 and b = 0.75.
+    /// Chinese, Japanese and Korean, `plain` for lower case only.
     #[serde(default)]
     pub language: Language,
+    /// How much further occurrences of a word in a passage count, 0 or more (1.2 in Lucene and Tantivy, 1.5 in bm25s, 0.9 in
+    /// Pyserini).
+    #[serde(default = "lucene_k1", skip_serializing_if = "is_lucene_k1")]
+    pub k1: f64,
+    /// How much the length of a passage counts against it, from 0 to 1 (0.75 in Lucene, Tantivy and bm25s, 0.4 in Pyserini).
+    #[serde(default = "lucene_b", skip_serializing_if = "is_lucene_b")]
+    pub b: f64,
+}
+
+impl Default for Bm25Params {
+    fn default() -> Self {
+        Self { language: Language::default(), k1: lucene_k1(), b: lucene_b() }
+    }
+}
+
+impl Bm25Params {
+    pub(super) fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if !self.k1.is_finite() || self.k1 < 0.0 {
+            issues.push(ParamIssue::new(format!("{path}.k1"), format!("k1 is 0 or more, found {}", self.k1)));
+        }
+        if !(0.0..=1.0).contains(&self.b) {
+            issues.push(ParamIssue::new(format!("{path}.b"), format!("b is between 0 and 1, found {}", self.b)));
+        }
+        issues
+    }
+}
+
+fn lucene_k1() -> f64 {
+    1.2
+}
+
+fn lucene_b() -> f64 {
+    0.75
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_lucene_k1(k1: &f64) -> bool {
+    k1.to_bits() == lucene_k1().to_bits()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_lucene_b(b: &f64) -> bool {
+    b.to_bits() == lucene_b().to_bits()
 }
 
 fn schema() -> (Schema, Field) {
@@ -234,7 +278,7 @@ impl Bm25Index {
             .map_err(broken)?;
         let documents = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
         let tokens = segments.iter().map(|segment| segment.tokens).sum();
-        let statistics = Statistics::of(documents, tokens);
+        let statistics = Statistics::of(params.k1 as f32, params.b as f32, documents, tokens);
         let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
         Ok(Self { analyzers, field, segments, statistics, known })
     }
@@ -325,6 +369,57 @@ mod tests {
     fn zipf_text(random: &mut impl rand::Rng, words: usize) -> String {
         let word = |_| format!("w{}", (5000f64.powf(random.random::<f64>())) as u32);
         (0..words).map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// By the formula (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework", with Lucene's idf).
+    fn by_formula(texts: &[&str], word: &str, k1: f64, b: f64) -> Vec<f64> {
+        let words = |text: &str| text.split(' ').count() as f64;
+        let often = |text: &str| text.split(' ').filter(|found| *found == word).count() as f64;
+        let average = texts.iter().map(|text| words(text)).sum::<f64>() / texts.len() as f64;
+        let (all, with) = (texts.len() as f64, texts.iter().filter(|text| often(text) > 0.0).count() as f64);
+        let idf = (1.0 + (all - with + 0.5) / (with + 0.5)).ln();
+        let score = |text: &&str| {
+            let (tf, norm) = (often(text), k1 * (1.0 - b + b * words(text) / average));
+            idf * tf * (k1 + 1.0) / (tf + norm)
+        };
+        texts.iter().map(score).collect()
+    }
+
+    #[test]
+    fn scores_follow_the_constants() {
+        let texts =
+            ["mill", "mill mill mill river wheel stone", "river", "mill wheel wheel wheel wheel wheel wheel wheel"];
+        let chunks: Vec<_> = texts.iter().zip(0..).map(|(text, row)| chunk(row, text)).collect();
+        let InputArtifact::Rows(rows) = rows_input(&chunks) else { unreachable!("rows") };
+        let mut orders = std::collections::BTreeSet::new();
+        for (k1, b) in [(1.2, 0.75), (1.5, 0.75), (0.9, 0.4), (3.0, 0.0), (0.0, 1.0)] {
+            let params = Bm25Params { language: Language::Plain, k1, b };
+            let (harness, folder) = (Harness::new(), tempfile::tempdir().unwrap());
+            crate::build(&IndexKind::Bm25(params.clone()), &rows, folder.path(), &harness.context()).unwrap();
+            let found = Bm25Index::open(&params, folder.path()).unwrap().search("mill", 4).unwrap();
+            let wanted = by_formula(&texts, "mill", k1, b);
+            for row in &found {
+                let apart = (row.score - wanted[row.row as usize]).abs();
+                assert!(
+                    apart < 1e-5,
+                    "k1 {k1} b {b}: row {} has {}, not {}",
+                    row.row,
+                    row.score,
+                    wanted[row.row as usize]
+                );
+            }
+            orders.insert(found.iter().map(|row| row.row).collect::<Vec<_>>());
+        }
+        assert!(orders.len() > 1, "the constants decide which passage is first");
+    }
+
+    #[test]
+    fn constants_out_of_range_are_told_and_those_of_lucene_are_in_no_key() {
+        let told = Bm25Params { k1: -1.0, b: 1.5, ..Bm25Params::default() }.check("kind.bm25");
+        let told: Vec<&str> = told.iter().map(|issue| issue.path.as_str()).collect();
+        assert_eq!(told, ["kind.bm25.k1", "kind.bm25.b"]);
+        assert!(Bm25Params::default().check("kind.bm25").is_empty());
+        assert_eq!(serde_json::to_value(Bm25Params::default()).unwrap(), serde_json::json!({"language": "english"}));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl IndexKind {
     /// Validates the params; `path` is their position below `with:`.
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         match self {
-            Self::Bm25(_) => Vec::new(),
+            Self::Bm25(params) => params.check(&format!("{path}.bm25")),
             Self::Dense(params) => params.check(&format!("{path}.dense")),
             Self::Late(params) => params.check(&format!("{path}.late")),
         }

@@ -237,3 +237,34 @@ fn wrong_params_are_reported_at_their_place() {
     assert_eq!(told(json!({"sum": [{"f1": 1}], "count": {"tokenizer": ""}})), "count.tokenizer: the path is empty");
     assert!(told(json!({"system": "grpo"})).contains("unknown variant"));
 }
+
+#[test]
+fn the_format_of_search_r1_earns_what_is_given() {
+    let mut rows = trajectories(3);
+    for (row, answer) in rows.iter_mut().zip(["Lyon", "Paris", "Lyon"]) {
+        row.protocol = "search-r1".to_owned();
+        row.golden_answers = vec!["Paris".to_owned()];
+        row.messages = vec![
+            Message::text(Role::User, "Where?"),
+            Message::text(Role::Assistant, "<think>a</think>\n<search>where</search>"),
+            Message::text(Role::Tool, "\n\n<information>It is Paris.</information>\n\n"),
+            Message::text(Role::Assistant, format!("<think>b</think>\n<answer>{answer}</answer>")),
+        ];
+    }
+    // The last one is outside the format.
+    rows[2].messages[3].content.insert_str(0, "So: ");
+    let of = |scores: Value| {
+        let mut params = json!({"system": "search-r1-v0.3"});
+        if !scores.is_null() {
+            params["format_scores"] = scores;
+        }
+        rewards(&run(&rows, params))
+    };
+    assert_eq!(of(Value::Null), [0.2, 1.0, 0.1]);
+    assert_eq!(of(json!({})), [0.2, 1.0, 0.1]);
+    assert_eq!(of(json!({"retrieval": 0.25, "answer": 0.0})), [0.45, 1.0, 0.0]);
+    let told = |params: Value| run_on(to_batch(&rows).expect("rows"), params).expect_err("no such scores").message;
+    let message = told(json!({"system": "research", "format_scores": {}}));
+    assert_eq!(message, "format_scores: belongs to `system: search-r1-v0.3`");
+    assert!(told(json!({"system": "search-r1-v0.3", "format_scores": {"structured": 1}})).contains("structured"));
+}

@@ -4,7 +4,7 @@ use searchmill_data::program::{variable_issues, write_issues};
 use searchmill_engine::operator::{ParamIssue, Tables};
 use searchmill_models::training::example::Truncation;
 use searchmill_models::training::fit::Keep;
-use searchmill_models::training::policy_gradient::Aggregation;
+use searchmill_models::training::policy_gradient::{Aggregation, ImportanceSampling};
 use searchmill_models::training::preference::PreferenceKind;
 use searchmill_models::training::rollouts::check_advantages;
 use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES};
@@ -161,6 +161,11 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     refuse(none, "policy_loss.aggregation.constant", "must be at least 1", "the most tokens that a rollout may have");
     let kl = loss.kl.is_some_and(|kl| !(kl.coefficient.is_finite() && kl.coefficient >= 0.0));
     refuse(kl, "policy_loss.kl.coefficient", "must be 0 or more", "0.001 is common");
+    let mixed = loss.kl.is_some_and(|kl| kl.importance_weighted)
+        && loss.importance_sampling_level == ImportanceSampling::Sequence;
+    let (path, help) =
+        ("policy_loss.kl.importance_weighted", "leave it out, or write `importance_sampling_level: token`");
+    refuse(mixed, path, "weighs tokens, and the ratio is that of the whole rollout", help);
     let entropy = loss.entropy.is_some_and(|factor| !(factor.is_finite() && factor >= 0.0));
     refuse(entropy, "policy_loss.entropy", "must be 0 or more, or null", "0.001 is common");
     issues

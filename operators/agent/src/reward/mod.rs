@@ -25,7 +25,7 @@ mod turns;
 pub use outcome::Reward;
 pub use r1_text::question_in;
 pub use search_r1_text::Agreement;
-pub use system::{Rule, System};
+pub use system::{Given, Rule, System};
 pub use transcript::{Author, Span, Transcript};
 
 /// Returns why a rollout's text is not in the format of its protocol. Protocols without a grammar of their own need an

@@ -1,7 +1,7 @@
 //! Search-R1's reward of version 0.3 (`verl/utils/reward_score/qa_em_format.py` at a14dc3a).
 //!
 //! **Published** ([`published`]): a right answer earns 1 in the format and 0.8 outside; a wrong one 0.2 in the format
-//! (and the retrieval weight if a golden answer is a substring of a result) and 0.1 outside. The format is the
+//! (and the retrieval score if a golden answer is a substring of a result) and 0.1 outside. The format is the
 //! sequence think, search, information, …, answer with only white space between. It has the faults of version 0.2,
 //! and: an end-of-turn token after the answer, or a result that was cut before `</information>`, breaks the format;
 //! `<information>` written by the model counts as a result.
@@ -9,7 +9,9 @@
 //! **Mended** ([`mended`]): the same values by the model's own text. A response without an answer earns nothing;
 //! results are what the environment wrote, and hold an answer only as whole words and not one like `yes`.
 
+use schemars::JsonSchema;
 use searchmill_text::normalize::{normalize_answer, python_trim};
+use serde::{Deserialize, Serialize};
 
 use crate::reward::outcome::Reward;
 use crate::reward::pieces::{final_answer, pairs, retrieved};
@@ -20,21 +22,22 @@ use crate::reward::transcript::Transcript;
 /// Marker of the assistant's turn in Qwen's chat template.
 const CHAT_MARKER: &str = "<|im_start|>assistant";
 
-/// Weights of the parts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FormatWeights {
+/// Scores of the parts (`structure_format_score`, `final_format_score` and `retrieval_score` in the original).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct FormatScores {
     /// A wrong answer in the format; what a right one loses outside.
     pub structure: f64,
     /// A wrong answer outside the format.
-    pub answer_tags: f64,
-    /// A wrong answer in the format after a search found the right one.
+    pub answer: f64,
+    /// What a wrong answer in the format earns more after a search found the right one.
     pub retrieval: f64,
 }
 
-impl Default for FormatWeights {
-    /// The weights of the repository's scripts.
+impl Default for FormatScores {
+    /// The values of the repository's scripts.
     fn default() -> Self {
-        Self { structure: 0.2, answer_tags: 0.1, retrieval: 0.0 }
+        Self { structure: 0.2, answer: 0.1, retrieval: 0.0 }
     }
 }
 
@@ -46,32 +49,32 @@ struct Found {
     retrieved: bool,
 }
 
-impl FormatWeights {
+impl FormatScores {
     fn reward(&self, found: &Found) -> Reward {
         match (found.right, found.formatted) {
             (true, formatted) => Reward::of("answer", 1.0).and_if(!formatted, "format", -self.structure),
             (false, true) => Reward::of("format", self.structure).and_if(found.retrieved, "retrieval", self.retrieval),
-            (false, false) => Reward::default().and_if(found.answered, "answer_tags", self.answer_tags),
+            (false, false) => Reward::default().and_if(found.answered, "answer_tags", self.answer),
         }
     }
 }
 
 /// Returns the published reward of a transcript in Qwen's chat template. The original's responses end with
 /// `</answer>`, without an end-of-turn token, and so do ours.
-pub fn published(transcript: &Transcript, weights: &FormatWeights, golden: &[String]) -> Reward {
+pub fn published(transcript: &Transcript, scores: &FormatScores, golden: &[String]) -> Reward {
     let text = format!("{}\n{CHAT_MARKER}\n{}", transcript.prompt, transcript.response());
-    published_text(&text, weights, golden)
+    published_text(&text, scores, golden)
 }
 
 /// Returns the published reward of prompt and response as one decoded text.
-pub fn published_text(text: &str, weights: &FormatWeights, golden: &[String]) -> Reward {
+pub fn published_text(text: &str, scores: &FormatScores, golden: &[String]) -> Reward {
     let answer = published_answer(text);
     let formatted = is_formatted(text);
-    weights.reward(&Found {
+    scores.reward(&Found {
         answered: answer.is_some(),
         right: answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden)),
         formatted,
-        retrieved: weights.retrieval != 0.0 && formatted && shows_answer(text, golden),
+        retrieved: scores.retrieval != 0.0 && formatted && shows_answer(text, golden),
     })
 }
 
@@ -90,12 +93,12 @@ fn shows_answer(text: &str, golden: &[String]) -> bool {
 }
 
 /// Returns the mended reward.
-pub fn mended(transcript: &Transcript, weights: &FormatWeights, golden: &[String]) -> Reward {
+pub fn mended(transcript: &Transcript, scores: &FormatScores, golden: &[String]) -> Reward {
     let answer = final_answer(transcript);
-    weights.reward(&Found {
+    scores.reward(&Found {
         answered: answer.is_some(),
         right: answer.is_some_and(|answer| Agreement::Exact.holds(answer, golden)),
         formatted: fault(transcript).is_none(),
-        retrieved: weights.retrieval != 0.0 && retrieved(transcript, golden),
+        retrieved: scores.retrieval != 0.0 && retrieved(transcript, golden),
     })
 }

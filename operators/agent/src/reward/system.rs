@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reward::outcome::Reward;
 use crate::reward::r1_text::{LLAMA_END, QWEN_END, first};
-use crate::reward::search_r1_format::FormatWeights;
+use crate::reward::search_r1_format::FormatScores;
 use crate::reward::search_r1_text::Agreement;
 use crate::reward::transcript::Transcript;
 use crate::reward::{
@@ -41,8 +41,8 @@ pub enum System {
     /// answer, both normalised, else 0. Protocol `search-r1`.
     #[serde(rename = "search-r1-subem")]
     SearchR1Subem,
-    /// Search-R1, version 0.3, with the weights of its scripts (structure 0.2, answer tags 0.1, retrieval 0): 1 for an
-    /// exact answer, 0.8 outside the format; 0.2 for a wrong one in the format, 0.1 outside. Protocol `search-r1`.
+    /// Search-R1, version 0.3, by default with the scores of its scripts (`format_scores`): 1 for an exact answer, 0.8 outside
+    /// the format; 0.2 for a wrong one in the format, 0.1 outside. Protocol `search-r1`.
     #[serde(rename = "search-r1-v0.3")]
     SearchR1V03,
     /// verl's port of Search-R1's reward (volcengine/verl at b178a3c): 1 for an exact answer, a quarter with more than
@@ -56,6 +56,15 @@ pub enum System {
     /// `tool_call`.
     #[serde(rename = "deepsearch-rl")]
     DeepsearchRl,
+}
+
+/// What some rules need beside the rollout.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Given {
+    /// The score of its thoughts, from 0 to 1.
+    pub short_think: f64,
+    /// Scores of Search-R1's format.
+    pub format_scores: FormatScores,
 }
 
 /// Which form of a system's rule.
@@ -100,15 +109,20 @@ impl System {
         self == Self::DeepsearchRl
     }
 
-    /// Returns the reward of a rollout. `short_think` is the score of its thoughts, from 0 to 1.
-    pub fn reward(self, rule: Rule, transcript: &Transcript, golden: &[String], short_think: f64) -> Reward {
+    /// Whether the rule has [`Given::format_scores`].
+    pub fn has_format_scores(self) -> bool {
+        self == Self::SearchR1V03
+    }
+
+    /// Returns the reward of a rollout.
+    pub fn reward(self, rule: Rule, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
         match rule {
-            Rule::Published => self.published(transcript, golden, short_think),
-            Rule::Mended => self.mended(transcript, golden, short_think),
+            Rule::Published => self.published(transcript, golden, given),
+            Rule::Mended => self.mended(transcript, golden, given),
         }
     }
 
-    fn published(self, transcript: &Transcript, golden: &[String], short_think: f64) -> Reward {
+    fn published(self, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
         match self {
             Self::Research => research::published(transcript, golden),
             Self::R1SearcherLlamaStage1 => r1_llama_stage_1::published(transcript, golden),
@@ -116,10 +130,10 @@ impl System {
             Self::R1SearcherQwen => r1_qwen::published(transcript, golden),
             Self::SearchR1V02 => search_r1_em::published(transcript, Agreement::Exact, golden),
             Self::SearchR1Subem => search_r1_em::published(transcript, Agreement::Substring, golden),
-            Self::SearchR1V03 => search_r1_format::published(transcript, &FormatWeights::default(), golden),
+            Self::SearchR1V03 => search_r1_format::published(transcript, &given.format_scores, golden),
             Self::SearchR1Verl => search_r1_verl::published(transcript, golden),
             Self::DeepsearchRlSeed => deepsearch_rl::published_seed(transcript, golden),
-            Self::DeepsearchRl => deepsearch_rl::published(transcript, golden, short_think),
+            Self::DeepsearchRl => deepsearch_rl::published(transcript, golden, given.short_think),
         }
     }
 
@@ -136,7 +150,7 @@ impl System {
         Some(reward.value())
     }
 
-    fn mended(self, transcript: &Transcript, golden: &[String], short_think: f64) -> Reward {
+    fn mended(self, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
         match self {
             Self::Research => research::mended(transcript, golden),
             Self::R1SearcherLlamaStage1 => r1_llama_stage_1::mended(transcript, golden),
@@ -144,10 +158,10 @@ impl System {
             Self::R1SearcherQwen => r1_qwen::mended(transcript, golden),
             Self::SearchR1V02 => search_r1_em::mended(transcript, Agreement::Exact, golden),
             Self::SearchR1Subem => search_r1_em::mended(transcript, Agreement::Substring, golden),
-            Self::SearchR1V03 => search_r1_format::mended(transcript, &FormatWeights::default(), golden),
+            Self::SearchR1V03 => search_r1_format::mended(transcript, &given.format_scores, golden),
             Self::SearchR1Verl => search_r1_verl::mended(transcript, golden),
             Self::DeepsearchRlSeed => deepsearch_rl::mended_seed(transcript, golden),
-            Self::DeepsearchRl => deepsearch_rl::mended(transcript, golden, short_think),
+            Self::DeepsearchRl => deepsearch_rl::mended(transcript, golden, given.short_think),
         }
     }
 }

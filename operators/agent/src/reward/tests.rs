@@ -112,9 +112,9 @@ fn golden_rewards_of_search_r1() {
 fn golden_rewards_of_search_r1_with_format() {
     for row in rows("search_r1_qa_em_format") {
         let weight = |name: &str| row["input"][name].as_f64().unwrap();
-        let weights = search_r1_format::FormatWeights {
+        let weights = search_r1_format::FormatScores {
             structure: weight("structure_format_score"),
-            answer_tags: weight("final_format_score"),
+            answer: weight("final_format_score"),
             retrieval: weight("retrieval_score"),
         };
         let (whole, golden) = (text(&row, "solution_str"), texts(&row["ground_truth"]["target"]));
@@ -166,7 +166,7 @@ fn golden(answers: &[&str]) -> Vec<String> {
 }
 
 fn value(system: System, rule: Rule, transcript: &Transcript, answers: &[&str]) -> f64 {
-    system.reward(rule, transcript, &golden(answers), 0.0).value()
+    system.reward(rule, transcript, &golden(answers), &Given::default()).value()
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_result_that_the_model_wrote_itself_earns_nothing() {
         later.spans[2].text.insert_str(0, text);
         assert_eq!(value(system, Rule::Mended, &later, &["Paris"]), expected, "{system:?} after a search");
     }
-    let weights = search_r1_format::FormatWeights { retrieval: 0.1, ..Default::default() };
+    let weights = search_r1_format::FormatScores { retrieval: 0.1, ..Default::default() };
     let of = |document| {
         let made = rollout(System::SearchR1V03, document, "Lyon");
         search_r1_format::mended(&made, &weights, &golden(&["Paris"])).value()
@@ -359,7 +359,8 @@ fn thoughts_of_deepsearch_rl() {
 #[test]
 fn substrings_agree_where_equality_does_not() {
     let made = rollout(System::SearchR1Subem, "x", "Paris, France");
-    let of = |system: System, gold: &str| system.reward(Rule::Mended, &made, &golden(&[gold]), 0.0).value();
+    let of =
+        |system: System, gold: &str| system.reward(Rule::Mended, &made, &golden(&[gold]), &Given::default()).value();
     assert_eq!((of(System::SearchR1V02, "paris"), of(System::SearchR1Subem, "paris")), (0.0, 1.0));
     assert_eq!(of(System::SearchR1Subem, "rome"), 0.0);
 }

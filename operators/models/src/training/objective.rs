@@ -64,6 +64,12 @@ pub trait Coupling: Sync {
 /// The objective of one step.
 pub struct Coupled {
     pub objective: Box<dyn Objective>,
+    /// Of an objective over pairs, whose tokens have slopes but no losses of their own.
+    pub of_pairs: Option<PairsOutcome>,
+}
+
+/// What the pairs of a step came to.
+pub struct PairsOutcome {
     /// Loss of the step.
     pub loss: f64,
     pub figures: PreferenceStep,

@@ -2,16 +2,20 @@
 //!
 //! For a token with advantage `A` and ratio `r = p / p_sampled`, the loss is
 //! `-min(r · A, clip(r, 1 − low, 1 + high) · A)` (PPO: Schulman et al. 2017, arXiv:1707.06347; GRPO: arXiv:2402.03300;
-//! different bounds: DAPO, arXiv:2503.14476). With `dual_clip`, the loss of a token with a negative advantage is at most
+//! different bounds: DAPO, arXiv:2503.14476). With `importance_sampling_level: sequence`, `r` is that of the whole rollout, per
+//! token: `r = exp(mean of ln p − ln p_sampled over its tokens)` (GSPO: Zheng et al. 2025, arXiv:2507.18071, equation 7).
+//! With `dual_clip`, the loss of a token with a negative advantage is at most
 //! `-dual_clip · A` (arXiv:1912.09729). To it is added `coefficient · KL` to a reference model, estimated from the token
 //! (k1, k2, k3: Schulman, "Approximating KL divergence", 2020). `entropy · H` is subtracted from it, with the entropy `H` of
 //! the distribution from which the token is sampled (A3C: Mnih et al. 2016, arXiv:1602.01783, section 4).
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::example::{Example, Sampled};
-use super::objective::{Objective, Observed, TokenLoss};
+use super::objective::{Coupled, Coupling, Objective, Observed, TokenLoss};
 
 /// Largest difference of log-probabilities that counts, so that no ratio overflows (verl clamps in the same way).
 const MOST: f32 = 20.0;
@@ -20,6 +24,11 @@ const MOST: f32 = 20.0;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct PolicyLoss {
+    /// Whose ratio is clipped: that of each token, or that of the whole rollout (GSPO). For `sequence`, bounds are far narrower:
+    /// 0.0003 and 0.0004 in its paper, with `aggregation: sequence_mean`. It reads the rollouts of a step once more, before the
+    /// gradients.
+    #[serde(skip_serializing_if = "is_default")]
+    pub importance_sampling_level: ImportanceSampling,
     /// A token whose probability fell below `1 - clip_low` times the sampled one is not made less probable.
     pub clip_low: f64,
     /// A token whose probability rose above `1 + clip_high` times the sampled one is not made more probable.
@@ -39,8 +48,25 @@ pub struct PolicyLoss {
 impl Default for PolicyLoss {
     fn default() -> Self {
         let aggregation = Aggregation::default();
-        Self { clip_low: 0.2, clip_high: 0.2, dual_clip: None, aggregation, kl: None, entropy: None }
+        let importance_sampling_level = ImportanceSampling::default();
+        let (clip_low, clip_high) = (0.2, 0.2);
+        Self { importance_sampling_level, clip_low, clip_high, dual_clip: None, aggregation, kl: None, entropy: None }
     }
+}
+
+/// Whose ratio of probabilities is clipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ImportanceSampling {
+    /// That of each token (PPO, GRPO).
+    #[default]
+    Token,
+    /// That of the whole rollout, per token: the exponential of the mean difference of its log-probabilities (GSPO).
+    Sequence,
+}
+
+fn is_default(level: &ImportanceSampling) -> bool {
+    *level == ImportanceSampling::Token
 }
 
 /// How the losses of tokens become one.
@@ -99,12 +125,23 @@ impl Estimator {
 }
 
 /// The objective.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PolicyGradient {
-    pub settings: PolicyLoss,
+    settings: PolicyLoss,
+    /// Mean difference of the log-probabilities now and when they were sampled, of each rollout of the step.
+    rollouts: BTreeMap<String, f32>,
 }
 
 impl PolicyGradient {
+    pub fn new(settings: PolicyLoss) -> Self {
+        Self { settings, rollouts: BTreeMap::new() }
+    }
+
+    /// Whether a token has the ratio of its rollout.
+    fn by_rollout(&self) -> bool {
+        self.settings.importance_sampling_level == ImportanceSampling::Sequence
+    }
+
     /// Returns the clipped loss of a token with a ratio, and its derivative with respect to the log-probability.
     fn clipped(&self, advantage: f32, ratio: f32) -> TokenLoss {
         let plain = TokenLoss { value: -ratio * advantage, slope: -ratio * advantage };
@@ -137,7 +174,9 @@ impl Objective for PolicyGradient {
 
     fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
-        let ratio = ratio(sampled, at, log_probability);
+        let of_token = ratio(sampled, at, log_probability);
+        // The slope of a rollout's ratio, times its number of tokens, is the ratio: that of a token has the same form.
+        let ratio = self.rollouts.get(&example.id).map_or(of_token, |mean| mean.exp());
         let loss = self.clipped(sampled.advantages[at], ratio);
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
         let (mut own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
@@ -160,8 +199,9 @@ impl Objective for PolicyGradient {
     fn observe(&self, example: &Example, log_probabilities: &[f32]) -> Option<Observed> {
         let sampled = example.sampled.as_ref()?;
         let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
+        let of_sequence = self.by_rollout().then(|| mean_difference(example, sampled, log_probabilities).exp());
         let of_token = |(at, now): (usize, &f32)| {
-            let ratio = ratio(sampled, at, *now);
+            let ratio = of_sequence.unwrap_or_else(|| ratio(sampled, at, *now));
             let advantage = sampled.advantages[at];
             let slope = self.clipped(advantage, ratio).slope;
             let reference = sampled.reference.as_ref().map(|all| f64::from(Estimator::K3.of(*now, all[at]).value));
@@ -184,6 +224,36 @@ impl Objective for PolicyGradient {
     fn entropy_bonus(&self) -> Option<f32> {
         self.settings.entropy.map(|factor| factor as f32)
     }
+
+    fn coupling(&self) -> Option<&dyn Coupling> {
+        if self.by_rollout() { Some(self) } else { None }
+    }
+}
+
+impl Coupling for PolicyGradient {
+    fn of_step(&self, examples: &[Example], log_probabilities: &BTreeMap<usize, Vec<f32>>) -> Coupled {
+        // A rollout may have several sequences in the step: sums over all of them.
+        let mut sums: BTreeMap<&str, (f32, usize)> = BTreeMap::new();
+        for (number, found) in log_probabilities {
+            let example = &examples[*number];
+            let Some(sampled) = &example.sampled else { continue };
+            let sum = sums.entry(&example.id).or_default();
+            sum.0 += mean_difference(example, sampled, found) * found.len() as f32;
+            sum.1 += found.len();
+        }
+        let mut rollouts = BTreeMap::new();
+        for (id, (sum, tokens)) in sums {
+            rollouts.insert(id.to_owned(), (sum / tokens.max(1) as f32).clamp(-MOST, MOST));
+        }
+        Coupled { objective: Box::new(Self { settings: self.settings, rollouts }), of_pairs: None }
+    }
+}
+
+/// Returns the mean difference of the log-probabilities of an example's sampled tokens now and when they were sampled.
+fn mean_difference(example: &Example, sampled: &Sampled, log_probabilities: &[f32]) -> f32 {
+    let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
+    let sum: f32 = places.zip(log_probabilities).map(|(at, now)| now - sampled.log_probabilities[at]).sum();
+    sum / log_probabilities.len().max(1) as f32
 }
 
 #[cfg(test)]
@@ -209,7 +279,7 @@ mod tests {
     }
 
     fn of(settings: PolicyLoss) -> PolicyGradient {
-        PolicyGradient { settings }
+        PolicyGradient::new(settings)
     }
 
     /// As verl computes it: the larger of two losses, and the smaller of that and the third for negative advantages.

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::example::Example;
-use super::objective::{Coupled, Coupling, Objective, TokenLoss};
+use super::objective::{Coupled, Coupling, Objective, PairsOutcome, TokenLoss};
 use super::state::PreferenceStep;
 
 /// Settings of the loss.
@@ -153,7 +153,7 @@ impl Coupling for Preference {
             figures.rejected += rewards[1] / count;
             figures.accuracy += if rewards[0] > rewards[1] { 1.0 / count } else { 0.0 };
         }
-        Coupled { objective: Box::new(PairedStep { slopes }), loss, figures }
+        Coupled { objective: Box::new(PairedStep { slopes }), of_pairs: Some(PairsOutcome { loss, figures }) }
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
             assert!((divisor - 2.0).abs() < 1e-12, "the number of pairs");
             for (number, example) in examples.iter().enumerate() {
                 for token in 0..example.targets() {
-                    let loss = |by: f32| at(Some((number, token, by))).loss;
+                    let loss = |by: f32| at(Some((number, token, by))).of_pairs.unwrap().loss;
                     let wanted = (loss(0.01) - loss(-0.01)) / 0.02;
                     let slope = f64::from(objective.loss(example, token + 2, -1.0).slope) / divisor;
                     assert!(
@@ -260,10 +260,10 @@ mod tests {
             examples[number].paired.as_mut().unwrap().reference = sum;
         }
         let preference = Preference { settings: PreferenceLoss::default() };
-        let Coupled { loss, figures, .. } = preference.of_step(&examples, &found(None));
+        let PairsOutcome { loss, figures } = preference.of_step(&examples, &found(None)).of_pairs.unwrap();
         assert!((loss - 2.0_f64.ln()).abs() < 1e-12);
         assert_eq!((figures.chosen, figures.rejected, figures.accuracy), (0.0, 0.0, 0.0));
-        assert!(preference.of_step(&[], &BTreeMap::new()).loss.abs() < 1e-12, "no pairs");
+        assert!(preference.of_step(&[], &BTreeMap::new()).of_pairs.unwrap().loss.abs() < 1e-12, "no pairs");
     }
 
     #[test]

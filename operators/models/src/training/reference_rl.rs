@@ -10,6 +10,7 @@ use super::example::{Example, Paired, Sampled};
 use super::objective::{Objective, Sft};
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::packing::pack;
+use super::policy_gradient::ImportanceSampling::Sequence;
 use super::policy_gradient::{Aggregation, Estimator, Kl, PolicyGradient, PolicyLoss};
 use super::preference::{Preference, PreferenceKind, PreferenceLoss};
 use super::reference::{examples, model, numbers, reference};
@@ -41,6 +42,7 @@ fn rollouts(vectors: &Vectors, temperature: &str) -> Vec<Example> {
     let reference = cut(&examples, &vectors[&format!("reference/{temperature}")]);
     let advantages = numbers(&vectors["advantages"]);
     for (number, example) in examples.iter_mut().enumerate() {
+        example.id = number.to_string();
         example.sampled = Some(Sampled {
             temperature: temperature.parse().unwrap(),
             log_probabilities: sampled[number].clone(),
@@ -102,7 +104,7 @@ fn assert_is(vectors: &Vectors, name: &str, examples: &[Example], objective: &dy
 fn loss(change: impl FnOnce(&mut PolicyLoss)) -> PolicyGradient {
     let mut settings = PolicyLoss::default();
     change(&mut settings);
-    PolicyGradient { settings }
+    PolicyGradient::new(settings)
 }
 
 #[test]
@@ -119,6 +121,20 @@ fn losses_and_gradients_are_those_of_trl() {
         ("k3", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(false))))),
         ("k3_weighted", loss(|loss| (loss.aggregation, loss.kl) = (Aggregation::SequenceMean, Some(k3(true))))),
         ("bonus", loss(|loss| loss.entropy = Some(0.4))),
+        (
+            "gspo",
+            loss(|loss| {
+                let aggregation = Aggregation::SequenceMean;
+                *loss = PolicyLoss { importance_sampling_level: Sequence, aggregation, ..*loss };
+            }),
+        ),
+        (
+            "gspo_narrow",
+            loss(|loss| {
+                let (clip_low, clip_high, kl) = (3e-4, 4e-4, Some(k3(false)));
+                *loss = PolicyLoss { importance_sampling_level: Sequence, clip_low, clip_high, kl, ..*loss };
+            }),
+        ),
     ];
     for temperature in ["1.0", "0.7"] {
         let examples = rollouts(&vectors, temperature);

@@ -7,7 +7,7 @@ use searchmill_engine::operator::spread;
 
 use super::batch::{Batch, PassOutcome};
 use super::example::Example;
-use super::objective::{Coupled, Objective};
+use super::objective::{Coupled, Objective, PairsOutcome};
 use super::optimizer::Gradients;
 use super::packing::pack;
 use super::state::PreferenceStep;
@@ -65,11 +65,19 @@ pub fn learn(
     gradients: &mut Gradients,
 ) -> Result<Outcome> {
     let mut run = |batch: &Batch<'_>| pass(student, batch, settings.checkpointing, gradients);
-    let Some(Coupled { objective, loss, figures }) = coupled(student, batch, examples, settings)? else {
+    let Some(Coupled { objective, of_pairs }) = coupled(student, batch, examples, settings)? else {
         return over_passes(batch, examples, settings, run);
     };
     let outcome = over_passes(batch, examples, Settings { objective: &*objective, ..settings }, &mut run)?;
-    Ok(Outcome { loss, preference: Some(figures), ..outcome })
+    Ok(with_pairs(outcome, of_pairs))
+}
+
+/// Returns the outcome with the loss and the figures of its pairs, if it has any.
+fn with_pairs(outcome: Outcome, of_pairs: Option<PairsOutcome>) -> Outcome {
+    match of_pairs {
+        Some(PairsOutcome { loss, figures }) => Outcome { loss, preference: Some(figures), ..outcome },
+        None => outcome,
+    }
 }
 
 /// Computes the loss of the examples numbered in `batch`, without gradients.
@@ -83,8 +91,12 @@ pub fn evaluate(
     let settings = Settings { objective, pass_tokens, checkpointing: false, dropout: None };
     let outcome = read(student, batch, examples, settings)?;
     let Some(coupling) = objective.coupling() else { return Ok(outcome) };
-    let Coupled { loss, figures, .. } = coupling.of_step(examples, &outcome.log_probabilities);
-    Ok(Outcome { loss, preference: Some(figures), ..outcome })
+    match coupling.of_step(examples, &outcome.log_probabilities) {
+        Coupled { of_pairs: Some(pairs), .. } => Ok(with_pairs(outcome, Some(pairs))),
+        Coupled { objective, of_pairs: None } => {
+            read(student, batch, examples, Settings { objective: &*objective, ..settings })
+        }
+    }
 }
 
 /// Returns the objective of this step, if its losses depend on whole examples.
