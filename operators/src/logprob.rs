@@ -59,8 +59,8 @@ fn main_branch() -> String {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScoredSpan {
     /// The gold answer, between `<answer>` and `</answer>`, instead of the model's last turn. In a rollout that is one
-    /// text (protocols such as `search-r1`): instead of the prediction, in the last turn as the model wrote it. If there
-    /// are several answers, the one with the highest mean.
+    /// text (protocols such as `search-r1`): instead of the prediction, in the last turn as the model wrote it. In turns of
+    /// their own (`searchlm`): instead of the prediction, or of the last turn if there is none. If there are several answers, the one with the highest mean.
     #[default]
     GoldAnswer,
     /// The rollout's prediction, at the same position.
@@ -78,7 +78,7 @@ impl LogprobParams {
 impl Operator for Logprob {
     type Params = LogprobParams;
     const NAME: &'static str = "logprob";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const ABOUT: &'static str = "Computes the log-probability of the gold answer, or another text, after each rollout.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -175,7 +175,11 @@ impl LogprobKernel {
                 of(before, &trajectory.prediction, after)
             }
             ScoredSpan::GoldAnswer => {
-                let (before, after) = frame(trajectory, said)?;
+                let (before, after) = match frame(trajectory, said) {
+                    // The answer of a chat in turns is a turn of its own: it takes the place of whatever the model said last.
+                    Err(_) if trajectory.is_in_turns() => ("", ""),
+                    frame => frame?,
+                };
                 let mut best: Option<(String, Scored)> = None;
                 for answer in &trajectory.golden_answers {
                     let found = of(before, answer, after)?;

@@ -98,6 +98,14 @@ fn rewards_without_advantages_and_adapters_without_their_base_are_told_before_an
     let made = "{op: init-model, from: world.documents, with: {vocab: 512, hidden: 32, layers: 1, heads: 2}}";
     let merged = adapter.replace("dropout: 0.1}", "dropout: 0.1, merge: true}");
     let merged = merged.replace("{op: read-model, with: {model: models/decoder}}", made);
+    // In the first round, `[start, policy]` is one model twice.
+    let trained = format!(
+        "{{op: train, from: {{examples: swift, model: blank}}}}\n  blank: {made}\n  swift: {{op: convert-to-swift, from: taught}}\n  \
+         taught: {{op: rollout, from: {{questions: world.questions, search: bm25}}, with: {{policy: evidence}}}}"
+    );
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", &adapter.replace("{op: read-model, with: {model: models/decoder}}", &trained));
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
     let text = told(&merged);
     assert!(text.contains("`model` names two whole models") && text.contains("leave `merge` out"), "{text}");
 }

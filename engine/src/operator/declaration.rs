@@ -194,7 +194,7 @@ impl Declaration {
     }
 
     /// Adds a check of the params against the variants of what is bound to `port`, in its order (`None`: unknown until it is
-    /// there). Reported like [`Declaration::issues`].
+    /// there, or the same again). Reported like [`Declaration::issues`].
     #[must_use]
     pub fn checks_variants(
         mut self,

@@ -385,7 +385,17 @@ fn wire_node(
         let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node].as_ref());
         makers.map(|maker| maker?.variant).collect::<Vec<_>>()
     };
-    let variants = |port: &str| known(port).into_iter().map(|variant| Some(variant?.name)).collect();
+    let variants = |port: &str| {
+        let inputs = by_port.get(port).map_or(&[][..], Vec::as_slice);
+        let mut names = Vec::new();
+        for (place, variant) in known(port).into_iter().enumerate() {
+            let same = |input: &Input| input.node == inputs[place].node && input.output == inputs[place].output;
+            // What is bound twice is one thing, not two of its variant.
+            let again = inputs[..place].iter().any(same);
+            names.push(variant.filter(|_| !again).map(|variant| variant.name));
+        }
+        names
+    };
     errors.extend(declaration.variant_issues(variants).into_iter().map(|(port, issue)| {
         let maker = known(port).into_iter().flatten().next();
         bad_param(issue, node).at_some(maker.map(|maker| nodes[maker.node].operator_span), "made here")

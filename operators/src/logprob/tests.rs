@@ -146,3 +146,24 @@ fn an_answer_takes_the_place_of_the_prediction_in_one_text() {
     let rejects = run(&folder, &[silent], 8192, json!({})).rejects();
     assert!(rejects[0].message.contains("no answer whose place"), "{}", rejects[0].message);
 }
+
+#[test]
+fn in_turns_the_gold_answer_takes_the_place_of_a_last_turn_without_answer() {
+    let folder = model_folder(4096);
+    let mut row = short(1).remove(0);
+    (row.protocol, row.tools, row.prediction) = ("searchlm".to_owned(), "[]".to_owned(), String::new());
+    row.golden_answers = vec!["Ada".to_owned()];
+    let last = row.messages.iter().rposition(Message::is_model).expect("a turn");
+    let score = |said: &str, params: Value| {
+        let mut row = row.clone();
+        said.clone_into(&mut row.messages[last].content);
+        run(&folder, &[row], 8192, params)
+    };
+    let cut = score("<QUERY> and so", json!({})).batch("trajectories");
+    let list = |batch: &RecordBatch| {
+        let column = batch.column_by_name("logprob_tokens").expect("tokens").clone();
+        tokens(column.as_list::<i32>(), 0)
+    };
+    assert_eq!(list(&cut), list(&score("Ada", json!({"span": "last_turn"})).batch("trajectories")));
+    assert_eq!(score("<QUERY> and so", json!({"span": "prediction"})).rejects().len(), 1, "there is no prediction");
+}
