@@ -21,7 +21,7 @@ const SMALL: [&str; 10] = [
     "--set",
     "world={documents: 3000, questions: 3000, lessons: 20, steps: 2}",
     "--set",
-    "rl={rounds: 2, questions: 3, samples: 2, validation: 6, tuning: {lora: {rank: 4, alpha: 8, dropout: 0}}, batch_size: 4, learning_rate: 1e-3}",
+    "rl={rounds: 2, questions: 3, samples: 2, validation: 6, keep: {every: 1, last: 1}, tuning: {lora: {rank: 4, alpha: 8, dropout: 0}}, batch_size: 4, learning_rate: 1e-3}",
 ];
 
 fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
@@ -44,7 +44,7 @@ fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
         assert!(judged.contains("agreement/judged/equal"), "{judged}");
     }
     let rounds = mill.call(&["show", "rl_rounds", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
-    assert_eq!(rounds.lines().filter(|line| line.contains("\"value\":")).count(), 2, "{rounds}");
+    assert_eq!(rounds.lines().filter(|line| line.contains("\"f1\":")).count(), 2, "{rounds}");
     for page in ["curve/plot.html", "gain/report.html"] {
         assert!(mill.path(&format!("out/rl/{page}")).is_file(), "{page}");
     }

@@ -65,6 +65,7 @@ pub enum ImportanceSampling {
     Sequence,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_default(level: &ImportanceSampling) -> bool {
     *level == ImportanceSampling::Token
 }
