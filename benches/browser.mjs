@@ -1,4 +1,6 @@
 // What the benches of pages share: Chromium (SEARCHMILL_BROWSER, if it is elsewhere), and a line for each task.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { launch } from "../src/serve/page/web/tests/browser.js";
 
 process.env.SEARCHMILL_BROWSER ??= "/usr/bin/chromium";
@@ -10,6 +12,19 @@ export async function fresh() {
   const page = await context.newPage();
   page.setDefaultTimeout(120_000);
   return page;
+}
+
+/** Starts `searchmill ui` in a folder, and returns how to end it as soon as the server names its address. */
+export async function serve(binary, cwd, address) {
+  const server = spawn(binary, ["ui", "--listen", address, "--no-open"], { cwd });
+  const ended = once(server, "exit");
+  // It names its address on stdout or stderr as soon as it listens; if it ends before, the port is taken.
+  const said = await Promise.race([once(server.stdout, "data"), once(server.stderr, "data"), ended]);
+  if (!String(said[0]).includes(address)) throw new Error(`no server: ${said[0]}`);
+  return async () => {
+    server.kill("SIGINT");
+    await ended;
+  };
 }
 
 /** Prints the median and the least of the times of each task in milliseconds, and ends the browser. */

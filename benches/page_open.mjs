@@ -10,7 +10,7 @@ import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fresh, report } from "./browser.mjs";
+import { fresh, report, serve } from "./browser.mjs";
 
 const [name, times = "7"] = process.argv.slice(2);
 const binary = resolve(name);
@@ -59,9 +59,7 @@ for (let time = 0; time < Number(times); time += 1) {
   for (const state of order) {
     rmSync(store, { recursive: true });
     cpSync(join(cwd, "warm"), store, { recursive: true });
-    const server = spawn(binary, ["ui", "--listen", address, "--no-open"], { cwd });
-    const said = await Promise.race([once(server.stdout, "data"), once(server.stderr, "data"), once(server, "exit")]);
-    if (!String(said[0]).includes(address)) throw new Error(`no server: ${said[0]}`);
+    const end = await serve(binary, cwd, address);
     const before = readdirSync(join(store, "runs"));
     let page;
     if (state === "page") {
@@ -75,9 +73,7 @@ for (let time = 0; time < Number(times); time += 1) {
     found[state].push(performance.now() - start);
     if (events) bytes = await events;
     await page?.context().close();
-    const ended = once(server, "exit");
-    server.kill("SIGINT");
-    await ended;
+    await end();
   }
 }
 rmSync(cwd, { recursive: true });

@@ -123,7 +123,7 @@ impl ConvertToVerlParams {
         self.data_source.as_deref().unwrap_or("musique")
     }
 
-    /// Returns what the trainer would do with these rows that nobody wants, and says nothing about or stops at.
+    /// Returns warnings of rows that the trainer would not learn from as wanted.
     fn warnings(&self) -> Vec<String> {
         let mut told = Vec::new();
         let known: &[&str] = if self.layout == Layout::Research { &["musique"] } else { &REWARDED };

@@ -59,8 +59,9 @@ fn main_branch() -> String {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScoredSpan {
     /// The gold answer, between `<answer>` and `</answer>`, instead of the model's last turn. In a rollout that is one
-    /// text (protocols such as `search-r1`): instead of the prediction, in the last turn as the model wrote it. In turns of
-    /// their own (`searchlm`): instead of the prediction, or of the last turn if there is none. If there are several answers, the one with the highest mean.
+    /// text (protocols such as `search-r1`): instead of the prediction, in the last turn as the model wrote it. In a chat in
+    /// turns (`searchlm`): likewise, and instead of the whole last turn if that holds no prediction. If there are several
+    /// answers, the one with the highest mean.
     #[default]
     GoldAnswer,
     /// The rollout's prediction, at the same position.
