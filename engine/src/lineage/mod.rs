@@ -86,5 +86,5 @@ pub use named::{Missing, NotFound, came_to_nothing, output_of};
 pub(crate) use newest::name_in;
 pub use newest::newest_output;
 pub use row_changes::{ColumnChange, TableChange, ValueChange};
-pub use target::{Target, choices, meant_output, no_node, resolve, run_of};
+pub use target::{Target, choices, meant_output, no_node, no_output, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

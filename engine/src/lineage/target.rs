@@ -122,10 +122,8 @@ pub fn resolve(
     if let Some(nothing) = came_to_nothing(store, &runs, text) {
         return Err(nothing);
     }
-    match run {
-        Some(_) if earlier_run(store, &runs[0], text).is_some() => Err(no_node(store, &runs[0], text)),
-        _ => Err(unknown(store, &runs, text)),
-    }
+    let earlier = run.and_then(|_| earlier_run(store, &runs[0], text));
+    Err(earlier.map_or_else(|| unknown(store, &runs, text), |earlier| only_in(&runs[0], text, &earlier)))
 }
 
 /// Returns the nodes that chose what `text` stands for, if it is what a loop of the target's run handed on.
@@ -235,18 +233,31 @@ fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
     NotFound::new(message, meant_output(store, runs, text))
 }
 
-/// Says that a run has no such node, and which earlier run has it, or what may be meant.
+/// Says for a command with `--run` that a run has no such output, and which earlier run has it, or what may be meant.
+pub fn no_output(store: &Store, run: &str, name: &str) -> NotFound {
+    match earlier_run(store, run, name) {
+        Some(earlier) => only_in(run, name, &earlier),
+        None => no_node(store, run, name),
+    }
+}
+
+fn only_in(run: &str, name: &str, earlier: &str) -> NotFound {
+    NotFound::new(format!("the run {run} has no output of `{name}`"), Some(has_one(earlier)))
+}
+
+/// Says that a run has no such node, and what may be meant.
 pub fn no_node(store: &Store, run: &str, name: &str) -> NotFound {
-    let earlier = earlier_run(store, run, name).map(|earlier| has_one(&earlier));
-    let help = earlier.or_else(|| meant_output(store, &[run.to_owned()], name));
-    NotFound::new(format!("the run {run} has no node `{name}`"), help)
+    let near = meant_output(store, &[run.to_owned()], name);
+    NotFound::new(format!("the run {run} has no node `{name}`"), near)
 }
 
 /// Suggests a node of the first of these runs, or what a loop of it handed on, for an unknown name.
 pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
     let run = runs.first()?;
     let nodes = store.run_nodes(run).into_iter().filter(|node| node.outcome != NodeOutcome::Ended);
-    let nodes: Vec<String> = nodes.map(|node| node.node).collect();
+    let mut nodes: Vec<String> = nodes.map(|node| node.node).collect();
+    // Nodes are recorded as they end: two runs of one pipeline should suggest the same.
+    nodes.sort();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
     let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
     Some(meant(text, &names, handed_on.keys().map(String::as_str)))

@@ -389,9 +389,11 @@ fn wire_node(
         let inputs = by_port.get(port).map_or(&[][..], Vec::as_slice);
         let mut names = Vec::new();
         for (place, variant) in known(port).into_iter().enumerate() {
-            let same = |input: &Input| input.node == inputs[place].node && input.output == inputs[place].output;
+            let mut again = false;
+            for earlier in &inputs[..place] {
+                again |= earlier.node == inputs[place].node && earlier.output == inputs[place].output;
+            }
             // What is bound twice is one thing, not two of its variant.
-            let again = inputs[..place].iter().any(same);
             names.push(variant.filter(|_| !again).map(|variant| variant.name));
         }
         names

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::failure::Failure;
 use super::open::Session;
 use crate::lineage::archive::Root;
-use crate::lineage::{came_to_nothing, meant_output, newest_output, no_node, output_of, run_of};
+use crate::lineage::{came_to_nothing, meant_output, newest_output, no_output, output_of, run_of};
 use crate::store::{ArtifactId, Makers, NodeRun, Pin, Store};
 
 /// Digits of an id that must be written.
@@ -48,7 +48,7 @@ pub(super) fn find(session: &Session, what: &str, run: Option<&str>, rejects: bo
     }
     let nothing = || came_to_nothing(store, &runs, what).map(Failure::from);
     if run.is_some() {
-        return Err(nothing().unwrap_or_else(|| no_node(store, &runs[0], what).into()));
+        return Err(nothing().unwrap_or_else(|| no_output(store, &runs[0], what).into()));
     }
     if let Some(pin) = store.pinned(what)? {
         return Ok(Named { artifact: pin.artifact, origin: Origin::Pin(pin) });
