@@ -31,6 +31,8 @@ const TOKENIZER: &str = "searchmill";
 const BLOCK: u32 = 1024;
 const ROWS_PER_SEGMENT: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 32;
+/// Far above every published k1. The greatest numbers would overflow the scores.
+const MOST_K1: f64 = 1000.0;
 /// Writer memory. Tantivy's minimum is 15 MB; a single-segment writer never flushes early.
 const WRITER_BYTES: usize = 64 << 20;
 
@@ -42,7 +44,7 @@ pub struct Bm25Params {
     /// Chinese, Japanese and Korean, `plain` for lower case only.
     #[serde(default)]
     pub language: Language,
-    /// How much further occurrences of a word in a passage count, 0 or more (1.2 in Lucene and Tantivy, 1.5 in bm25s, 0.9 in
+    /// How much further occurrences of a word in a passage count, from 0 to 1000 (1.2 in Lucene and Tantivy, 1.5 in bm25s, 0.9 in
     /// Pyserini).
     #[serde(default = "lucene_k1", skip_serializing_if = "is_lucene_k1")]
     pub k1: f64,
@@ -60,8 +62,9 @@ impl Default for Bm25Params {
 impl Bm25Params {
     pub(super) fn check(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
-        if !self.k1.is_finite() || self.k1 < 0.0 {
-            issues.push(ParamIssue::new(format!("{path}.k1"), format!("k1 is 0 or more, found {}", self.k1)));
+        if !(0.0..=MOST_K1).contains(&self.k1) {
+            let message = format!("k1 is between 0 and {MOST_K1}, found {}", self.k1);
+            issues.push(ParamIssue::new(format!("{path}.k1"), message));
         }
         if !(0.0..=1.0).contains(&self.b) {
             issues.push(ParamIssue::new(format!("{path}.b"), format!("b is between 0 and 1, found {}", self.b)));
@@ -373,16 +376,22 @@ mod tests {
 
     /// By the formula (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework", with Lucene's idf).
     fn by_formula(texts: &[&str], word: &str, k1: f64, b: f64) -> Vec<f64> {
-        let words = |text: &str| text.split(' ').count() as f64;
-        let often = |text: &str| text.split(' ').filter(|found| *found == word).count() as f64;
-        let average = texts.iter().map(|text| words(text)).sum::<f64>() / texts.len() as f64;
-        let (all, with) = (texts.len() as f64, texts.iter().filter(|text| often(text) > 0.0).count() as f64);
+        let (mut lengths, mut frequencies, mut with) = (Vec::new(), Vec::new(), 0.0);
+        for text in texts {
+            let frequency = text.split(' ').filter(|found| *found == word).count() as f64;
+            with += if frequency > 0.0 { 1.0 } else { 0.0 };
+            lengths.push(text.split(' ').count() as f64);
+            frequencies.push(frequency);
+        }
+        let all = texts.len() as f64;
+        let average = lengths.iter().sum::<f64>() / all;
         let idf = (1.0 + (all - with + 0.5) / (with + 0.5)).ln();
-        let score = |text: &&str| {
-            let (tf, norm) = (often(text), k1 * (1.0 - b + b * words(text) / average));
-            idf * tf * (k1 + 1.0) / (tf + norm)
-        };
-        texts.iter().map(score).collect()
+        let mut scores = Vec::new();
+        for (frequency, length) in frequencies.into_iter().zip(lengths) {
+            let norm = k1 * (1.0 - b + b * length / average);
+            scores.push(idf * frequency * (k1 + 1.0) / (frequency + norm));
+        }
+        scores
     }
 
     #[test]
@@ -415,9 +424,11 @@ mod tests {
 
     #[test]
     fn constants_out_of_range_are_told_and_those_of_lucene_are_in_no_key() {
-        let told = Bm25Params { k1: -1.0, b: 1.5, ..Bm25Params::default() }.check("kind.bm25");
-        let told: Vec<&str> = told.iter().map(|issue| issue.path.as_str()).collect();
-        assert_eq!(told, ["kind.bm25.k1", "kind.bm25.b"]);
+        for (k1, b) in [(-1.0, 1.5), (f64::MAX, -0.1), (f64::NAN, f64::NAN)] {
+            let told = Bm25Params { k1, b, ..Bm25Params::default() }.check("kind.bm25");
+            let told: Vec<&str> = told.iter().map(|issue| issue.path.as_str()).collect();
+            assert_eq!(told, ["kind.bm25.k1", "kind.bm25.b"], "{k1} {b}");
+        }
         assert!(Bm25Params::default().check("kind.bm25").is_empty());
         assert_eq!(serde_json::to_value(Bm25Params::default()).unwrap(), serde_json::json!({"language": "english"}));
     }

@@ -59,7 +59,8 @@ fn rollouts_at(bench: &Bench, temperature: f32) -> (Vec<Example>, RecordBatch) {
     for example in &mut examples {
         let unknown = vec![0.0; example.tokens.len()];
         let (advantages, of_rollout) = (unknown.clone(), example.targets());
-        let sampled = Sampled { temperature, log_probabilities: unknown, reference: None, advantages, of_rollout };
+        let (reference, rollout) = (None, 0);
+        let sampled = Sampled { temperature, log_probabilities: unknown, reference, advantages, rollout, of_rollout };
         example.sampled = Some(sampled);
     }
     let found = log_probabilities(&bench.model, &examples);

@@ -54,6 +54,8 @@ pub struct Sampled {
     pub reference: Option<Vec<f32>>,
     /// Advantage of each token.
     pub advantages: Vec<f32>,
+    /// Number of the rollout: its sequences have the same one.
+    pub rollout: usize,
     /// Tokens that the model wrote in the whole rollout, of which the example may be one of several sequences.
     pub of_rollout: usize,
 }

@@ -129,8 +129,8 @@ impl Estimator {
 #[derive(Clone, Debug)]
 pub struct PolicyGradient {
     settings: PolicyLoss,
-    /// Mean difference of the log-probabilities now and when they were sampled, of each rollout of the step.
-    rollouts: BTreeMap<String, f32>,
+    /// Mean difference of the log-probabilities now and when they were sampled, of each rollout of the step, by its number.
+    rollouts: BTreeMap<usize, f32>,
 }
 
 impl PolicyGradient {
@@ -177,7 +177,7 @@ impl Objective for PolicyGradient {
         let Some(sampled) = &example.sampled else { return TokenLoss { value: 0.0, slope: 0.0 } };
         let of_token = ratio(sampled, at, log_probability);
         // The slope of a rollout's ratio, times its number of tokens, is the ratio: that of a token has the same form.
-        let ratio = self.rollouts.get(&example.id).map_or(of_token, |mean| mean.exp());
+        let ratio = self.rollouts.get(&sampled.rollout).map_or(of_token, |mean| mean.exp());
         let loss = self.clipped(sampled.advantages[at], ratio);
         let Some((kl, reference)) = self.settings.kl.zip(sampled.reference.as_ref()) else { return loss };
         let (mut own, factor) = (kl.estimator.of(log_probability, reference[at]), kl.coefficient as f32);
@@ -233,18 +233,18 @@ impl Objective for PolicyGradient {
 
 impl Coupling for PolicyGradient {
     fn of_step(&self, examples: &[Example], log_probabilities: &BTreeMap<usize, Vec<f32>>) -> Coupled {
-        // A rollout may have several sequences in the step: sums over all of them.
-        let mut sums: BTreeMap<&str, (f32, usize)> = BTreeMap::new();
+        // A rollout may have several sequences in the step: the mean is over all of them.
+        let (mut sums, mut tokens) = (BTreeMap::<usize, f32>::new(), BTreeMap::<usize, usize>::new());
         for (number, found) in log_probabilities {
             let example = &examples[*number];
             let Some(sampled) = &example.sampled else { continue };
-            let sum = sums.entry(&example.id).or_default();
-            sum.0 += mean_difference(example, sampled, found) * found.len() as f32;
-            sum.1 += found.len();
+            let count = found.len();
+            *sums.entry(sampled.rollout).or_default() += mean_difference(example, sampled, found) * count as f32;
+            *tokens.entry(sampled.rollout).or_default() += count;
         }
         let mut rollouts = BTreeMap::new();
-        for (id, (sum, tokens)) in sums {
-            rollouts.insert(id.to_owned(), (sum / tokens.max(1) as f32).clamp(-MOST, MOST));
+        for (rollout, sum) in sums {
+            rollouts.insert(rollout, (sum / tokens[&rollout].max(1) as f32).clamp(-MOST, MOST));
         }
         Coupled { objective: Box::new(Self { settings: self.settings, rollouts }), of_pairs: None }
     }
@@ -274,6 +274,7 @@ mod tests {
                 log_probabilities: vec![0.0, 0.0, sampled, sampled],
                 reference: Some(vec![0.0, 0.0, reference, reference]),
                 advantages: vec![advantage; 4],
+                rollout: 0,
                 of_rollout: 4,
             }),
         }

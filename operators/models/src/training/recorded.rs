@@ -88,7 +88,9 @@ impl Recording {
             let known: Option<Vec<f32>> = log_probabilities.iter().zip(&example.learnt).map(known).collect();
             let missing = || Unfit::Row("a sampled token has no log-probability".to_owned());
             let (log_probabilities, advantages) = (known.ok_or_else(missing)?, vec![0.0; example.tokens.len()]);
-            example.sampled = Some(Sampled { temperature, log_probabilities, reference: None, advantages, of_rollout });
+            let (reference, rollout) = (None, 0);
+            let sampled = Sampled { temperature, log_probabilities, reference, advantages, rollout, of_rollout };
+            example.sampled = Some(sampled);
         }
         Ok(sequences)
     }

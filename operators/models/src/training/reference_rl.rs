@@ -42,12 +42,12 @@ fn rollouts(vectors: &Vectors, temperature: &str) -> Vec<Example> {
     let reference = cut(&examples, &vectors[&format!("reference/{temperature}")]);
     let advantages = numbers(&vectors["advantages"]);
     for (number, example) in examples.iter_mut().enumerate() {
-        example.id = number.to_string();
         example.sampled = Some(Sampled {
             temperature: temperature.parse().unwrap(),
             log_probabilities: sampled[number].clone(),
             reference: Some(reference[number].clone()),
             advantages: vec![advantages[number] as f32; example.tokens.len()],
+            rollout: number,
             of_rollout: example.targets(),
         });
     }

@@ -29,22 +29,26 @@ impl RolloutReader<'_> {
     /// # Errors
     /// If the rows have no recorded tokens or no advantages, or tokens that the model does not have.
     pub fn read(&self, rows: &RowsInput) -> Result<Read, OperatorError> {
-        let mut read = Read::default();
+        let (mut read, mut rollout) = (Read::default(), 0);
         for batch in rows.batches() {
             let batch = batch?;
             let (ids, questions) = (text_column(&batch, "id")?, text_column(&batch, "question_id")?);
             let (name, advantages) = advantages(self.advantage, &batch)?;
             let recorded = RecordedTokens::from_batch(&batch)?.ok_or_else(unrecorded)?;
             for (row, recorded) in recorded.iter().enumerate() {
-                let named = |example| Example {
-                    id: ids.value(row).to_owned(),
-                    question: questions.value(row).to_owned(),
-                    ..example
+                let named = |mut example: Example| {
+                    ids.value(row).clone_into(&mut example.id);
+                    questions.value(row).clone_into(&mut example.question);
+                    if let Some(sampled) = &mut example.sampled {
+                        sampled.rollout = rollout;
+                    }
+                    example
                 };
                 let advantages = advantages.at(row);
                 let advantages = advantages.ok_or_else(|| Unfit::Row(format!("`{name}` is null or no finite number")));
                 let made = advantages.and_then(|advantages| self.sequences(recorded, name, &advantages));
                 read.add(ids.value(row), made.map(|sequences| sequences.into_iter().map(named).collect()))?;
+                rollout += 1;
             }
         }
         Ok(read)

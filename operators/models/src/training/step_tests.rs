@@ -9,7 +9,7 @@ use super::example::{Example, Paired, Sampled};
 use super::objective::{Coupling, Objective, Sft, TokenLoss};
 use super::optimizer::Gradients;
 use super::packing::pack;
-use super::policy_gradient::{Aggregation, PolicyGradient, PolicyLoss};
+use super::policy_gradient::{Aggregation, ImportanceSampling, PolicyGradient, PolicyLoss};
 use super::preference::{Preference, PreferenceLoss};
 use super::state;
 use super::step::{self, DropoutSeed, Settings};
@@ -116,7 +116,9 @@ fn gradients_of_an_entropy_bonus_match_finite_differences() {
     for (example, temperature) in examples.iter_mut().zip([1.0, 0.7, 1.6]) {
         let (zeros, of_rollout) = (vec![0.0; example.tokens.len()], example.targets());
         let (log_probabilities, advantages) = (zeros.clone(), zeros);
-        example.sampled = Some(Sampled { temperature, log_probabilities, reference: None, advantages, of_rollout });
+        let (reference, rollout) = (None, 0);
+        let sampled = Sampled { temperature, log_probabilities, reference, advantages, rollout, of_rollout };
+        example.sampled = Some(sampled);
     }
     for aggregation in [Aggregation::TokenMean, Aggregation::SequenceMean, Aggregation::Constant(30)] {
         let settings = PolicyLoss { aggregation, entropy: Some(0.5), ..PolicyLoss::default() };
@@ -130,6 +132,37 @@ fn gradients_of_an_entropy_bonus_match_finite_differences() {
         }
         check_slopes(&student, &examples, &objective, &gradients);
     }
+}
+
+/// The first two sequences are of one rollout and have one ratio; the third one has another.
+#[test]
+fn gradients_of_the_ratio_of_whole_rollouts_match_finite_differences() {
+    let (student, mut examples) = (student(), examples());
+    let now = step::evaluate(&student, &[0, 1, 2], &examples, &Sft::default(), 64).unwrap().log_probabilities;
+    for (number, example) in examples.iter_mut().enumerate() {
+        let mut log_probabilities = vec![0.0; example.tokens.len()];
+        let places = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
+        for (at, now) in places.zip(&now[&number]) {
+            log_probabilities[at] = now - 0.05 * (number as f32 - 0.5);
+        }
+        let advantages = vec![[1.5, 1.5, -0.7][number]; example.tokens.len()];
+        let (rollout, of_rollout) = (number / 2, example.targets());
+        let (temperature, reference) = (1.0, None);
+        let sampled = Sampled { temperature, log_probabilities, reference, advantages, rollout, of_rollout };
+        // Two rollouts of a table may have one id.
+        (example.sampled, example.id) = (Some(sampled), "same".to_owned());
+    }
+    let importance_sampling_level = ImportanceSampling::Sequence;
+    let settings = PolicyLoss { importance_sampling_level, ..PolicyLoss::default() };
+    let (objective, mut gradients) = (PolicyGradient::new(settings), Gradients::new());
+    let settings = Settings { objective: &objective, pass_tokens: 32, checkpointing: false, dropout: None };
+    let outcome = step::learn(&student, &[1, 2, 0], &examples, settings, &mut gradients).unwrap();
+    let counts: Vec<f64> = examples.iter().map(|example| example.targets() as f64).collect();
+    let mean = (0.05 * -0.5 * counts[0] + 0.05 * 0.5 * counts[1]) / (counts[0] + counts[1]);
+    let by_hand = -1.5 * mean.exp() * (counts[0] + counts[1]) + 0.7 * 0.075_f64.exp() * counts[2];
+    let by_hand = by_hand / counts.iter().sum::<f64>();
+    assert!((outcome.loss - by_hand).abs() < 1e-5, "{} {by_hand}", outcome.loss);
+    check_slopes(&student, &examples, &objective, &gradients);
 }
 
 #[test]
