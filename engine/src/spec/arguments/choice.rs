@@ -139,7 +139,11 @@ impl Reader<'_> {
         let shaped = |branch: &Schema<'_>| match value.value {
             Value::Map(_) => branch.allows("object") && branch.words().is_none(),
             Value::List(_) => branch.allows("array") && branch.words().is_none(),
-            _ => !branch.types().iter().all(|name| matches!(*name, "object" | "array")),
+            _ => {
+                // A branch of words alone names no type of its own.
+                let words = branch.branches().is_some_and(|all| all.iter().all(|word| word.words().is_some()));
+                words || !branch.types().iter().all(|name| matches!(*name, "object" | "array"))
+            }
         };
         let mut close = branches.iter().zip(tries).filter(|(branch, _)| shaped(branch)).map(|(_, tried)| tried.1);
         match (close.next(), close.next()) {

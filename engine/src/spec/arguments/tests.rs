@@ -308,6 +308,44 @@ fn what_came_by_reference_is_told_where_it_was_written() {
     refuses("{size: \"${params.nope}\"}", &[]);
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Demand {
+    /// With a description, each word is an alternative of its own.
+    All,
+    /// Another one.
+    Facts,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema matters")]
+enum Grounded {
+    Any(bool),
+    Whole(Demand),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "only its schema matters")]
+struct Kept {
+    grounded: Grounded,
+}
+
+#[test]
+fn a_choice_of_a_switch_or_words_names_both() {
+    let schema = schemars::schema_for!(Kept).to_value();
+    let mut sources = SourceMap::new();
+    let spec = "name: n\nnodes:\n  a: {op: o, with: {grounded: al}}\n";
+    let reading = read_text(Path::new("p.yaml"), spec, &Overrides::default(), &mut sources);
+    let spec = reading.spec.expect("a spec");
+    let told = arguments(&spec.nodes[0].with, &schema, "o").expect_err("no such word");
+    assert!(
+        told[0].message.contains("`true` or `false`") && told[0].message.contains("`facts`"),
+        "{}",
+        told[0].message
+    );
+}
+
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Size {
