@@ -18,9 +18,11 @@ export async function fresh() {
 export async function serve(binary, cwd, address) {
   const server = spawn(binary, ["ui", "--listen", address, "--no-open"], { cwd });
   const ended = once(server, "exit");
-  // It names its address on stdout or stderr as soon as it listens; if it ends before, the port is taken.
+  process.once("exit", () => server.kill());
+  // It names its address on stdout or stderr as soon as it listens, and an error if the port is taken.
   const said = await Promise.race([once(server.stdout, "data"), once(server.stderr, "data"), ended]);
-  if (!String(said[0]).includes(address)) throw new Error(`no server: ${said[0]}`);
+  const text = String(said[0]);
+  if (!text.includes(`http://${address}`) || text.includes("error")) throw new Error(`no server: ${text}`);
   return async () => {
     server.kill("SIGINT");
     await ended;
