@@ -115,11 +115,15 @@ pub struct RolloutParams {
     /// Definition of the search tool, for `protocol: tool_call`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolDefinition>,
-    /// Tools beside the search tool, for `protocol: tool_call`: `{open: {…}}` (documents that a search showed),
+    /// Tools beside the search tool: `{open: {…}}` (documents that a search showed),
     /// `{http: {…}}` (a search or fetch service), `{mcp: {…}}` (the tools of an MCP server), `{python: {…}}` (a function of
     /// yours), `{prompt: {…}}` (another language model). `max_searches` then limits the calls of all tools together. An answer of a service is paid once: equal calls of other rollouts, nodes and
     /// models get the remembered answer, until `--force`. A failure is told to the model as an error, and counted in
     /// the column `tool_errors`.
+    ///
+    /// In every other protocol, the tool is the search, in place of an index: one tool that takes a query (the argument
+    /// `query` or `q`, or its only required text). The protocol says how a query is written and how passages are shown,
+    /// the tool what they are: the first `search.top_k` of its results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolParams>,
     /// A step between a search and what the model sees: `{python: "rerank.py:rerank", keep: 5}`, a function, or `{prompt:
@@ -262,7 +266,7 @@ impl Operator for Rollout {
         let checked = params.until.clone();
         let declaration = declaration
             .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
-        tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), declaration)
+        tools::declared(&params.tools, params.rerank.as_ref(), tool_name(params), is_live(params), declaration)
     }
 
     fn open(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -272,8 +276,9 @@ impl Operator for Rollout {
             trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
         let columns = columns(&params.policy);
-        let calls = counts_errors(params).then(tools::Calls::default);
         let agent = agent(params, search, inputs, context)?;
+        let in_text = is_live(params).then(|| Arc::clone(&agent.rules.protocol));
+        let calls = counts_errors(params).then(|| tools::Calls::of(in_text));
         let passing = params.until.as_ref().map(|until| until::open(until, more_columns(params))).transpose()?;
         let parses = matches!(params.policy, PolicyParams::Endpoint(_)) && agent.rules.protocol.tools() != "[]";
         let in_text = parses.then(CallsInText::default);
@@ -285,6 +290,11 @@ impl Operator for Rollout {
 fn more_columns(params: &RolloutParams) -> until::More {
     let (cuts, tokens) = (params.max_observation_tokens.is_some(), params.record.is_some());
     until::More { tools: counts_errors(params), cuts, tokens }
+}
+
+/// Whether a tool answers the searches of a protocol in which they are text.
+fn is_live(params: &RolloutParams) -> bool {
+    tools::is_live(&params.tools, &params.protocol)
 }
 
 /// Whether rollouts have the column `tool_errors`.
@@ -301,7 +311,8 @@ fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result
     let observations = observation_limit(params, inputs, context)?;
     let rules = rules_of(params, search.is_some(), observations);
     let (opener, reranks) = (tools::opener(&params.tools, inputs)?, params.rerank.is_some());
-    Ok(Box::new(RolloutRecheck { rules, opener, search, reranks, questions }))
+    let live = is_live(params) && search.is_none();
+    Ok(Box::new(RolloutRecheck { rules, opener, search, live, reranks, questions }))
 }
 
 fn ports(params: &RolloutParams) -> Ports {
@@ -333,7 +344,7 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
     issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, true)));
     issues.extend(tools::rerank_issues(params.rerank.as_ref(), params.max_observation_tokens.is_some()));
-    issues.extend(tools::issues(&params.tools, params.protocol.is_one_text()));
+    issues.extend(tools::issues(&params.tools, is_live(params)));
     issues
 }
 
@@ -397,7 +408,7 @@ pub(crate) fn rules(
     observations: Option<Arc<ObservationLimit>>,
 ) -> Arc<Rules> {
     let protocol = params.protocol.open(&ProtocolSettings {
-        tool: searching.then_some(tool_name(params)),
+        tool: (searching || is_live(params)).then_some(tool_name(params)),
         definition: params.tool.as_ref(),
         offers,
         shows_ids: params.tools.iter().any(|tool| matches!(tool, ToolParams::Open(_))),
@@ -443,8 +454,11 @@ fn agent(
     context: &Context,
 ) -> Result<Agent, OperatorError> {
     let searching = search.is_some();
-    let search = SearchTool { searcher: search, name: tool_name(params), rerank: params.rerank.as_ref() };
-    let (tool, offers) = tools::open(&params.tools, search, inputs, context)?;
+    let live = is_live(params).then_some(params.search.top_k);
+    let search = SearchTool { searcher: search, name: tool_name(params), rerank: params.rerank.as_ref(), live };
+    // Their protocol offers no tools: it is the same whatever these are.
+    let in_text = is_live(params).then(|| Arc::clone(&rules(params, true, &[], None).protocol));
+    let (tool, offers) = tools::open(&params.tools, search, in_text.as_deref(), inputs, context)?;
     let rules = rules(params, searching, &offers, observation_limit(params, inputs, context)?);
     if matches!(params.policy, PolicyParams::Evidence(_)) {
         tell_if_nothing_is_known(inputs, context)?;

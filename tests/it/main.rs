@@ -30,6 +30,7 @@ mod laws;
 mod lineage;
 mod limits;
 mod links;
+mod live_search;
 mod loop_checks;
 mod loop_names;
 mod map;

@@ -506,7 +506,7 @@ fn tools_that_cannot_be_are_errors_at_their_place() {
     let twice = WEB.replace("read_page", "web_search");
     assert!(check(&twice, "", "").contains("two tools have the name `web_search`"));
     assert!(check(&WEB.replace("{query}", "{question}"), "", "").contains("`{question}` is no property"));
-    assert!(check(WEB, "", "protocol: search-r1\n      ").contains("only `protocol: tool_call` offers tools"));
+    assert!(check(WEB, "", "protocol: search-r1\n      ").contains("the protocol has one search"));
     assert!(check("        - open: {}\n", "", "").contains("documents"));
     assert!(check(&WEB.replace("type: object", "type: array"), "", "").contains("JSON Schema of type `object`"));
     assert!(check("        - mcp: {}\n", "", "").contains("needs either `url` or `command`"));

@@ -114,9 +114,10 @@ impl Episode {
         &self.messages
     }
 
-    /// The action behind one of the calls that the episode waits for, in their order.
-    pub fn called(&self, call: usize) -> Option<&Action> {
-        self.open.iter().filter(|action| action.arguments.is_ok()).nth(call)
+    /// The action behind one of the calls that the episode waits for, in their order, and its place among the actions of
+    /// the message.
+    pub fn called(&self, call: usize) -> Option<(usize, &Action)> {
+        self.open.iter().enumerate().filter(|(_, action)| action.arguments.is_ok()).nth(call)
     }
 
     /// Tool messages that were cut; `None` without a limit.

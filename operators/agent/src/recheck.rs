@@ -9,7 +9,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{OperatorError, Recheck, Rechecked, RowDifference};
 use searchmill_retrieval::{Found, Search};
-use searchmill_schemas::{CutObservations, Message, Observation, Question, RecordedTokens, Trajectory, from_batch};
+use searchmill_schemas::{
+    CutObservation, CutObservations, Message, Observation, Question, RecordedTokens, Trajectory, from_batch,
+};
 use serde_json::{Value, json};
 
 use self::replay::{Pair, Replay};
@@ -17,7 +19,7 @@ use super::episode::Rules;
 use super::outside::Opener;
 use super::protocol::OfferedCall;
 use super::tokens::contradiction;
-use super::tool::{RERANKER, ToolResult, nothing_to_search, query};
+use super::tool::{RERANKER, SEARCH, ToolResult, failure_of, nothing_to_search, query};
 
 /// Relative tolerance of scores: those of dense indexes may differ in the last bits between CPUs.
 const SCORE_TOLERANCE: f64 = 1e-5;
@@ -33,6 +35,8 @@ pub struct RolloutRecheck {
     /// Documents that the rollouts could open.
     pub opener: Option<Opener>,
     pub search: Option<Search>,
+    /// Whether a service answered the searches. They are taken from the record.
+    pub live: bool,
     /// Whether a reranker ordered what was found. The order is taken from the record.
     pub reranks: bool,
     /// Questions of the node's input, by id.
@@ -59,8 +63,7 @@ impl Recheck for RolloutRecheck {
             self.play(&mut replays)?;
             for replay in replays {
                 let recorded = cuts.as_mut().and_then(Iterator::next);
-                found.differences.extend(cut_difference(&replay, recorded.as_ref()));
-                self.compare(replay, &mut found);
+                self.compare(replay, recorded.as_ref(), &mut found);
             }
         }
         Ok(found)
@@ -82,6 +85,7 @@ impl RolloutRecheck {
             let mut result = || lists.next().map_or_else(nothing_to_search, Ok);
             for (replay, calls) in replays.iter_mut().zip(&calls).filter(|(_, calls)| !calls.is_empty()) {
                 let results = calls.iter().enumerate().map(|(number, call)| match OfferedCall::of(call) {
+                    None if self.live => Ok(replay.recorded_call(number)),
                     None if self.reranks => Ok(reranked(result(), replay.recorded_call(number))),
                     None => Ok(result()),
                     Some(call) => self.offered(call, replay),
@@ -101,22 +105,33 @@ impl RolloutRecheck {
 
     /// Whether a message answers a call that was taken from the record.
     fn is_taken(&self, pair: &Pair<'_>) -> bool {
+        // The request about the passages of a search lists them all.
+        if self.live && pair.derived.is_some_and(Message::is_aside) {
+            return pair.recorded == pair.derived;
+        }
         let Some(Ok(arguments)) = pair.action.as_ref().map(|action| &action.arguments) else { return false };
         let call = OfferedCall::of(arguments);
         let ran = pair.derived.is_some_and(|derived| derived.error == pair.recorded.and_then(|it| it.error.clone()));
+        if self.live {
+            let error = pair.derived.and_then(|derived| derived.error.as_deref());
+            return ran && error.is_none_or(|error| error.starts_with(failure_of(SEARCH, "").as_str()));
+        }
         ran && call.is_some_and(|call| self.opener.as_ref().is_none_or(|opener| opener.name() != call.tool))
     }
 
-    fn compare(&self, replay: Replay<'_>, found: &mut Rechecked) {
+    fn compare(&self, replay: Replay<'_>, cuts: Option<&CutObservations>, found: &mut Rechecked) {
         let rollout = replay.rollout;
+        let mut taken = BTreeSet::new();
         for pair in replay.pairs() {
             if self.is_taken(&pair) {
                 found.taken += 1;
+                taken.insert(i32::try_from(pair.place).unwrap_or(i32::MAX));
                 continue;
             }
             found.compared += 1;
             found.differences.extend(message_difference(&pair).map(|parts| difference(rollout, parts)));
         }
+        found.differences.extend(cut_difference(&replay, cuts, &taken));
         found.differences.extend(replay.end().map(|parts| difference(rollout, parts)));
         let asked = self.questions.get(&rollout.question_id);
         let sample = u32::try_from(rollout.sample_index).unwrap_or_default();
@@ -152,15 +167,23 @@ fn reranked(found: ToolResult, recorded: ToolResult) -> ToolResult {
     Ok(of_record.collect::<Option<_>>().unwrap_or(found))
 }
 
-/// Difference between the recorded and the derived cuts of tool messages.
-fn cut_difference(replay: &Replay<'_>, recorded: Option<&CutObservations>) -> Option<RowDifference> {
-    let derived = replay.episode.cuts();
-    let shown = |cuts: Option<&[_]>| cuts.map_or("not recorded".to_owned(), |cuts| json!(cuts).to_string());
-    let recorded = recorded.map(|cuts| cuts.cut_observations.as_slice());
-    let parts = |derived| ("cut observations".to_owned(), shown(recorded), derived);
+/// Difference between the recorded and the derived cuts of tool messages, but for those that were `taken` from the
+/// record as they had been cut.
+fn cut_difference(
+    replay: &Replay<'_>,
+    recorded: Option<&CutObservations>,
+    taken: &BTreeSet<i32>,
+) -> Option<RowDifference> {
+    let own = |cuts: &[CutObservation]| -> Vec<CutObservation> {
+        cuts.iter().filter(|cut| !taken.contains(&cut.message)).cloned().collect()
+    };
+    let derived = replay.episode.cuts().map(own);
+    let recorded = recorded.map(|cuts| own(&cuts.cut_observations));
+    let shown = |cuts: &Option<Vec<_>>| cuts.as_ref().map_or("not recorded".to_owned(), |cuts| json!(cuts).to_string());
+    let parts = |derived| ("cut observations".to_owned(), shown(&recorded), derived);
     match replay.episode.fault() {
         Some(fault) => Some(difference(replay.rollout, parts(fault.to_owned()))),
-        None => (recorded != derived).then(|| difference(replay.rollout, parts(shown(derived)))),
+        None => (recorded != derived).then(|| difference(replay.rollout, parts(shown(&derived)))),
     }
 }
 

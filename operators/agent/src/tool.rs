@@ -20,6 +20,9 @@ pub(crate) fn failure_of(tool: &str, error: &str) -> String {
     format!("`{tool}` failed: {error}")
 }
 
+/// Name of the search in protocols whose searches are text.
+pub const SEARCH: &str = "search";
+
 /// Beginning of the error of a reranker that failed.
 pub(crate) const RERANKER: &str = "the reranker failed: ";
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 use searchmill_agent::outside::{
-    Opener, Recorded, RecordedCall, RerankParams, SearchTool, ToolInputs, ToolParams, Toolbox, calls,
+    Opener, Recorded, RecordedCall, RerankParams, SearchTool, ToolInputs, ToolParams, Toolbox, calls, searches,
 };
-use searchmill_agent::protocol::ToolOffer;
-use searchmill_agent::tool::Tool;
+use searchmill_agent::protocol::{Protocol, ProtocolParams, ToolOffer};
+use searchmill_agent::tool::{SEARCH, Tool};
 use searchmill_data::python::PythonFunction;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Inputs, OperatorError, ParamIssue, Ports, Repeatability, Source,
@@ -42,23 +42,37 @@ pub(super) fn with_ports(tools: &[ToolParams], mut ports: Ports) -> Ports {
     ports
 }
 
-/// Declares the services. `search` is the name of the search tool.
+/// Whether a tool answers the searches of a protocol in which they are text.
+pub(super) fn is_live(tools: &[ToolParams], protocol: &ProtocolParams) -> bool {
+    *protocol != ProtocolParams::ToolCall && !tools.is_empty()
+}
+
+/// Declares the services. `search` is the name of the search tool; `live`: see [`is_live`].
 pub(super) fn declared(
     tools: &[ToolParams],
     rerank: Option<&RerankParams>,
     search: &str,
+    live: bool,
     declaration: Declaration,
 ) -> Declaration {
     let (checked, search, reranks) = (tools.to_vec(), search.to_owned(), rerank.is_some());
-    let clash = move |tool: &ToolParams| tool.name() == Some(search.as_str());
     let declaration = declaration.checks_inputs(move |inputs| {
-        let same = checked.iter().position(&clash).filter(|_| inputs.contains(&"search"));
-        let same = same.map(|place| twice(place, &checked[place]));
-        let nothing = (reranks && !inputs.contains(&"search")).then(|| {
+        let has_index = inputs.contains(&"search");
+        let mut issues = Vec::new();
+        if live && has_index {
+            let message = "the index and the tool would both answer the searches: the protocol has one search";
+            let help = "leave out `search` of `from`, or `tools`; `protocol: tool_call` offers both";
+            issues.push(ParamIssue::new("tools", message).with_help(help));
+        }
+        let clash = checked.iter().position(|tool| tool.name() == Some(search.as_str()));
+        if let Some(place) = clash.filter(|_| has_index && !live) {
+            issues.push(twice(place, &checked[place]));
+        }
+        if reranks && !has_index && !live {
             let issue = ParamIssue::new("rerank", "there is no search whose passages it could order");
-            issue.with_help("add an index: `from: {search: NODE}`")
-        });
-        same.into_iter().chain(nothing).collect()
+            issues.push(issue.with_help("add an index: `from: {search: NODE}`"));
+        }
+        issues
     });
     let services = tools.iter().filter_map(ToolParams::service);
     let services: Vec<_> = services.chain(rerank.and_then(RerankParams::service)).collect();
@@ -104,24 +118,45 @@ fn is_open(tool: &ToolParams) -> bool {
     matches!(tool, ToolParams::Open(_))
 }
 
-fn twice(place: usize, tool: &ToolParams) -> ParamIssue {
-    let kind = match tool {
+/// Name of the tool's kind in the params.
+fn kind(tool: &ToolParams) -> &'static str {
+    match tool {
         ToolParams::Open(_) => "open",
         ToolParams::Python(_) => "python",
         ToolParams::Prompt(_) => "prompt",
-        ToolParams::Http(_) | ToolParams::Mcp(_) => "http",
-    };
-    let message = format!("two tools have the name `{}`", tool.name().unwrap_or_default());
-    ParamIssue::new(format!("tools.{place}.{kind}.name"), message)
+        ToolParams::Http(_) => "http",
+        ToolParams::Mcp(_) => "mcp",
+    }
 }
 
-/// Returns issues of the tools; `one_text`: with a protocol in which calls are text.
-pub(super) fn issues(tools: &[ToolParams], one_text: bool) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if !tools.is_empty() && one_text {
-        let message = "only `protocol: tool_call` offers tools; the others search by tags in the text";
-        issues.push(ParamIssue::new("tools", message));
+fn twice(place: usize, tool: &ToolParams) -> ParamIssue {
+    let message = format!("two tools have the name `{}`", tool.name().unwrap_or_default());
+    ParamIssue::new(format!("tools.{place}.{}.name", kind(tool)), message)
+}
+
+/// Returns what keeps tools from answering the searches of a protocol in which they are text.
+fn live_issues(tools: &[ToolParams]) -> Vec<ParamIssue> {
+    if tools.len() > 1 {
+        let issue = ParamIssue::new("tools.1", "the protocol has one search, so there can be one tool");
+        return vec![issue.with_help("leave out the others; `protocol: tool_call` offers several")];
     }
+    let mut issues = Vec::new();
+    for tool in tools {
+        if is_open(tool) {
+            let message = "opens what a call names, and the protocol has searches alone; use `protocol: tool_call`";
+            issues.push(ParamIssue::new("tools.0.open", message));
+        } else if tool.offer().is_some_and(|offer| !offer.takes_query()) {
+            let message = "must have an argument for the query of a search";
+            let issue = ParamIssue::new(format!("tools.0.{}.parameters", kind(tool)), message);
+            issues.push(issue.with_help("name it `query` or `q`, with `type: string`"));
+        }
+    }
+    issues
+}
+
+/// Returns issues of the tools; `live`: one answers the searches of a protocol in which they are text.
+pub(super) fn issues(tools: &[ToolParams], live: bool) -> Vec<ParamIssue> {
+    let mut issues = if live { live_issues(tools) } else { Vec::new() };
     let mut names = BTreeSet::new();
     for (place, tool) in tools.iter().enumerate() {
         let below = |issue: ParamIssue| ParamIssue { path: format!("tools.{place}.{}", issue.path), ..issue };
@@ -149,17 +184,18 @@ pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<Pa
     issues
 }
 
-/// Opens the tools.
+/// Opens the tools. `in_text`: the protocol, if its searches are text that a tool answers.
 pub(super) fn open(
     tools: &[ToolParams],
     search: SearchTool<'_>,
+    in_text: Option<&dyn Protocol>,
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Opened, OperatorError> {
     if tools.is_empty() && search.rerank.is_none() {
         return Ok((search.searcher.map(|searcher| Box::new(searcher) as Box<dyn Tool>), Vec::new()));
     }
-    let recorded = inputs.rows_optional(RECORDED).map(Recorded::open).transpose()?;
+    let recorded = inputs.rows_optional(RECORDED).map(|rows| Recorded::open(rows, in_text)).transpose()?;
     let read = ToolInputs { opener: opener(tools, inputs)?, recorded };
     let (toolbox, offers) = Toolbox::open(tools, read, search, context)?;
     Ok((Some(Box::new(toolbox)), offers))
@@ -178,8 +214,11 @@ pub(super) fn with_errors(batch: &RecordBatch, errors: u32) -> Result<RecordBatc
 }
 
 /// The calls of tools in the rollouts of a node, by tool.
-#[derive(Default)]
-pub(super) struct Calls(Mutex<BTreeMap<String, Tally>>);
+pub(super) struct Calls {
+    tallies: Mutex<BTreeMap<String, Tally>>,
+    /// The protocol, if its searches are text that a tool answers.
+    in_text: Option<Arc<dyn Protocol>>,
+}
 
 #[derive(Default)]
 struct Tally {
@@ -197,27 +236,47 @@ const REASON: usize = 240;
 const DIFFERENT: usize = 1000;
 
 impl Calls {
+    /// Counts the searches of a protocol in which they are text, or the calls of a conversation.
+    pub(super) fn of(in_text: Option<Arc<dyn Protocol>>) -> Self {
+        Self { tallies: Mutex::default(), in_text }
+    }
+
     /// Counts the calls of a rollout, computed or remembered.
     pub(super) fn count(&self, rollout: &RecordBatch) {
-        let mut tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rollouts: Vec<Trajectory> = from_batch(rollout).unwrap_or_default();
-        let calls = rollouts.iter().flat_map(|rollout| calls(&rollout.messages));
-        for call in calls.filter(RecordedCall::is_of_service) {
-            let tally = tallies.entry(call.tool.to_owned()).or_default();
-            tally.calls += 1;
-            if let Some(failure) = call.failure() {
-                tally.failed += 1;
-                let reason: String = failure.chars().take(REASON).collect();
-                if tally.reasons.len() < DIFFERENT || tally.reasons.contains_key(&reason) {
-                    *tally.reasons.entry(reason).or_default() += 1;
+        for rollout in &rollouts {
+            match &self.in_text {
+                Some(protocol) => {
+                    for search in searches(protocol.as_ref(), &rollout.messages) {
+                        if search.is_of_service() {
+                            self.add(SEARCH, search.failure());
+                        }
+                    }
+                }
+                None => {
+                    for call in calls(&rollout.messages).filter(RecordedCall::is_of_service) {
+                        self.add(call.tool, call.failure());
+                    }
                 }
             }
         }
     }
 
+    fn add(&self, tool: &str, failure: Option<&str>) {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let tally = tallies.entry(tool.to_owned()).or_default();
+        tally.calls += 1;
+        let Some(failure) = failure else { return };
+        tally.failed += 1;
+        let reason: String = failure.chars().take(REASON).collect();
+        if tally.reasons.len() < DIFFERENT || tally.reasons.contains_key(&reason) {
+            *tally.reasons.entry(reason).or_default() += 1;
+        }
+    }
+
     /// Returns a warning for each tool that failed: its rollouts are rows like others.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
         for (tool, Tally { calls, failed, reasons }) in tallies.iter().filter(|(_, tally)| tally.failed > 0) {
             let told = most_frequent(reasons);

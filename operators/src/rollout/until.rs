@@ -47,14 +47,15 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
 pub(super) fn columns(more: More) -> Result<SchemaRef, OperatorError> {
     let mut fields: Vec<Field> = Vec::new();
     let mut add = |schema: &Schema| fields.extend(schema.fields().iter().map(|field| field.as_ref().clone()));
+    // In the order in which a rollout gets them.
+    if more.tools {
+        add(&Schema::new(vec![Field::new(TOOL_ERRORS, DataType::Int32, false)]));
+    }
     if more.cuts {
         add(&CutObservations::to_batch(&[])?.schema());
     }
     if more.tokens {
         add(&RecordedTokens::to_batch(&[])?.schema());
-    }
-    if more.tools {
-        fields.push(Field::new(TOOL_ERRORS, DataType::Int32, false));
     }
     Ok(with_fields(&RecordKind::Trajectory.schema(), &fields))
 }

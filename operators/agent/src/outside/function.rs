@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::function_params::FunctionParams;
 use super::params::ResultPlaces;
-use super::results;
+use super::results::{self, Layout};
 use super::service::{Exchange, Service};
 use crate::protocol::OfferedCall;
 use crate::tool::{Called, ToolResult};
@@ -117,12 +117,14 @@ pub(super) struct FunctionTool {
     function: FunctionService,
     /// Where the results are in a list that the function returned, and in a single one.
     places: [ResultPlaces; 2],
+    layout: Layout,
 }
 
 impl FunctionTool {
     pub(super) fn open(
         params: &FunctionParams,
         place: usize,
+        layout: Layout,
         fault: &Fault,
         context: &Context,
     ) -> Result<Self, OperatorError> {
@@ -131,7 +133,7 @@ impl FunctionTool {
         let (list, text) = (at(""), "/text".to_owned());
         let many = ResultPlaces { list, id: at("/id"), title: at("/title"), text, score: at("/score") };
         let one = ResultPlaces { list: None, ..many.clone() };
-        Ok(Self { params: params.clone(), function, places: [many, one] })
+        Ok(Self { params: params.clone(), function, places: [many, one], layout })
     }
 
     /// Runs a call.
@@ -170,6 +172,6 @@ impl Exchange for Calling<'_> {
         let answer: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let [many, one] = &self.tool.places;
         let places = if answer.is_array() { many } else { one };
-        Ok(results::placed(&answer, places, self.tool.params.max_chars))
+        Ok(results::placed(&answer, places, self.tool.params.max_chars, self.tool.layout))
     }
 }

@@ -8,7 +8,7 @@ use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, 
 use serde_json::{Map, Value, json};
 
 use super::params::{HttpMethod, HttpParams};
-use super::results;
+use super::results::{self, Layout};
 use super::service::{Exchange, Service};
 use super::template;
 use super::wire::Wire;
@@ -21,15 +21,21 @@ pub(super) struct HttpTool {
     params: HttpParams,
     service: Service,
     wire: Wire,
+    layout: Layout,
 }
 
 impl HttpTool {
     /// Resolves the secrets. `place` is the service's in the declaration.
-    pub(super) fn open(params: &HttpParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
+    pub(super) fn open(
+        params: &HttpParams,
+        place: usize,
+        layout: Layout,
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
         let secrets = (&params.secret_headers, params.api_key.as_ref());
         let wire = Wire::open(&params.headers, secrets, params.timeout_seconds, context)?;
         let service = Service { place, prices: params.prices.clone().unwrap_or_default() };
-        Ok(Self { params: params.clone(), service, wire })
+        Ok(Self { params: params.clone(), service, wire, layout })
     }
 
     /// Runs a call.
@@ -80,6 +86,6 @@ impl Exchange for Sending<'_> {
         let Some(places) = places else { return Ok(Ok(results::whole(text, *max_chars))) };
         let unread = |error| format!("its answer is not JSON ({error}): {}", brief(text));
         let answer = serde_json::from_str(text).map_err(unread)?;
-        Ok(results::placed(&answer, places, *max_chars))
+        Ok(results::placed(&answer, places, *max_chars, self.tool.layout))
     }
 }

@@ -8,8 +8,8 @@ use searchmill_retrieval::Found;
 use searchmill_schemas::{Message, Role, Trajectory, from_batch};
 use serde_json::{Value, json};
 
-use crate::protocol::{OfferedCall, ToolOffer};
-use crate::tool::{Called, ToolResult, failure_of};
+use crate::protocol::{OfferedCall, Protocol, ToolOffer};
+use crate::tool::{Called, SEARCH, ToolResult, failure_of, query};
 
 /// The calls of recorded rollouts, and the tools that their models were offered.
 pub struct Recorded {
@@ -38,15 +38,61 @@ pub struct RecordedCall<'m> {
 /// Returns the answered calls of a conversation, in order. Arguments that are not JSON were never run.
 pub fn calls(messages: &[Message]) -> impl Iterator<Item = RecordedCall<'_>> {
     messages.iter().enumerate().flat_map(move |(place, message)| {
-        let rest = &messages[place + 1..];
-        let until = rest.iter().position(Message::is_model).unwrap_or(rest.len());
-        let answers = rest[..until].iter().filter(|answer| answer.role == Role::Tool.name());
+        let answers = shown_after(messages, place).iter().filter(|answer| answer.role == Role::Tool.name());
         message.tool_calls.iter().filter(|_| message.is_model()).filter_map(move |call| {
             let answer = answers.clone().find(|answer| answer.tool_call_id.as_deref() == Some(&call.id))?;
             let arguments = serde_json::from_str(call.written()).ok()?;
             Some(RecordedCall { tool: &call.name, arguments, answer, id: &call.id, before: &messages[..=place] })
         })
     })
+}
+
+/// A search in a recorded conversation whose searches are text.
+pub struct RecordedSearch<'m> {
+    /// The query.
+    pub query: String,
+    /// What the model was shown; `None` if the text does not say.
+    pub result: Option<ToolResult>,
+    /// The conversation up to the message with the search.
+    before: &'m [Message],
+}
+
+/// Returns the answered searches of a conversation in a protocol whose searches are text, in order.
+pub fn searches<'m>(protocol: &dyn Protocol, messages: &'m [Message]) -> Vec<RecordedSearch<'m>> {
+    let mut found = Vec::new();
+    for (place, message) in messages.iter().enumerate() {
+        let shown = shown_after(messages, place);
+        if !message.is_model() || message.is_aside() || shown.iter().all(|message| message.tool_call_id.is_none()) {
+            continue;
+        }
+        let actions = protocol.parse(message);
+        let results = protocol.read_back(&actions, shown);
+        for (number, action) in actions.iter().enumerate() {
+            let Ok(arguments) = &action.arguments else { continue };
+            let result = results.as_ref().and_then(|results| results.get(number).cloned());
+            found.push(RecordedSearch { query: query(arguments).to_owned(), result, before: &messages[..=place] });
+        }
+    }
+    found
+}
+
+/// The messages between a message of the model and its next one.
+pub(crate) fn shown_after(messages: &[Message], place: usize) -> &[Message] {
+    let rest = &messages[place + 1..];
+    &rest[..rest.iter().position(Message::is_model).unwrap_or(rest.len())]
+}
+
+impl RecordedSearch<'_> {
+    /// Why the service failed to answer; `None` for an answer, and for an error of a rule such as a limit.
+    pub fn failure(&self) -> Option<&str> {
+        let error = self.result.as_ref()?.as_ref().err()?;
+        error.strip_prefix(failure_of(SEARCH, "").as_str())
+    }
+
+    /// Whether the service answered, or failed to.
+    pub fn is_of_service(&self) -> bool {
+        self.result.as_ref().is_none_or(Result::is_ok) || self.failure().is_some()
+    }
 }
 
 /// The result behind a recorded answer. The first passage has the whole text.
@@ -84,34 +130,69 @@ fn digest(messages: &[Message]) -> Digest {
 }
 
 impl Recorded {
-    /// Reads the input `recorded`.
+    /// Reads the input `recorded`. `protocol`: that of the rollouts, if its searches are text.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn open(input: &RowsInput) -> Result<Self, OperatorError> {
-        let (mut exact, mut answers, mut offers) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    /// If it cannot be read, or its searches are of another protocol.
+    pub fn open(input: &RowsInput, protocol: Option<&dyn Protocol>) -> Result<Self, OperatorError> {
+        let mut recorded = Self { exact: BTreeMap::new(), answers: BTreeMap::new(), offers: Vec::new() };
         for batch in input.batches() {
             for rollout in from_batch::<Trajectory>(&batch?)? {
-                if offers.is_empty() {
-                    offers = offered(&rollout.tools);
-                }
-                for call in calls(&rollout.messages).filter(RecordedCall::is_of_service) {
-                    exact.entry((digest(call.before), call.id.to_owned())).or_insert_with(|| result(call.answer));
-                    let key = (call.tool.to_owned(), call.arguments.to_string());
-                    let answer = answers.entry(key).or_insert_with(|| result(call.answer));
-                    // An answer says more than a failure of the same call.
-                    if answer.is_err() && call.answer.error.is_none() {
-                        *answer = result(call.answer);
-                    }
+                match protocol {
+                    Some(protocol) => recorded.read_searches(protocol, &rollout)?,
+                    None => recorded.read_calls(&rollout),
                 }
             }
         }
-        Ok(Self { exact, answers, offers })
+        Ok(recorded)
+    }
+
+    fn read_calls(&mut self, rollout: &Trajectory) {
+        if self.offers.is_empty() {
+            self.offers = offered(&rollout.tools);
+        }
+        for call in calls(&rollout.messages).filter(RecordedCall::is_of_service) {
+            let key = (call.tool.to_owned(), call.arguments.to_string());
+            self.add((digest(call.before), call.id.to_owned()), key, result(call.answer));
+        }
+    }
+
+    fn read_searches(&mut self, protocol: &dyn Protocol, rollout: &Trajectory) -> Result<(), OperatorError> {
+        if rollout.protocol != protocol.name() {
+            let (own, other) = (protocol.name(), &rollout.protocol);
+            let message = format!("the recorded rollout `{}` is of the protocol `{other}`, not `{own}`", rollout.id);
+            let error = OperatorError::pipeline(message);
+            return Err(
+                error.with_help("searches are read from the text that showed them: record with the same protocol")
+            );
+        }
+        for search in searches(protocol, &rollout.messages).into_iter().filter(RecordedSearch::is_of_service) {
+            // Passages that cannot be told apart would be shown in another way.
+            let Some(result) = search.result else { continue };
+            let key = (SEARCH.to_owned(), json!({"query": search.query}).to_string());
+            self.add((digest(search.before), search.query), key, result);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, exact: (Digest, String), key: (String, String), result: ToolResult) {
+        let answer = self.answers.entry(key).or_insert_with(|| result.clone());
+        // An answer says more than a failure of the same call.
+        if answer.is_err() && result.is_ok() {
+            answer.clone_from(&result);
+        }
+        self.exact.entry(exact).or_insert(result);
     }
 
     /// The tools that the models of the recorded rollouts were offered.
     pub fn offers(&self) -> &[ToolOffer] {
         &self.offers
+    }
+
+    /// Returns the recorded answer to a search of this conversation, in a protocol whose searches are text.
+    pub(super) fn search(&self, query: &str, messages: &[Message]) -> Called {
+        let arguments = json!({"query": query});
+        self.call(OfferedCall { id: query, tool: SEARCH, arguments: &arguments }, messages)
     }
 
     /// Returns the recorded answer to a call of this conversation.
@@ -191,7 +272,7 @@ mod tests {
         let failed = answer(Some("`web` failed: down"));
         rollout.messages = vec![asked(), failed, asked(), answer(None), asked(), limit];
         let InputArtifact::Rows(input) = rows_input(std::slice::from_ref(&rollout)) else { panic!("rows") };
-        let recorded = Recorded::open(&input).expect("a record");
+        let recorded = Recorded::open(&input, None).expect("a record");
         let arguments = json!({});
         let call = |messages: &[Message]| {
             recorded.call(OfferedCall { id: "c", tool: "web", arguments: &arguments }, messages).result.is_ok()

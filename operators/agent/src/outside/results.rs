@@ -17,6 +17,15 @@ pub fn content_id(title: &str, text: &str) -> String {
     id
 }
 
+/// How the results of a service read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// `[1] Title (id)`, the text below: the model reads them as they are.
+    Numbered,
+    /// Title and text, as a search tool returns passages: the protocol shows them.
+    Passages,
+}
+
 /// One result of a service.
 #[derive(Debug, Default, PartialEq)]
 struct One {
@@ -37,7 +46,12 @@ pub(super) fn whole(text: &str, max_chars: usize) -> Vec<Found> {
 ///
 /// # Errors
 /// Says for the model what the answer lacks.
-pub(super) fn placed(answer: &Value, places: &ResultPlaces, max_chars: usize) -> Result<Vec<Found>, String> {
+pub(super) fn placed(
+    answer: &Value,
+    places: &ResultPlaces,
+    max_chars: usize,
+    layout: Layout,
+) -> Result<Vec<Found>, String> {
     let Some(list) = &places.list else {
         let one = one(answer, places)?;
         let title = if one.title.is_empty() { String::new() } else { format!("{}\n", one.title) };
@@ -53,9 +67,17 @@ pub(super) fn placed(answer: &Value, places: &ResultPlaces, max_chars: usize) ->
         let one = one(item, places)?;
         // A blank line stands between two results, and nowhere else: a record can be split again.
         let text = one_line_ends(&one.text);
-        let title = if one.title.is_empty() { String::new() } else { format!(" {}", one_line_ends(&one.title)) };
-        let id = one.id.as_ref().map_or_else(String::new, |id| format!(" ({id})"));
-        let passage = found(format!("[{}]{title}{id}\n{text}", place + 1), one, left);
+        let title = one_line_ends(&one.title);
+        let contents = match layout {
+            Layout::Passages if title.is_empty() => text,
+            Layout::Passages => format!("{title}\n{text}"),
+            Layout::Numbered => {
+                let title = if title.is_empty() { title } else { format!(" {title}") };
+                let id = one.id.as_ref().map_or_else(String::new, |id| format!(" ({id})"));
+                format!("[{}]{title}{id}\n{text}", place + 1)
+            }
+        };
+        let passage = found(contents, one, left);
         left = left.saturating_sub(passage.contents.chars().count());
         shown.push(passage);
         if left == 0 {
@@ -116,20 +138,29 @@ mod tests {
     fn results_are_read_from_their_places() {
         let answer = json!({"organic": [
             {"title": "Rome", "link": "https://r", "snippet": "A city.\n\nOld.", "s": 0.5}, {"snippet": "Plain."}]});
-        let found = placed(&answer, &places(Some("/organic")), 100).expect("results");
+        let found = placed(&answer, &places(Some("/organic")), 100, Layout::Numbered).expect("results");
         assert_eq!(found[0].contents, "[1] Rome (https://r)\nA city.\nOld.");
         assert_eq!(
             (found[0].document_id.as_str(), found[0].title.as_deref(), found[0].score),
             ("https://r", Some("Rome"), 0.5)
         );
         assert_eq!((found[1].contents.as_str(), found[1].chunk_id.len()), ("[2]\nPlain.", ID_DIGITS));
-        assert_eq!(placed(&json!({"organic": []}), &places(Some("/organic")), 9), Ok(Vec::new()));
+        assert_eq!(placed(&json!({"organic": []}), &places(Some("/organic")), 9, Layout::Numbered), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_protocol_numbers_passages_itself() {
+        let answer =
+            json!({"organic": [{"title": "Rome", "link": "https://r", "snippet": "A.\n\nB."}, {"snippet": "C"}]});
+        let found = placed(&answer, &places(Some("/organic")), 100, Layout::Passages).expect("results");
+        let shown: Vec<_> = found.iter().map(|one| (one.contents.as_str(), one.parts())).collect();
+        assert_eq!(shown, [("Rome\nA.\nB.", ("Rome", "A.\nB.")), ("C", ("", "C"))]);
     }
 
     #[test]
     fn an_answer_without_results_is_an_error_and_never_nothing() {
         for answer in [json!({"error": "quota"}), json!({"organic": "x"}), json!([]), json!({"organic": [{}]})] {
-            assert!(placed(&answer, &places(Some("/organic")), 9).is_err(), "{answer}");
+            assert!(placed(&answer, &places(Some("/organic")), 9, Layout::Numbered).is_err(), "{answer}");
         }
     }
 
@@ -138,9 +169,10 @@ mod tests {
         assert_eq!(whole("  äöü ", 2)[0].contents, "äö… (cut)");
         assert_eq!(whole("äöü", 3)[0].contents, "äöü");
         assert!(whole(" \n", 3).is_empty());
-        let one = placed(&json!({"snippet": "Text.", "title": "T"}), &places(None), 100).expect("a result");
+        let one =
+            placed(&json!({"snippet": "Text.", "title": "T"}), &places(None), 100, Layout::Numbered).expect("a result");
         assert_eq!(one[0].contents, "T\nText.");
         let answer = json!({"o": [{"snippet": "abc"}, {"snippet": "abc"}, {"snippet": "abc"}]});
-        assert_eq!(placed(&answer, &places(Some("/o")), 9).expect("results").len(), 2);
+        assert_eq!(placed(&answer, &places(Some("/o")), 9, Layout::Numbered).expect("results").len(), 2);
     }
 }

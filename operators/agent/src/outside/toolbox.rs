@@ -17,12 +17,14 @@ use super::prompt_tool::PromptTool;
 use super::recorded::Recorded;
 use super::rerank::Reranker;
 use super::rerank_params::RerankParams;
+use super::results::Layout;
 use crate::protocol::{OfferedCall, ToolOffer};
-use crate::tool::{Called, Moment, Searcher, Tool, ToolResult, nothing_to_search, query};
+use crate::tool::{Called, Moment, SEARCH, Searcher, Tool, ToolResult, failure_of, nothing_to_search, query};
 
 /// The tools.
 pub struct Toolbox {
     search: Option<Searcher>,
+    live: Option<Live>,
     opener: Option<Opener>,
     recorded: Option<Recorded>,
     http: BTreeMap<String, HttpTool>,
@@ -33,12 +35,22 @@ pub struct Toolbox {
     mcp: Vec<(BTreeSet<String>, McpTool)>,
 }
 
+/// A tool that answers the searches of a protocol in which they are text.
+struct Live {
+    /// `None` if recorded rollouts answer in its place.
+    tool: Option<ToolOffer>,
+    /// Passages shown of a search (at most).
+    top_k: usize,
+}
+
 /// The search tool of a rollout.
 pub struct SearchTool<'a> {
     pub searcher: Option<Searcher>,
     pub name: &'a str,
     /// The step between it and what the model sees.
     pub rerank: Option<&'a RerankParams>,
+    /// If its searches are text and the only tool answers them: the passages shown of each (at most).
+    pub live: Option<usize>,
 }
 
 /// What the tools read of the node's inputs.
@@ -61,34 +73,42 @@ impl Toolbox {
         search: SearchTool<'_>,
         context: &Context,
     ) -> Result<(Self, Vec<ToolOffer>), OperatorError> {
-        let (SearchTool { searcher, name, rerank }, ToolInputs { opener, recorded }) = (search, inputs);
+        let (SearchTool { searcher, name, rerank, live }, ToolInputs { opener, recorded }) = (search, inputs);
         let fault = Fault::default();
         // Its place in the declaration is behind those of the tools.
         let place = tools.iter().filter_map(ToolParams::service).count();
         let reranker = rerank.map(|rerank| Reranker::open(rerank, (place, name), &fault, context)).transpose()?;
         let (http, functions, prompts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (search, mcp) = (searcher, Vec::new());
-        let mut toolbox = Self { search, opener, recorded, http, functions, prompts, reranker, fault, mcp };
+        let live = live.map(|top_k| Live { tool: None, top_k });
+        let mut toolbox = Self { search, live, opener, recorded, http, functions, prompts, reranker, fault, mcp };
         let offers = match &toolbox.recorded {
             Some(recorded) => recorded_offers(tools, recorded.offers(), name),
             None => toolbox.connect(tools, context)?,
         };
+        if let Some(live) = &mut toolbox.live {
+            if toolbox.recorded.is_none() {
+                live.tool = Some(searching(offers)?);
+            }
+            return Ok((toolbox, Vec::new()));
+        }
         distinct(&offers, toolbox.search.as_ref().map(|_| name))?;
         Ok((toolbox, offers))
     }
 
     /// Opens the services.
     fn connect(&mut self, tools: &[ToolParams], context: &Context) -> Result<Vec<ToolOffer>, OperatorError> {
+        let layout = if self.live.is_some() { Layout::Passages } else { Layout::Numbered };
         let (mut offers, mut place) = (Vec::new(), 0);
         for tool in tools {
             offers.extend(tool.offer());
             match tool {
                 ToolParams::Open(_) => continue,
                 ToolParams::Http(http) => {
-                    self.http.insert(http.name.clone(), HttpTool::open(http, place, context)?);
+                    self.http.insert(http.name.clone(), HttpTool::open(http, place, layout, context)?);
                 }
                 ToolParams::Python(python) => {
-                    let tool = FunctionTool::open(python, place, &self.fault, context)?;
+                    let tool = FunctionTool::open(python, place, layout, &self.fault, context)?;
                     self.functions.insert(python.name.clone(), tool);
                 }
                 ToolParams::Prompt(prompt) => {
@@ -107,18 +127,54 @@ impl Toolbox {
     }
 
     /// Searches; the reranker orders what was found.
-    async fn search(&self, query: &str, context: &Context) -> Result<Called, RowFailure> {
-        let Some(search) = &self.search else { return Ok(nothing_to_search().into()) };
-        match (&self.reranker, search.search(query.to_owned()).await?) {
-            (Some(reranker), Ok(found)) if !found.is_empty() => reranker.call(query, &found, context).await,
-            (_, found) => Ok(found.into()),
+    async fn search(&self, query: &str, moment: Moment<'_>) -> Result<Called, RowFailure> {
+        let called = match (&self.search, &self.live, &self.recorded) {
+            (Some(search), _, _) => search.search(query.to_owned()).await?.into(),
+            // The record has what the model was shown: it is ordered already.
+            (None, Some(_), Some(recorded)) => return Ok(recorded.search(query, moment.messages)),
+            (None, Some(live), None) => self.search_live(live, query, moment).await?,
+            (None, None, _) => nothing_to_search().into(),
+        };
+        match (&self.reranker, &called.result) {
+            (Some(reranker), Ok(found)) if !found.is_empty() => {
+                let mut ordered = reranker.call(query, found, moment.context).await.map_err(|mut failure| {
+                    failure.usage += called.usage;
+                    failure
+                })?;
+                ordered.usage += called.usage;
+                Ok(ordered)
+            }
+            _ => Ok(called),
         }
     }
 
-    async fn run(&self, arguments: &Value, moment: Moment<'_>) -> Result<Called, RowFailure> {
-        let Some(call) = OfferedCall::of(arguments) else {
-            return self.search(query(arguments), moment.context).await;
+    /// Asks the tool. Its failures are those of the search: the model knows no tool by name.
+    async fn search_live(&self, live: &Live, query: &str, moment: Moment<'_>) -> Result<Called, RowFailure> {
+        let Some((name, arguments)) = live.tool.as_ref().and_then(|tool| Some((&tool.name, tool.asking(query)?)))
+        else {
+            return Ok(nothing_to_search().into());
         };
+        let call = OfferedCall { id: SEARCH, tool: name, arguments: &arguments };
+        let mut called = self.offered(call, moment).await?;
+        match &mut called.result {
+            Ok(found) => found.truncate(live.top_k),
+            Err(error) => {
+                if let Some(reason) = error.strip_prefix(failure_of(name, "").as_str()) {
+                    *error = failure_of(SEARCH, reason);
+                }
+            }
+        }
+        Ok(called)
+    }
+
+    async fn run(&self, arguments: &Value, moment: Moment<'_>) -> Result<Called, RowFailure> {
+        match OfferedCall::of(arguments) {
+            Some(call) => self.offered(call, moment).await,
+            None => self.search(query(arguments), moment).await,
+        }
+    }
+
+    async fn offered(&self, call: OfferedCall<'_>, moment: Moment<'_>) -> Result<Called, RowFailure> {
         if let Some(opener) = self.opener.as_ref().filter(|opener| opener.name() == call.tool) {
             let opened = opener.call(call, moment.messages);
             return opened.map(Called::from).map_err(|error| RowFailure::new(FailureKind::Data, error.message));
@@ -165,6 +221,22 @@ pub fn recorded_offers(tools: &[ToolParams], recorded: &[ToolOffer], search: &st
     let missing = declared().filter(|offer| recorded.iter().all(|known| known.name != offer.name));
     offers.extend(missing);
     offers
+}
+
+/// Returns the only tool that takes a query.
+fn searching(offers: Vec<ToolOffer>) -> Result<ToolOffer, OperatorError> {
+    let names = offers.iter().map(|offer| format!("`{}`", offer.name)).collect::<Vec<_>>().join(", ");
+    let mut able: Vec<ToolOffer> = offers.into_iter().filter(ToolOffer::takes_query).collect();
+    match (able.pop(), able.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (found, _) => {
+            let count = if found.is_none() { "none" } else { "more than one" };
+            let message = format!("of the tools {names}, {count} takes a query, and the protocol has one search");
+            let help = "choose one with `tools` of the MCP server; its query is the argument `query` or `q`, or its only \
+                required text";
+            Err(OperatorError::pipeline(message).with_help(help))
+        }
+    }
 }
 
 fn distinct(offers: &[ToolOffer], search: Option<&str>) -> Result<(), OperatorError> {

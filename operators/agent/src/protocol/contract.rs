@@ -73,6 +73,12 @@ pub trait Protocol: Send + Sync {
         self.render(answered)
     }
 
+    /// Returns the results behind the recorded messages that answered one message's actions: rendered again, they give
+    /// the same text. `None` if the text does not say, and with native calls, whose records are read by their ids.
+    fn read_back(&self, _actions: &[Action], _shown: &[Message]) -> Option<Vec<ToolResult>> {
+        None
+    }
+
     /// Texts around the results in a tool message, which stay if the results are cut.
     fn observation_tags(&self) -> (&str, &str) {
         ("", "")

@@ -7,6 +7,7 @@ mod offer;
 mod passage;
 mod query;
 mod r1_searcher;
+mod read_back;
 mod research;
 mod search_r1;
 mod searchlm;

@@ -94,10 +94,20 @@ impl ToolOffer {
         }
     }
 
+    /// Whether the tool searches: it takes a query.
+    pub fn takes_query(&self) -> bool {
+        self.query_argument().is_some()
+    }
+
     /// Returns the arguments of a search with this tool, if it takes a query.
-    pub(super) fn searching(&self, query: &str) -> Option<String> {
+    pub(crate) fn asking(&self, query: &str) -> Option<Value> {
         let argument = self.query_argument()?;
-        Some(json!({argument: query}).to_string())
+        Some(json!({argument: query}))
+    }
+
+    /// The same as the text of a call.
+    pub(super) fn searching(&self, query: &str) -> Option<String> {
+        self.asking(query).map(|arguments| arguments.to_string())
     }
 }
 

@@ -14,6 +14,8 @@ use serde_json::json;
 
 use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::Passages;
+use super::read_back::read_back;
+use super::text::ERROR;
 use super::tool_call::observation;
 use crate::tool::ToolResult;
 
@@ -156,6 +158,25 @@ impl SearchLmProtocol {
         flat(&self.passages.text(std::slice::from_ref(passage)))
     }
 
+    /// The passages that a request or a tool message lists, one on each of its last lines.
+    fn passages_of(&self, message: &Message) -> Option<Vec<Found>> {
+        let count = message.observations.len();
+        let mut lines: Vec<&str> = message.content.rsplit('\n').take(count).collect();
+        lines.reverse();
+        let is_request = message.role == Role::User.name();
+        let mut found = Vec::new();
+        for (place, line) in lines.into_iter().enumerate() {
+            let line = match (is_request, place) {
+                (true, _) => line.strip_prefix(&format!("[{}] ", place + 1))?,
+                // The first line begins with the tag and the identifiers.
+                (false, 0) => line.split_once("] ")?.1,
+                (false, _) => line,
+            };
+            found.extend(read_back(&self.passages, line, &message.observations[place..=place])?);
+        }
+        Some(found)
+    }
+
     fn rendered(&self, action: Action, result: ToolResult) -> Message {
         let error = match result {
             Ok(mut found) => {
@@ -170,7 +191,7 @@ impl SearchLmProtocol {
             message.error = Some("invalid action".to_owned());
             return message;
         }
-        let mut message = Message::text(Role::Tool, format!("{SEARCH} Error: {error}."));
+        let mut message = Message::text(Role::Tool, format!("{SEARCH} {ERROR}{error}."));
         message.tool_call_id = Some(action.id);
         message.error = Some(error);
         message
@@ -278,6 +299,21 @@ impl Protocol for SearchLmProtocol {
             error => self.rendered(action, error),
         };
         answered.into_iter().map(shown).collect()
+    }
+
+    /// Reads the request about the passages, which holds all of them, or the message that shows the first ones.
+    fn read_back(&self, actions: &[Action], shown: &[Message]) -> Option<Vec<ToolResult>> {
+        let ([action], [message, ..]) = (actions, shown) else { return None };
+        let text = message.content.strip_prefix(SEARCH);
+        let error = text.and_then(|text| text.trim_start().strip_prefix(ERROR)?.strip_suffix('.'));
+        let result = match error.filter(|_| message.error.is_some()) {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(self.passages_of(message)?),
+        };
+        let answered = vec![(action.clone(), result)];
+        let again = self.ask_about(&answered).or_else(|| self.render(answered.clone()).pop())?;
+        let is_same = again.content == message.content && again.observations == message.observations;
+        is_same.then(|| answered.into_iter().map(|(_, result)| result).collect())
     }
 
     fn request_answer(&self, question: &str) -> Option<Message> {

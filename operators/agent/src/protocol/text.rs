@@ -9,6 +9,7 @@ use serde_json::json;
 use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::{Passages, filled};
 use super::query::{QueryForm, SEPARATOR};
+use super::read_back::read_back;
 use super::tags::Tags;
 use super::tool_call::observation;
 use crate::tool::ToolResult;
@@ -125,6 +126,9 @@ impl TextFormat {
     }
 }
 
+/// Beginning of the text that shows an error in place of passages.
+pub(super) const ERROR: &str = "Error: ";
+
 /// A complete pair of tags in a model's text.
 enum Pair<'t> {
     Query(&'t str),
@@ -202,7 +206,7 @@ impl TextProtocol {
                     message.observations.extend(found.into_iter().map(observation));
                 }
                 Err(error) => {
-                    texts.push(format!("Error: {error}."));
+                    texts.push(format!("{ERROR}{error}."));
                     message.error = message.error.take().or(Some(error));
                 }
             }
@@ -289,6 +293,33 @@ impl Protocol for TextProtocol {
             return vec![message];
         }
         vec![self.results(answered)]
+    }
+
+    fn read_back(&self, actions: &[Action], shown: &[Message]) -> Option<Vec<ToolResult>> {
+        let message = shown.first().filter(|message| message.role == Role::Tool.name())?;
+        let (open, close) = self.observation_tags();
+        let inner = message.content.strip_prefix(open)?.strip_suffix(close)?;
+        let texts: Vec<&str> = if actions.len() == 1 { vec![inner] } else { inner.split(SEPARATOR).collect() };
+        if texts.len() != actions.len() {
+            return None;
+        }
+        let mut observations = message.observations.as_slice();
+        let mut answered = Vec::new();
+        for (action, text) in actions.iter().zip(texts) {
+            let error = text.strip_prefix(ERROR).and_then(|text| text.strip_suffix('.'));
+            let result = match error.filter(|_| message.error.is_some()) {
+                Some(error) => Err(error.to_owned()),
+                None => {
+                    let found = read_back(&self.format.passages, text, observations)?;
+                    observations = &observations[found.len()..];
+                    Ok(found)
+                }
+            };
+            answered.push((action.clone(), result));
+        }
+        let again = self.results(answered.clone());
+        let is_same = again.content == message.content && again.observations == message.observations;
+        is_same.then(|| answered.into_iter().map(|(_, result)| result).collect())
     }
 
     fn observation_tags(&self) -> (&str, &str) {

@@ -6,7 +6,7 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
 use crate::episode::{Command, Episode, Event, Rules};
-use crate::outside::recorded_result;
+use crate::outside::{recorded_result, shown_after};
 use crate::protocol::{Action, Protocol};
 use crate::tool::ToolResult;
 
@@ -69,8 +69,12 @@ impl<'a> Replay<'a> {
 
     /// Returns the result that the record has for one of the calls that the episode waits for.
     pub(super) fn recorded_call(&self, call: usize) -> ToolResult {
-        let action = self.episode.called(call);
-        action.map_or_else(|| Err("there is no call".to_owned()), |action| self.recorded(&action.id))
+        let Some((number, action)) = self.episode.called(call) else { return Err("there is no call".to_owned()) };
+        let Some((place, _)) = self.said.last() else { return Err("there is no call".to_owned()) };
+        let messages = &self.rollout.messages;
+        let results = self.protocol.read_back(&self.protocol.parse(&messages[*place]), shown_after(messages, *place));
+        let result = results.and_then(|results| results.into_iter().nth(number));
+        result.unwrap_or_else(|| self.recorded(&action.id))
     }
 
     /// Position of the model's next message in the record.

@@ -1,0 +1,184 @@
+//! Passages out of the text that shows them: what a template fills in is known from a record, but for their texts.
+
+use searchmill_retrieval::Found;
+use searchmill_schemas::Observation;
+
+use super::passage::Passages;
+
+/// A part of a text that shows passages.
+enum Part {
+    /// What must stand there.
+    Known(String),
+    /// What is not known of the passage at this place: `text`, `contents`, or the `title` of one without.
+    Open(usize, &'static str),
+}
+
+/// Returns the passages that a text shows: the first of `observations`; `None` if they cannot be told.
+pub(super) fn read_back(template: &Passages, text: &str, observations: &[Observation]) -> Option<Vec<Found>> {
+    if text == template.none {
+        return Some(Vec::new());
+    }
+    for count in (1..=observations.len()).rev() {
+        if let Some(found) = passages(template, text, &observations[..count])
+            && template.text(&found) == text
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Returns the passages of these observations in a text; `None` if it does not show them. Where a passage holds what
+/// also stands before the next one, it ends there: shown again, the text is the same.
+fn passages(template: &Passages, text: &str, observations: &[Observation]) -> Option<Vec<Found>> {
+    let mut parts = Vec::new();
+    for (place, observation) in observations.iter().enumerate() {
+        if place > 0 {
+            parts.push(Part::Known(template.between.clone()));
+        }
+        parts.extend(parts_of(&template.each, place, observation));
+    }
+    let values = values(text, parts)?;
+    let mut found = Vec::new();
+    for (place, observation) in observations.iter().enumerate() {
+        let value = |name: &str| {
+            let mut own = values.iter().filter(|(at, open, _)| *at == place && *open == name);
+            own.next().map(|(_, _, value)| *value)
+        };
+        let title = value("title").or(observation.title.as_deref().map(str::trim)).unwrap_or_default();
+        let contents = match (value("contents"), value("text")) {
+            (Some(contents), _) => contents.to_owned(),
+            (None, Some(text)) if title.is_empty() => text.to_owned(),
+            (None, text) => format!("{title}\n{}", text.unwrap_or_default()),
+        };
+        found.push(Found {
+            chunk_id: observation.chunk_id.clone(),
+            document_id: observation.document_id.clone(),
+            title: observation.title.clone(),
+            contents,
+            score: observation.score,
+            sources: Vec::new(),
+        });
+    }
+    Some(found)
+}
+
+/// Splits the template of a passage into what is known of it and what is not.
+fn parts_of(template: &str, place: usize, observation: &Observation) -> Vec<Part> {
+    let title = observation.title.as_deref().map(str::trim).filter(|title| !title.is_empty());
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        parts.push(Part::Known(before.to_owned()));
+        let Some((name, next)) = after.split_once('}') else {
+            parts.push(Part::Known("{".to_owned()));
+            rest = after;
+            continue;
+        };
+        let part = match (name, title) {
+            ("rank", _) => Part::Known((place + 1).to_string()),
+            ("id", _) => Part::Known(observation.chunk_id.clone()),
+            ("score", _) => Part::Known(observation.score.to_string()),
+            ("title", Some(title)) => Part::Known(title.to_owned()),
+            ("title", None) => Part::Open(place, "title"),
+            ("text", _) => Part::Open(place, "text"),
+            ("contents", _) => Part::Open(place, "contents"),
+            // No place of a passage: it stands in the text as it is.
+            _ => {
+                parts.push(Part::Known("{".to_owned()));
+                rest = after;
+                continue;
+            }
+        };
+        parts.push(part);
+        rest = next;
+    }
+    parts.push(Part::Known(rest.to_owned()));
+    parts
+}
+
+/// Returns what stands in a text at the parts that are not known.
+fn values(text: &str, parts: Vec<Part>) -> Option<Vec<(usize, &'static str, &str)>> {
+    let mut values = Vec::new();
+    let (mut rest, mut known) = (text, String::new());
+    let mut open: Option<(usize, &'static str)> = None;
+    for part in parts {
+        let (place, name) = match part {
+            Part::Known(more) => {
+                known.push_str(&more);
+                continue;
+            }
+            Part::Open(place, name) => (place, name),
+        };
+        match open {
+            None => rest = rest.strip_prefix(known.as_str())?,
+            // Two values without a text between them cannot be told apart.
+            Some(_) if known.is_empty() => return None,
+            Some((place, name)) => {
+                let (value, after) = rest.split_once(known.as_str())?;
+                values.push((place, name, value));
+                rest = after;
+            }
+        }
+        known.clear();
+        open = Some((place, name));
+    }
+    match open {
+        None => (rest == known).then_some(values),
+        Some((place, name)) => {
+            values.push((place, name, rest.strip_suffix(known.as_str())?));
+            Some(values)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(title: Option<&str>, contents: &str) -> Found {
+        Found {
+            chunk_id: "https://r".to_owned(),
+            document_id: "https://r".to_owned(),
+            title: title.map(str::to_owned),
+            contents: contents.to_owned(),
+            score: 0.5,
+            sources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_shown_is_read_back_to_the_byte() {
+        let lists = [
+            vec![],
+            vec![found(Some("Rome"), "Rome\nA city.")],
+            vec![found(Some("Rome"), "Rome\nA {title} city.\n\n[2] not a heading"), found(None, "No title here")],
+            vec![found(None, "First line\nSecond."), found(Some("Rome"), "Rome\nA.\nB.\n\nDoc 2 (Title: Rome)\nC")],
+            vec![found(Some("Rome"), "no heading"), found(Some("Rome"), "Rome\n")],
+        ];
+        let formats = [
+            "[{rank}] {contents}",
+            "Doc {rank} (Title: {title})\n{text}",
+            "({rank}){title}\n{text} ({id})",
+            "{x}{ {text} {score}",
+        ];
+        let mut read = 0;
+        for each in formats {
+            let format = Passages { each: each.to_owned(), ..Passages::default() };
+            for list in &lists {
+                let text = format.text(list);
+                let observations: Vec<Observation> =
+                    list.iter().cloned().map(super::super::tool_call::observation).collect();
+                let again = read_back(&format, &text, &observations).unwrap_or_else(|| panic!("{each}: {text}"));
+                assert_eq!((again.len(), format.text(&again)), (list.len(), text.clone()), "{each}");
+                read += 1;
+            }
+        }
+        assert_eq!(read, formats.len() * lists.len());
+        let format = Passages::default();
+        let one = [super::super::tool_call::observation(found(None, "x"))];
+        for other in ["", "[2] x", "No passages were found", "x"] {
+            assert_eq!(read_back(&format, other, &one), None, "{other}");
+        }
+    }
+}
