@@ -14,6 +14,7 @@ mod policy_tests;
 #[cfg(test)]
 mod preference_tests;
 mod start;
+mod tensorboard;
 #[cfg(test)]
 mod tests;
 
@@ -32,12 +33,13 @@ use searchmill_models::training::memory::TrainingNeed;
 use searchmill_models::training::objective::{Objective, Sft};
 use searchmill_models::training::policy_gradient::PolicyGradient;
 use searchmill_models::training::preference::Preference;
+use searchmill_models::training::state::{copied, set_all};
 use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
 
 use self::data::Data;
 use self::earned::Earned;
-use self::params::{Method, TrainParams};
+use self::params::{Method, TrainParams, checkpoint};
 use self::start::{MODEL, Start};
 
 /// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
@@ -63,6 +65,9 @@ use self::start::{MODEL, Start};
 /// trained with. In a loop, `model: [base, policy]` begins an adapter in the first round and goes on with it in the others;
 /// with the input `state`, the optimiser's moments carry. `reference: base` is the model without the adapter.
 ///
+/// With `checkpoints: [50, 100]`, the weights after these steps are outputs beside `model`, for an evaluation of each: in a
+/// matrix, `from: {model: "student.checkpoint_${matrix.step}"}`.
+///
 /// With `method: dpo`, the input is `pairs`. Only tokens that the model wrote count; those of turns that both rollouts have
 /// cancel out. Further columns of `steps`: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`.
 pub(crate) struct Train;
@@ -70,7 +75,7 @@ pub(crate) struct Train;
 impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
     const ABOUT: &'static str =
         "Trains a language model on examples, rewards or preferences: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
@@ -87,7 +92,11 @@ impl Operator for Train {
             yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
         },
         Example {
-            title: "The same by ms-swift on a GPU, with all settings of DeepSearch-RL",
+            title: "With the weights after steps 50 and 100 as outputs, beside the last ones",
+            yaml: "student:\n  op: train\n  from: {examples: swift, model: base}\n  with: {tuning: {lora: {rank: 64, alpha: 128}}, batch_size: 8, max_steps: 120, checkpoints: [50, 100]}\n",
+        },
+        Example {
+            title: "By ms-swift on a GPU, with all settings of DeepSearch-RL",
             yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128}}\n    epochs: 2\n    batch_size: 8\n    max_length: 32768\n    eval_share: 0.05\n    backend:\n      swift:\n        version: 3.8.3\n        attn_impl: flash_attn\n        packing: true\n        use_liger_kernel: true\n        dataloader_num_workers: 4\n        dataset_num_proc: 16\n        report_to: tensorboard\n        model_type: qwen3_nothinking\n        template: qwen3_nothinking\n        flags: {loss_scale: default}\n        environment: [HF_HOME]\n  resources: {gpus: 1}\n",
         },
         Example {
@@ -180,14 +189,17 @@ fn ports(params: &TrainParams, outside: bool) -> Ports {
         Method::Grpo | Method::ReinforcePlusPlus => policy::rollout_inputs(base),
         Method::Dpo => policy::pair_inputs(base),
     };
+    let mut ports = ports.tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.");
+    for step in &params.checkpoints {
+        ports = ports.tree_out(&checkpoint(*step), TreeKind::Model, &format!("The weights after step {step}."));
+    }
     let ports = ports
-        .tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.")
         .rows_out(
             "steps",
             RecordKind::Table,
             "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
         )
-        .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.");
+        .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts), `report.json`, and the steps for TensorBoard. With ms-swift: its TensorBoard files, too.");
     let ports = if params.optimizer_state { policy::state_input(ports) } else { ports };
     if params.has_state() { policy::outputs(ports) } else { ports }
 }
@@ -277,6 +289,14 @@ impl TrainParams {
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {
         student.write(from, &outputs.tree(MODEL)?)?;
+        if !fitted.progressed.checkpoints.is_empty() {
+            let last = copied(&student.weights)?;
+            for (step, weights) in &fitted.progressed.checkpoints {
+                set_all(&student.weights, weights)?;
+                student.write(from, &outputs.tree(&checkpoint(*step))?)?;
+            }
+            set_all(&student.weights, &last)?;
+        }
         let report = page::Report {
             params: self,
             steps: &fitted.progressed.steps,

@@ -59,10 +59,33 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
         demand(share(lora.dropout), "tuning.lora.dropout", "must be from 0 to under 1");
     }
     issues.extend(params.lora().into_iter().flat_map(|lora| module_issues(lora, params.backend.is_outside())));
+    issues.extend(checkpoint_issues(params));
     issues.extend(external_issues(params));
     issues.extend(policy_issues(params));
     issues.extend(preference_issues(params));
     issues.extend(backend_issues(params));
+    issues
+}
+
+/// Checks the steps whose weights are outputs.
+fn checkpoint_issues(params: &TrainParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut before = 0;
+    for (place, step) in params.checkpoints.iter().enumerate() {
+        let path = format!("checkpoints.{place}");
+        if *step <= before {
+            issues.push(ParamIssue::new(path, "the steps count from 1 and must rise"));
+            break;
+        }
+        if params.max_steps.is_some_and(|most| *step > most) {
+            issues.push(ParamIssue::new(path, "is behind `max_steps`"));
+        }
+        before = *step;
+    }
+    if !params.checkpoints.is_empty() && params.early_stopping.is_some() {
+        let issue = ParamIssue::new("early_stopping", "may end the training before a step of `checkpoints`");
+        issues.push(issue.with_help("leave one of them out"));
+    }
     issues
 }
 

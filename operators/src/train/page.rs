@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::earned::{MEANS, REWARD};
 use super::params::{Method, TrainParams};
+use super::tensorboard;
 use crate::report::plot::{Plot, Series, Unit};
 use crate::report::{self, Card};
 
@@ -105,9 +106,11 @@ impl Report<'_> {
     /// Writes the table of the steps, the report, its summary and the figures of the node's record. Returns the folder
     /// of the report.
     pub(super) fn publish(&self, outputs: &mut Outputs) -> Result<PathBuf, OperatorError> {
-        outputs.write("steps", &table(self.steps, &self.others())?)?;
+        let steps = table(self.steps, &self.others())?;
+        outputs.write("steps", &steps)?;
         let folder = outputs.tree("report")?;
         self.write(&folder)?;
+        tensorboard::write(&steps, &folder.join(tensorboard::FILE))?;
         outputs.summary(&self.summary());
         outputs.figure("steps", self.taken() as f64);
         outputs.figure("trainable_parameters", self.trainable as f64);

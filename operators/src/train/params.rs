@@ -123,6 +123,12 @@ pub(crate) struct TrainParams {
     pub(crate) early_stopping: Option<u32>,
     /// Which checkpoint to output: `last` or `best`.
     pub(crate) keep: Keep,
+    /// Steps whose weights are outputs, too: `[50, 100]` gives `checkpoint_50` and `checkpoint_100`, models like `model`.
+    /// The backend `candle` holds them in memory until the end. ms-swift then keeps all that it saves
+    /// (`backend.swift.save_steps`); a program must leave them in folders with the step in their names (`checkpoint-50`). If
+    /// an external training ends earlier than a step, its last weights stand for it, with a warning.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) checkpoints: Vec<u64>,
     /// Hold the activations of one layer at a time and recompute them in the backward pass: a third slower, for
     /// longer texts in the same memory. Does not change the result.
     #[schemars(extend("x-searchmill-key" = false))]
@@ -161,10 +167,16 @@ impl Default for TrainParams {
             eval_steps: 50,
             early_stopping: None,
             keep: Keep::Last,
+            checkpoints: Vec::new(),
             checkpointing: false,
             save_steps: 100,
         }
     }
+}
+
+/// Name of the output with the weights after a step.
+pub(super) fn checkpoint(step: u64) -> String {
+    format!("checkpoint_{step}")
 }
 
 impl TrainParams {
@@ -197,6 +209,7 @@ impl TrainParams {
             eval_steps: self.eval_steps,
             early_stopping: self.early_stopping,
             keep: self.keep,
+            checkpoints: self.checkpoints.clone(),
             save_steps: self.save_steps,
         }
     }

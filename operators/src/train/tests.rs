@@ -183,14 +183,18 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let params = |most: u64| {
         json!({"epochs": 4, "batch_size": 5, "learning_rate": 3e-3, "schedule": "constant", "warmup_ratio": 0,
             "tuning": {"lora": {"rank": 2, "dropout": 0.1}}, "save_steps": 3, "max_steps": most, "eval_share": 0.2,
-            "eval_steps": 4, "keep": "best"})
+            "eval_steps": 4, "keep": "best", "checkpoints": [2, 5, 11]})
     };
     let whole = bench.train(params(11)).unwrap();
+    let mut short = params(5);
+    short["keep"] = json!("last");
+    short["checkpoints"] = json!([5]);
+    let short = bench.train(short).unwrap();
     // The state left by a run that was killed after its ninth step.
     let trained: TrainParams = serde_json::from_value(params(11)).unwrap();
     let examples = bench.examples();
     let student = Student::load(&bench.model, &trained.tuning, 3, &Compute::cpu()).unwrap();
-    let cut = TrainParams { max_steps: Some(10), ..trained };
+    let cut = TrainParams { max_steps: Some(10), checkpoints: vec![2, 5], ..trained };
     let (train, held_out) = split(examples, |example| &example.question, cut.eval_share, 3);
     let (data, context) = (Data::of(train, held_out, Vec::new()), bench.harness.context());
     cut.fit(&student, &data, &bench.inputs(), &context).unwrap();
@@ -201,6 +205,12 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     }
     let file = "adapter_model.safetensors";
     assert_eq!(weights(&resumed, file), weights(&whole, file));
+    let copy = |outcome: &Outcome, output: &str| std::fs::read(outcome.trees[output].join(file)).expect("weights");
+    for output in ["checkpoint_2", "checkpoint_5", "checkpoint_11"] {
+        assert_eq!(copy(&resumed, output), copy(&whole, output), "{output}");
+    }
+    assert_eq!(copy(&whole, "checkpoint_5"), weights(&short, file), "as a training that ended there");
+    assert_ne!(copy(&whole, "checkpoint_2"), copy(&whole, "checkpoint_5"));
 }
 
 fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool) -> (step::Outcome, Gradients) {

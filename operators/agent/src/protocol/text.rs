@@ -307,13 +307,12 @@ impl Protocol for TextProtocol {
         let mut answered = Vec::new();
         for (action, text) in actions.iter().zip(texts) {
             let error = text.strip_prefix(ERROR).and_then(|text| text.strip_suffix('.'));
-            let result = match error.filter(|_| message.error.is_some()) {
-                Some(error) => Err(error.to_owned()),
-                None => {
-                    let found = read_back(&self.format.passages, text, observations)?;
-                    observations = &observations[found.len()..];
-                    Ok(found)
-                }
+            let result = if let Some(error) = error.filter(|_| message.error.is_some()) {
+                Err(error.to_owned())
+            } else {
+                let found = read_back(&self.format.passages, text, observations)?;
+                observations = &observations[found.len()..];
+                Ok(found)
             };
             answered.push((action.clone(), result));
         }

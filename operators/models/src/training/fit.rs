@@ -60,6 +60,8 @@ pub struct FitSettings {
     /// Stop after this many evaluations without a lower loss.
     pub early_stopping: Option<u32>,
     pub keep: Keep,
+    /// Steps after which the weights are copied, in order.
+    pub checkpoints: Vec<u64>,
     /// Steps between saved states.
     pub save_steps: u64,
 }
@@ -125,6 +127,10 @@ impl Fit<'_> {
         }
         let mut progressed = self.resumed(&mut adam)?;
         let (total, rate, begun) = (self.total(), self.rate(), Instant::now());
+        if let Some(late) = self.settings.checkpoints.iter().find(|step| **step > total) {
+            let error = OperatorError::data(format!("there is no step {late}: the training has {total} steps"));
+            return Err(error.with_help("leave it out of `checkpoints`, or train on more examples or for more epochs"));
+        }
         let mut tokens = 0;
         while (progressed.steps.len() as u64) < total && !progressed.stopped {
             if self.context.is_draining() {
@@ -137,6 +143,9 @@ impl Fit<'_> {
             self.evaluate(&mut step, total, &mut progressed)?;
             self.log(&step, total, tokens, begun.elapsed());
             progressed.steps.push(step);
+            if self.settings.checkpoints.contains(&(number + 1)) {
+                progressed.checkpoints.insert(number + 1, state::copied(&self.student.weights)?);
+            }
             if (number + 1).is_multiple_of(self.settings.save_steps) && number + 1 < total {
                 self.save(&adam, &progressed)?;
             }
@@ -147,7 +156,7 @@ impl Fit<'_> {
 
     fn resumed(&self, adam: &mut AdamW) -> Result<Progressed, OperatorError> {
         let Some(saved) = self.context.checkpoint().load()? else { return Ok(Progressed::default()) };
-        let restored = state::restore(&saved, &self.student.weights, adam)?;
+        let restored = state::restore(&saved, &self.student.weights, &self.settings.checkpoints, adam)?;
         let progress = self.context.progress();
         match &restored {
             Some(progressed) => {
@@ -258,9 +267,7 @@ impl Fit<'_> {
     fn keep(&self, progressed: &Progressed) -> Result<u64, OperatorError> {
         match &progressed.best {
             Some(best) if self.settings.keep == Keep::Best => {
-                for (name, numbers) in &best.weights {
-                    state::set(&self.student.weights[name], numbers.clone())?;
-                }
+                state::set_all(&self.student.weights, &best.weights)?;
                 Ok(best.step)
             }
             _ => Ok(progressed.steps.len() as u64),

@@ -121,6 +121,8 @@ pub struct Progressed {
     pub stale: u32,
     /// Whether the training stopped early.
     pub stopped: bool,
+    /// The weights after some of the steps.
+    pub checkpoints: BTreeMap<u64, BTreeMap<String, Vec<f32>>>,
 }
 
 /// The part of the state that is not a tensor. Integers only, because text does not keep every bit of a float.
@@ -223,6 +225,11 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
     for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
         parts.insert(format!("best/{name}"), tensor(numbers.clone())?);
     }
+    for (step, weights) in &progressed.checkpoints {
+        for (name, numbers) in weights {
+            parts.insert(format!("checkpoint/{step}/{name}"), tensor(numbers.clone())?);
+        }
+    }
     safetensors::serialize(parts, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
 }
 
@@ -267,10 +274,12 @@ fn tensor<T: WithDType>(numbers: Vec<T>) -> Result<Tensor, OperatorError> {
     Tensor::from_vec(numbers, count, &Device::Cpu).map_err(unwritable)
 }
 
-/// Restores a saved state into the weights and the optimiser. Returns `None` if the state does not fit these weights.
+/// Restores a saved state into the weights and the optimiser, with the weights after the steps `checkpoints` that it has
+/// behind it. Returns `None` if the state does not fit these weights.
 pub fn restore(
     state: &[u8],
     weights: &BTreeMap<String, Var>,
+    checkpoints: &[u64],
     adam: &mut AdamW,
 ) -> Result<Option<Progressed>, OperatorError> {
     let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
@@ -293,21 +302,36 @@ pub fn restore(
         taken.insert(name.clone(), (weight, Moments { mean, square }));
         best.extend(part("best", name, count).map(|numbers| (name.clone(), numbers)));
     }
+    let (steps, rest) = figures.as_chunks::<FIGURES>();
+    let mut copies = BTreeMap::new();
+    for step in checkpoints.iter().filter(|step| **step <= steps.len() as u64) {
+        let mut copy = BTreeMap::new();
+        for (name, var) in weights {
+            let numbers = part(&format!("checkpoint/{step}"), name, var.elem_count());
+            let Some(numbers) = numbers else { return Ok(None) };
+            copy.insert(name.clone(), numbers);
+        }
+        copies.insert(*step, copy);
+    }
     for (name, (weight, moments)) in taken {
         set(&weights[&name], weight)?;
         adam.restore(&weights[&name], name, moments).map_err(failed)?;
     }
     adam.steps = head.taken;
-    let (steps, rest) = figures.as_chunks::<FIGURES>();
     let best = head.best_step.zip(rest.first()).map(|(step, loss)| Best { loss: *loss, step, weights: best });
     let steps = steps.iter().map(Step::of).collect();
-    Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped }))
+    Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped, checkpoints: copies }))
 }
 
 /// Sets the numbers of a weight.
 pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
     let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
     tensor.and_then(|tensor| var.set(&tensor)).map_err(failed)
+}
+
+/// Sets the numbers of these weights.
+pub fn set_all(weights: &BTreeMap<String, Var>, numbers: &BTreeMap<String, Vec<f32>>) -> Result<(), OperatorError> {
+    numbers.iter().try_for_each(|(name, numbers)| set(&weights[name], numbers.clone()))
 }
 
 /// Copies all weights.
@@ -344,25 +368,29 @@ mod tests {
             Some((None, 0.4, Some(2.5)))
         );
         assert_eq!(step.preference.map(|pairs| pairs.named()[2]), Some(("reward_margin", 0.5)));
-        let progressed = Progressed { steps: vec![step], best, stale: 2, ..Progressed::default() };
+        let copies = BTreeMap::from([(1, copied(&weights).unwrap())]);
+        let progressed =
+            Progressed { steps: vec![step], best, stale: 2, checkpoints: copies.clone(), ..Progressed::default() };
         let saved = save(&weights, &adam, &progressed).unwrap();
         let (fresh, mut other) =
             (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
-        let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
+        let back = restore(&saved, &fresh, &[1, 5], &mut other).unwrap().expect("a state");
         assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
         assert_eq!((other.steps, other.moments().unwrap()), (1, adam.moments().unwrap()));
-        assert_eq!(back.steps, progressed.steps);
+        assert_eq!((&back.steps, &back.checkpoints), (&progressed.steps, &copies));
+        let without = save(&weights, &adam, &Progressed { checkpoints: BTreeMap::new(), ..progressed }).unwrap();
+        assert!(restore(&without, &fresh, &[1], &mut other).unwrap().is_none(), "a checkpoint is missing");
         let best = back.best.expect("a best");
         assert_eq!((best.loss, back.stale, best.weights), (0.1 + 0.2, 2, copied(&weights).unwrap()));
         let strange = BTreeMap::from([("w".to_owned(), var(&[0.0]))]);
-        assert!(restore(&saved, &strange, &mut other).unwrap().is_none(), "of another shape");
-        assert!(restore(&saved[..saved.len() / 2], &fresh, &mut other).unwrap().is_none(), "torn");
-        assert!(restore(b"", &fresh, &mut other).unwrap().is_none());
+        assert!(restore(&saved, &strange, &[], &mut other).unwrap().is_none(), "of another shape");
+        assert!(restore(&saved[..saved.len() / 2], &fresh, &[], &mut other).unwrap().is_none(), "torn");
+        assert!(restore(b"", &fresh, &[], &mut other).unwrap().is_none());
         let other_version = SafeTensors::read_metadata(&saved).unwrap().1;
         let head = other_version.metadata().as_ref().unwrap()["head"].replace(&format!("\"figures\":{FIGURES},"), "");
         let part = BTreeMap::from([("figures".to_owned(), tensor(vec![0.0_f64; 15]).unwrap())]);
         let old = safetensors::serialize(part, Some(HashMap::from([("head".to_owned(), head)]))).unwrap();
-        assert!(restore(&old, &BTreeMap::new(), &mut other).unwrap().is_none(), "of a version with other figures");
+        assert!(restore(&old, &BTreeMap::new(), &[], &mut other).unwrap().is_none(), "of a version with other figures");
         let (alone, mut next) = (save_optimizer(&adam).unwrap(), AdamW::new(AdamParams::default()));
         restore_optimizer(&alone, &fresh, &mut next).unwrap();
         assert_eq!((next.steps, next.moments().unwrap()), (1, adam.moments().unwrap()));

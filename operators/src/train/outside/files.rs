@@ -1,5 +1,6 @@
 //! Files shared with an external trainer: examples for it, a folder for its model, a file for its metrics.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -70,17 +71,23 @@ pub(super) fn holds_model(folder: &Path) -> bool {
     folder.join("config.json").is_file() || folder.join(ADAPTER).is_file()
 }
 
-/// Moves the trained model from a folder in `output` to `to`. What is reached through a link is copied: it may be the
-/// user's. Copies the tokenizer from the base model if the trainer left none.
+/// How a model is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    Copy,
+    /// Its files are moved, but for those that are reached through a link: they may be the user's.
+    Move,
+}
+
+/// Takes a trained model over from a folder to `to`. Copies the tokenizer from the base model if the trainer left none.
 ///
 /// # Errors
 /// When the folder holds no model, or its weights are truncated.
-pub(super) fn take_model(from: &Path, output: &Path, base: &Path, to: &Path) -> Result<(), OperatorError> {
+pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Result<(), OperatorError> {
     if !holds_model(from) {
         let message = format!("the trainer left no model in {}: expected `config.json` or `{ADAPTER}`", from.display());
         return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
     }
-    let own = from.canonicalize()?.starts_with(output.canonicalize()?);
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -102,7 +109,7 @@ pub(super) fn take_model(from: &Path, output: &Path, base: &Path, to: &Path) -> 
     }
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
-        if own && !from.is_symlink() {
+        if take == Take::Move && !from.is_symlink() {
             moved(&from, &to)?;
         } else {
             fs::copy(&from, &to)?;
@@ -171,6 +178,56 @@ pub(super) fn newest_model(output: &Path) -> Result<PathBuf, OperatorError> {
     let names: Vec<_> = newest.iter().map(|path| path.display().to_string()).collect();
     let message = format!("the trainer left several models of one step: {}", names.join(", "));
     Err(OperatorError::data(message).with_help("let it leave one, or copy the wanted one into `{output}` itself"))
+}
+
+/// Returns the folder below `output` with the model of a step.
+///
+/// # Errors
+/// When there is none, or several.
+pub(super) fn model_of_step(output: &Path, step: u64) -> Result<PathBuf, OperatorError> {
+    let mut found = Vec::new();
+    let mut others = BTreeSet::new();
+    for path in folders_below(output, DEEPEST)? {
+        if !holds_model(&path) || !has_weights(&path)? {
+            continue;
+        }
+        match step_of(path.strip_prefix(output).unwrap_or(&path)) {
+            own if own == step => found.push(path),
+            other => drop(others.insert(other)),
+        }
+    }
+    if let [one] = found.as_slice() {
+        return Ok(one.clone());
+    }
+    let names: Vec<String> = others.iter().map(u64::to_string).collect();
+    let message = match found.len() {
+        0 if names.is_empty() => format!("the trainer left no model of step {step}, nor of another one"),
+        0 => format!("the trainer left no model of step {step}, but of {}", names.join(", ")),
+        count => format!("the trainer left {count} models of step {step}"),
+    };
+    let help = "let it save and keep one model for each step of `checkpoints`, in a folder such as `checkpoint-50`";
+    Err(OperatorError::data(message).with_help(help))
+}
+
+/// Copies the TensorBoard files of a trainer below `to`, under the folders that they were in.
+///
+/// # Errors
+/// If one cannot be copied.
+pub(super) fn keep_tensorboard(output: &Path, to: &Path) -> Result<(), OperatorError> {
+    let below = folders_below(output, DEEPEST)?;
+    for folder in std::iter::once(output.to_owned()).chain(below) {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            // A link could name a file that is none of the trainer's.
+            if !entry.file_type()?.is_file() || !entry.file_name().to_string_lossy().contains("tfevents") {
+                continue;
+            }
+            let place = to.join("tensorboard").join(folder.strip_prefix(output).unwrap_or(Path::new("")));
+            fs::create_dir_all(&place)?;
+            fs::copy(entry.path(), place.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns all folders below one, in the order of their names. Leaves links out, which may name a folder again.

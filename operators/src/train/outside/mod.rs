@@ -22,12 +22,12 @@ use searchmill_models::training::fit::Keep;
 use searchmill_models::training::state::Step;
 use searchmill_schemas::{Reject, text_column};
 
-use self::files::Files;
+use self::files::{Files, Take};
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
 use super::held_out::split;
 use super::page;
-use super::params::{Method, TrainParams};
+use super::params::{Method, TrainParams, checkpoint};
 pub(super) use tables::{EVAL, ROWS, names};
 
 /// Interval between two reads of the trainer's metrics.
@@ -61,8 +61,25 @@ pub(super) fn train(
         let help = "lower `learning_rate` or set `max_grad_norm`";
         return Err(OperatorError::data(format!("step {step}: the loss is not a number")).with_help(help));
     }
+    let output = &given.files.output;
+    // Copies, and first: the last model may be one of them, and is moved.
+    for step in &params.checkpoints {
+        let found = if metrics.at > 0 && metrics.at < *step {
+            // The training is paid: that it is shorter than expected must not lose it.
+            let (last, name) = (metrics.at, checkpoint(*step));
+            context
+                .progress()
+                .log(&format!("warning: the training ended after step {last}: `{name}` has its last weights"));
+            trainer.trained(&metrics)?
+        } else {
+            files::model_of_step(output, *step)?
+        };
+        files::take_model(&found, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
+    }
     let to = outputs.tree("model")?;
-    files::take_model(&trainer.trained(&metrics)?, &given.files.output, &model, &to)?;
+    let trained = trainer.trained(&metrics)?;
+    let own = trained.canonicalize()?.starts_with(output.canonicalize()?);
+    files::take_model(&trained, &model, &to, if own { Take::Move } else { Take::Copy })?;
     let trained = match params.method {
         Method::External => Some(files::elements(&to)?),
         _ => None,
@@ -320,6 +337,7 @@ fn publish(
     if given.files.metrics.is_file() {
         std::fs::copy(&given.files.metrics, folder.join("logging.jsonl"))?;
     }
+    files::keep_tensorboard(&given.files.output, &folder)?;
     if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
         outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
     }

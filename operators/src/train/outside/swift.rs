@@ -68,6 +68,12 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
         "`keep: best` needs a checkpoint at every evaluation",
     );
     demand(
+        params.checkpoints.iter().all(|step| step.is_multiple_of(saved.max(1))),
+        "checkpoints",
+        "are not multiples of `backend.swift.save_steps`",
+        "save at these steps",
+    );
+    demand(
         params.weight_column.is_none(),
         "weight_column",
         "not supported by ms-swift",
@@ -336,7 +342,9 @@ fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParam
     made.set("logging_steps", own.logging_steps);
     made.set("save_strategy", "steps");
     made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
-    made.set("save_total_limit", own.save_total_limit);
+    if params.checkpoints.is_empty() {
+        made.set("save_total_limit", own.save_total_limit);
+    }
     made.set("save_only_model", true);
     made.set("report_to", &own.report_to);
     made.set("output_dir", files.output.display());

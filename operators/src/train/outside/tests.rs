@@ -86,6 +86,7 @@ for step in range(1, steps + 1):
     elif step == steps:
         checkpoint(step)
 sys.stderr.write("\n")
+(out / "runs").mkdir(); (out / "runs" / "events.out.tfevents.1.host").write_bytes(b"events")
 os.symlink(out / "checkpoint-4", out / "last-checkpoint")
 if mode != "silent":
     best = f"{out}/checkpoint-2" if held_out else None
@@ -115,6 +116,24 @@ fn model(outcome: &Outcome, name: &str) -> PathBuf {
 
 fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn checkpoints_and_tensorboard_files_of_a_trainer_are_kept() {
+    let bench = bench(json!({}));
+    let outcome = bench.train(swift(&bench, "well", json!({"checkpoints": [2, 4]}))).unwrap();
+    for output in ["model", "checkpoint_2", "checkpoint_4"] {
+        Decoder::load(&outcome.trees[output], &Device::Cpu, DType::F32).expect(output);
+    }
+    let report = &outcome.trees["report"];
+    assert!(report.join("tensorboard/runs/events.out.tfevents.1.host").is_file());
+    assert!(report.join("events.out.tfevents.0.searchmill").is_file());
+    // It ends after step 4: the training is kept.
+    let short = bench.train(swift(&bench, "well", json!({"checkpoints": [2, 6]}))).unwrap();
+    Decoder::load(&short.trees["checkpoint_6"], &Device::Cpu, DType::F32).expect("the last weights");
+    let held_out = json!({"checkpoints": [1], "eval_steps": 1});
+    let missing = bench.train(swift(&bench, "well", held_out)).unwrap_err();
+    assert!(missing.message.contains("no model of step 1, but of 2, 4"), "{}", missing.message);
 }
 
 #[test]
