@@ -177,13 +177,21 @@ fn multihop_rag_comes_from_the_hub() {
     assert_eq!(mill.read("out/multihop_rag_sample/corpus.jsonl").lines().count(), QUESTIONS + 1);
     assert_eq!(server.requests(), [format!("GET {path}")]);
     // The data set's corpus instead of the articles: the ids of val are those of the data set.
-    mill.write("pipelines/deepsearch_rl/val_ids.csv", "id\n1\n4\n9\n14\n");
+    let mut split = "place,id,part\n".to_owned();
+    let val = [14, 9, 4, 1];
+    let rest = (0..QUESTIONS).rev().filter(|id| !val.contains(id));
+    for (place, id) in val.into_iter().chain(rest).enumerate() {
+        split += &format!("{},{id},{}\n", place + 1, if place < 4 { "val" } else { "train" });
+    }
+    mill.write("pipelines/deepsearch_rl/split.csv", &split);
     let params = "pipelines/params/multihop_rag_sample.yaml";
     let few = ["--set", "policy=evidence", "--set", "training.max_steps=2"];
     let args = [&["run", "pipelines/deepsearch_rl.yaml", "--json", "--params", params][..], &few].concat();
     call(&mill, &server, &args).exit(0);
     assert!(mill.read("out/deepsearch_rl_sample/train.jsonl").lines().count() > 5);
     assert!(mill.read("out/deepsearch_rl_sample/before_after.csv").contains("\nall,4,"));
+    let first = mill.call(&["show", "test", "--format", "jsonl", "-n", "1"]).exit(0).stdout;
+    assert!(first.contains("\"id\":\"14\""), "the order of the split: {first}");
     let adapter = mill.call(&["show", "student"]).exit(0).stdout;
     assert!(adapter.contains("adapter_model.safetensors"), "{adapter}");
 }

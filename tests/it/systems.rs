@@ -57,7 +57,12 @@ fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
 
 #[test]
 fn deepsearch_rl_runs_offline() {
-    let mill = runs_whole("deepsearch_rl.yaml", &[], "tool_response");
+    let checkpoints = "checkpoints={step_1: student.checkpoint_1, last: student}";
+    let more = ["--set", checkpoints, "--set", "training.checkpoints=[1]"];
+    let mill = runs_whole("deepsearch_rl.yaml", &more, "tool_response");
+    let steps = mill.read("out/checkpoints.csv");
+    assert_eq!(steps.lines().count(), 3, "{steps}");
+    assert!(steps.contains("\nlast,") && steps.contains("\nstep_1,"), "{steps}");
     let pairs = mill.read("out/before_after.csv");
     let mut lines = pairs.lines();
     assert_eq!(lines.next(), Some("questions,count,before,after,change,low,high,better,worse"));

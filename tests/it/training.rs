@@ -17,8 +17,15 @@ nodes:
   student:
     op: train
     from: {examples: swift, model: blank}
-    with: {epochs: 24, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2}
+    with: {epochs: 24, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2, checkpoints: [50, 100]}
     seed: 4
+  answers:
+    op: rollout
+    matrix: {checkpoint: {step_50: student.checkpoint_50, step_100: student.checkpoint_100, last: student}}
+    from: {questions: world.questions, search: bm25, model: \"${matrix.checkpoint}\"}
+    with: {policy: {model: {temperature: 0, max_tokens: 4}}, max_turns: 1}
+  scores: {op: evaluate, matrix: answers, from: answers}
+  table:  {op: sql, from: {m: scores.metrics}, with: {query: \"select checkpoint, value from m where id = 'all/f1' order by checkpoint\"}}
 ";
 
 fn mill() -> Mill {
@@ -61,6 +68,9 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
     let told = mill.run(&[]).exit(0);
     assert!(told.stdout.contains("resumes after step"), "{}", told.stdout);
     assert_eq!(mill.artifacts(), expected);
+    let table = mill.call(&["show", "table", "--format", "jsonl"]).exit(0).stdout;
+    let of = |name: &str| table.contains(&format!("\"checkpoint\":\"{name}\""));
+    assert!(of("step_50") && of("step_100") && of("last"), "{table}");
     assert_eq!(saved(&mill), 0, "the state is deleted once the result is recorded");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
 }
