@@ -127,7 +127,7 @@ impl EvaluateParams {
 impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
     const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },

@@ -7,7 +7,9 @@ use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
 use super::table::duration;
 
-/// Maximum number of summary lines shown per node.
+/// Number of summary lines up to which all summaries are shown whole.
+const WHOLE: usize = 400;
+/// Maximum number of summary lines shown per node otherwise, but for the last one.
 const LINES: usize = 24;
 /// Maximum number of nodes whose summaries are shown; further nodes are only named.
 const NODES: usize = 12;
@@ -57,7 +59,8 @@ pub(super) fn attempts(failed: &FailedCalls) -> Vec<String> {
     parts
 }
 
-/// Formats the summaries of the nodes that ran, each cut to its first lines; for a matrix, only that of one node.
+/// Formats the summaries of the nodes that ran; for a matrix, only that of one node. All are whole if that is not too much
+/// to read; otherwise the last one is, and the others are cut to their first lines.
 pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
     let name = |node: &str| node.split_once('@').map_or(node, |(name, _)| name).to_owned();
     let mut groups: Vec<Vec<&(String, String)>> = Vec::new();
@@ -67,7 +70,9 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
             None => groups.push(vec![one]),
         }
     }
-    let first = |group: &[&(String, String)]| {
+    let total: usize = groups.iter().map(|group| group[0].1.lines().count()).sum();
+    let last = groups.len().saturating_sub(1);
+    let first = |place: usize, group: &[&(String, String)]| {
         let (node, text) = group[0];
         let others = match group {
             [] | [_] => String::new(),
@@ -77,9 +82,11 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
                 format!("\n{DIM}… and {more} more of {name}@…: searchmill show {}{DIM:#}", quoted(other))
             }
         };
-        format!("{}{others}", summary(node, text))
+        let most = if total <= WHOLE || place == last { usize::MAX } else { LINES };
+        format!("{}{others}", summary(node, text, most))
     };
-    let mut shown: Vec<String> = groups.iter().take(NODES).map(|group| first(group)).collect();
+    let mut shown: Vec<String> =
+        groups.iter().enumerate().take(NODES).map(|(place, group)| first(place, group)).collect();
     let rest: Vec<&str> = groups.iter().skip(NODES).map(|group| group[0].0.as_str()).collect();
     if let Some(first) = rest.first() {
         let (count, names) = (rest.len(), rest.iter().take(NODES).copied().collect::<Vec<_>>().join(", "));
@@ -89,9 +96,9 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
     shown
 }
 
-fn summary(node: &str, text: &str) -> String {
+fn summary(node: &str, text: &str, most: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    let kept = kept(&lines);
+    let kept = kept(&lines, most);
     let mut shown = format!("\n{STRONG}{node}{STRONG:#}\n{}", lines[..kept].join("\n").trim_end());
     if kept < lines.len() {
         shown.push_str(&format!("\n{DIM}… {} more lines: searchmill show {node}{DIM:#}", lines.len() - kept));
@@ -100,13 +107,13 @@ fn summary(node: &str, text: &str) -> String {
 }
 
 /// Number of lines to show: all of a short text; of a long one whole blocks, if one is long enough.
-fn kept(lines: &[&str]) -> usize {
+fn kept(lines: &[&str], most: usize) -> usize {
     // A cut must hide more lines than its note takes.
-    if lines.len() <= LINES + 2 {
+    if lines.len() <= most.saturating_add(2) {
         return lines.len();
     }
-    let blocks = (LINES / 2..=LINES).rev().find(|end| lines[*end].trim().is_empty());
-    blocks.unwrap_or(LINES)
+    let blocks = (most / 2..=most).rev().find(|end| lines[*end].trim().is_empty());
+    blocks.unwrap_or(most)
 }
 
 /// Says how a loop ended, after which round, how many rounds do not run, and which round it hands on.
@@ -209,12 +216,18 @@ mod tests {
 
     #[test]
     fn short_summaries_are_whole_and_long_ones_say_where_the_rest_is() {
-        let whole = plain(&summary("world", &lines(26, &[])));
+        let whole = plain(&summary("world", &lines(26, &[]), LINES));
         assert_eq!(whole.trim_end(), format!("\nworld\n{}", lines(26, &[]).trim_end()));
-        let cut = plain(&summary("scores", &lines(100, &[])));
+        let cut = plain(&summary("scores", &lines(100, &[]), LINES));
         assert!(cut.contains("line 23\n… 76 more lines: searchmill show scores") && !cut.contains("line 24"), "{cut}");
-        let block = plain(&summary("scores", &lines(100, &[1, 20, 40])));
+        let block = plain(&summary("scores", &lines(100, &[1, 20, 40]), LINES));
         assert!(block.ends_with("line 19\n… 80 more lines: searchmill show scores"), "{block}");
+        let told: Vec<_> = (0..5).map(|node| (format!("n{node}"), lines(100, &[]))).collect();
+        let counts = |told: &[(String, String)]| -> Vec<usize> {
+            summaries(told).iter().map(|text| plain(text).matches("line ").count()).collect()
+        };
+        assert_eq!(counts(&told[..4]), [100; 4]);
+        assert_eq!(counts(&told), [24, 24, 24, 24, 100], "the last one is whole");
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn rows_as_json_lines_come_alone() {
 #[test]
 fn a_matrix_prints_one_table() {
     let told = world().call(&["run", "pipeline.yaml"]).exit(0).stdout;
-    assert_eq!(told.matches("Exact match (EM)").count(), 1, "{told}");
+    assert_eq!(told.matches("Scores and No-Retrieval Baselines").count(), 1, "{told}");
     assert!(told.contains("… and 2 more of scores@…: searchmill show "), "{told}");
 }
 

@@ -157,7 +157,9 @@ fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
     for (name, estimate) in &evaluation.all().measures {
         if name.strip_prefix(family.name()).is_some_and(|rest| rest.starts_with('/')) {
             let [score, range] = estimate_cells(Some(*estimate));
-            table.row([name.clone(), score, range]);
+            // The name in R1-Searcher's tables.
+            let title = if name == "r1-searcher/cover_em_1" { format!("{name} (ACC_R)") } else { name.clone() };
+            table.row([title, score, range]);
         }
     }
     (!table.rows.is_empty()).then_some(table)
@@ -170,7 +172,8 @@ fn verdicts(evaluation: &Evaluation) -> Option<Table> {
     for (name, estimate) in evaluation.all().measures.iter().filter(|(name, _)| is_of_verdicts(name)) {
         let [score, range] = estimate_cells(Some(*estimate));
         let without = evaluation.all().rows - estimate.count;
-        table.row([name.clone(), score, range, estimate.count.to_string(), without.to_string()]);
+        let title = if name.starts_with("verdict/") { format!("{name} (ACC_L)") } else { name.clone() };
+        table.row([title, score, range, estimate.count.to_string(), without.to_string()]);
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -221,8 +224,10 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
     let dynamics = &evaluation.dynamics;
     let header = ["Mean ± std", "All", "Success", "Failure"];
     let mut flow = Table::new("Conversation Dynamics", &header);
-    flow.row(spread_row("Avg turns", &dynamics.turns, 2));
+    flow.row(spread_row("Avg turns (rounds)", &dynamics.turns, 2));
     flow.row(spread_row("Avg tool calls", &dynamics.tool_calls, 2));
+    let totals = dynamics.tool_call_total.parts().map(ToString::to_string);
+    flow.row(std::iter::once("Total tool calls".to_owned()).chain(totals));
     if dynamics.reasoning_rows.all > 0 {
         flow.row(spread_row("Avg reasoning length (characters)", &dynamics.reasoning, 0));
     }
@@ -251,7 +256,7 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
         flow,
         tokens("Token Usage (Last Turn)", &dynamics.last_tokens),
         tokens("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
-        distribution("Turn Distribution", "Turns", &dynamics.turn_distribution),
+        distribution("Turn Distribution (rounds)", "Turns", &dynamics.turn_distribution),
         distribution("Tool Calls Distribution", "Tool calls", &dynamics.tool_call_distribution),
     ]
 }
