@@ -48,6 +48,14 @@ fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
     for page in ["curve/plot.html", "gain/report.html"] {
         assert!(mill.path(&format!("out/rl/{page}")).is_file(), "{page}");
     }
+    if pipeline != "deepsearch_rl.yaml" {
+        let table = mill.read("out/benchmarks.csv");
+        let sets = if pipeline == "search_r1.yaml" { 7 } else { 4 };
+        let of = |metric: &str| table.lines().filter(|line| line.contains(&format!(",{metric},"))).count();
+        assert_eq!((of("em"), of("f1")), (sets + 1, sets + 1), "each set, and the mean: {table}");
+        assert_eq!(table.contains("mean,r1-searcher/cover_em_1,"), pipeline == "r1_searcher.yaml", "{table}");
+    }
+    assert!(mill.path("out/rl/reflection/report.html").is_file());
     let rewards = mill.read("out/rewards.csv");
     // The published rule of Search-R1 takes the first answer of another prompt than its own for the prompt's example.
     let right = if more.is_empty() && pipeline == "search_r1.yaml" { "0.0,1.0," } else { "1.0,1.0," };
@@ -87,7 +95,11 @@ fn delivered(mill: &Mill, file: &str) -> Vec<Value> {
 
 #[test]
 fn r1_searcher_runs_offline() {
-    let mill = runs_whole("r1_searcher.yaml", &[], "<|begin_of_query|>");
+    let stage_1 = "stage_1_rl={rounds: 1, questions: 3, samples: 2, validation: 6, keep: {every: 1, last: 1}, tuning: \
+                   {lora: {rank: 4, alpha: 8, dropout: 0}}, batch_size: 4, learning_rate: 1e-3}";
+    let more = ["--set", "stage_1=here", "--set", "rl_start=stage_1_rl.policy", "--set", stage_1];
+    let mill = runs_whole("r1_searcher.yaml", &more, "<|begin_of_query|>");
+    assert!(mill.path("out/stage_1/rl/curve/plot.html").is_file());
     let rows = delivered(&mill, "out/rl.parquet");
     assert_eq!(rows.len(), 80);
     for row in rows {
@@ -136,7 +148,7 @@ with open(metrics, "w") as file:
     let more = ["--set", "out=out", "--set", "trainer=external", "--set", external];
     let args = [&["run", &file, "rl_gain_page", "rl_file", "--params", &params], &SMALL[..], &more].concat();
     mill.call(&args).exit(0);
-    let steps = mill.call(&["show", "rl.steps", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
+    let steps = mill.call(&["show", "rl_training@round=0.steps", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
     assert!(steps.contains("\"reward\":2.0"), "the program searched: {steps}");
     assert!(mill.path("out/rl/gain/report.html").is_file() && mill.path("out/rl.parquet").is_file());
     assert!(mill.call(&args).exit(0).stdout.contains(" cached · 0 ran"), "the program runs once");
