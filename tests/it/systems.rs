@@ -1,6 +1,7 @@
 //! The pipelines of published systems run whole without network, weights or server; again, nothing runs; and an audit
 //! that repeats every node and every rollout finds all as recorded.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use arrow::json::LineDelimitedWriter;
@@ -24,10 +25,64 @@ const SMALL: [&str; 10] = [
     "rl={rounds: 2, questions: 3, samples: 2, validation: 6, keep: {every: 1, last: 1}, tuning: {lora: {rank: 4, alpha: 8, dropout: 0}}, batch_size: 4, learning_rate: 1e-3}",
 ];
 
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Runs every line of a page for people who know the system's own commands, with the sizes of the run before: what is
+/// computed then is there.
+fn page_runs(mill: &Mill, page: &str, more: &[&str]) {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("docs/how-to").join(page)).expect("the page");
+    let mut lines = 0;
+    for block in text.split("```sh\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default().replace("\\\n", " ");
+        for line in block.lines() {
+            let words = shell_words(line);
+            assert_eq!(words.first().map(String::as_str), Some("searchmill"), "{page}: {line}");
+            let args: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+            lines += 1;
+            match args.first() {
+                Some(&"run") => {
+                    let args = [&args[..], &["--set", "out=out"], &SMALL[..], more].concat();
+                    let told = mill.call(&args).exit(0).stdout;
+                    assert!(told.contains(" 0 ran"), "{page}: {line} computes what the whole run did not: {told}");
+                }
+                Some(&"serve") => serves(mill, &args),
+                _ => drop(mill.call(&args).exit(0)),
+            }
+        }
+    }
+    assert!(lines > 8, "{page} has {lines} lines");
+}
+
+/// Splits a line at spaces outside quotation marks.
+fn shell_words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (place, part) in line.split('"').enumerate() {
+        if place % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// Starts a server at a free port, and stops it once it answers.
+fn serves(mill: &Mill, args: &[&str]) {
+    let place = args.iter().position(|word| *word == "--listen").expect("an address");
+    let args = [&args[..place], &["--listen", "127.0.0.1:0"], &args[place + 2..]].concat();
+    let mut server = mill.command(&args).stdout(std::process::Stdio::piped()).spawn().expect("a server");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(server.stdout.take().expect("its output"));
+    stdout.read_line(&mut line).expect("a line");
+    server.kill().expect("a running server");
+    server.wait().expect("a server");
+    assert!(line.contains("serving `"), "{args:?}: {line}");
+}
+
 fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
     let mill = Mill::new();
-    let place = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines").join(name).display().to_string();
-    let (file, params) = (place(pipeline), place("params/offline.yaml"));
+    std::os::unix::fs::symlink(Path::new(ROOT).join("pipelines"), mill.path("pipelines")).expect("a link");
+    let (file, params) = (format!("pipelines/{pipeline}"), "pipelines/params/offline.yaml".to_owned());
     let args = [&["run", &file, "--params", &params, "--set", "out=out"], &SMALL[..], more].concat();
     let first = mill.call(&args).exit(0);
     assert!(first.stdout.contains("\ndone in "), "{}", first.stdout);
@@ -75,11 +130,14 @@ fn deepsearch_rl_runs_offline() {
     let mut lines = pairs.lines();
     assert_eq!(lines.next(), Some("questions,count,before,after,change,low,high,better,worse"));
     assert!(lines.next().is_some_and(|line| line.starts_with("all,6,")), "{pairs}");
+    page_runs(&mill, "from-deepsearch-rl.md", &more);
 }
 
 #[test]
 fn research_runs_offline() {
-    runs_whole("research.yaml", &[], "\\\\boxed{");
+    let mill = runs_whole("research.yaml", &[], "\\\\boxed{");
+    assert_eq!(delivered(&mill, "out/validation.parquet").len(), 6);
+    page_runs(&mill, "from-research.md", &[]);
 }
 
 /// Returns the rows of a delivered Parquet file as JSON.
@@ -100,6 +158,7 @@ fn r1_searcher_runs_offline() {
     let more = ["--set", "stage_1=here", "--set", "rl_start=stage_1_rl.policy", "--set", stage_1];
     let mill = runs_whole("r1_searcher.yaml", &more, "<|begin_of_query|>");
     assert!(mill.path("out/stage_1/rl/curve/plot.html").is_file());
+    page_runs(&mill, "from-r1-searcher.md", &more);
     let rows = delivered(&mill, "out/rl.parquet");
     assert_eq!(rows.len(), 80);
     for row in rows {
@@ -115,6 +174,7 @@ fn search_r1_runs_offline() {
     let mill = runs_whole("search_r1.yaml", &[], "<information>");
     let rows = delivered(&mill, "out/rl.parquet");
     assert!(rows.iter().all(|row| row["data_source"] == "nq" && row.get("agent_name").is_none()));
+    page_runs(&mill, "from-search-r1.md", &[]);
 }
 
 #[test]
@@ -157,9 +217,9 @@ with open(metrics, "w") as file:
 #[test]
 fn searchlm_runs_two_iterations_offline() {
     let mill = Mill::new();
-    let place = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines").join(name).display().to_string();
-    let (file, params) = (place("searchlm.yaml"), place("params/offline.yaml"));
-    let args = [&["run", &file, "--params", &params, "--set", "out=out"], &SMALL[..]].concat();
+    std::os::unix::fs::symlink(Path::new(ROOT).join("pipelines"), mill.path("pipelines")).expect("a link");
+    let (file, params) = ("pipelines/searchlm.yaml", "pipelines/params/offline.yaml");
+    let args = [&["run", file, "--params", params, "--set", "out=out"], &SMALL[..]].concat();
     mill.call(&args).exit(0);
     let again = mill.call(&args).exit(0);
     assert!(again.stdout.contains(" cached · 0 ran"), "{}", again.stdout);
@@ -178,6 +238,7 @@ fn searchlm_runs_two_iterations_offline() {
     assert!(weights.starts_with(columns), "{weights}");
     assert_eq!(mill.call(&["show", "iterations", "--format", "jsonl", "-n", "0"]).exit(0).stdout.lines().count(), 2);
     assert!(mill.read("out/paired.csv").starts_with("before,after,questions\n"));
+    page_runs(&mill, "from-searchlm.md", &[]);
 }
 
 #[test]
@@ -262,4 +323,27 @@ nodes:
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{all}");
     let audit = mill.call(&["audit", "latest", "--replay", "--rollouts"]).exit(0);
     assert!(audit.stdout.contains("everything checked is as recorded"), "{}", audit.stdout);
+}
+
+#[test]
+fn longbench_prints_its_table() {
+    let mill = Mill::new();
+    std::fs::create_dir_all(mill.path("data")).expect("a folder");
+    mill.write("corpus.jsonl", "{\"id\": \"0\", \"contents\": \"\\\"Rome\\\"\\nRome is in Italy.\"}\n");
+    let sets = ["hotpotqa", "hotpotqa_e", "2wikimqa", "2wikimqa_e", "musique", "multifieldqa_en", "multifieldqa_en_e"];
+    for set in sets.into_iter().chain(["narrativeqa"]) {
+        let row = json!({"input": "In which country is Rome?", "context": "Passage 1:\nMilan\nA city.", "answers": ["Italy"],
+            "length": 5, "dataset": set, "language": "en", "all_classes": null, "_id": set});
+        mill.write(&format!("data/{set}.jsonl"), &format!("{row}\n"));
+    }
+    let said = "<think> I know. </think>\n<answer> The final answer is \\[ \\boxed{Italy} \\] </answer>";
+    let server = OpenAiServer::start([("Rome".to_owned(), vec![Step::Say(message(said)); 8])].into());
+    let file = Path::new(ROOT).join("pipelines/longbench.yaml").display().to_string();
+    let endpoint = format!("policy.endpoint.base_url={}", server.base_url());
+    let sets = ["--set", "data=data", "--set", "corpus=corpus.jsonl", "--set", "index=bm25", "--set", &endpoint];
+    mill.call(&[&["run", &file], &sets[..]].concat()).exit(0);
+    let table = mill.read("out/longbench/table.csv");
+    let mut lines = table.lines();
+    assert_eq!(lines.next(), Some("set,questions,em,f1,accuracy,precision,recall"));
+    assert_eq!(lines.filter(|line| line.ends_with(",1,1.0,1.0,1.0,1.0,1.0")).count(), 8, "{table}");
 }
