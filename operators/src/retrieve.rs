@@ -27,7 +27,7 @@ pub struct RetrieveParams {
     /// Number of chunks to take from each index before fusion (at least `top_k`). No effect with a single index.
     #[serde(default = "default_pool")]
     pub pool: usize,
-    /// How to fuse the rankings of several indexes: `rrf` (reciprocal ranks, k = 60), `weighted` or `none` (one index,
+    /// How to fuse the rankings of several indexes: `rrf` (reciprocal ranks, k = 60), `weighted`, `concat` or `none` (one index,
     /// or one `late` index with `candidates`). Ties go to the chunk from the earlier index, then to the better rank in it.
     #[serde(default, deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]

@@ -44,7 +44,7 @@ pub(crate) struct FusionArgs {
     /// Number of chunks to take from each index before fusion. No effect with a single index.
     #[arg(long, value_name = "CHUNKS", default_value_t = searchmill_retrieval::default_pool())]
     pub(crate) pool: usize,
-    /// How to fuse the rankings of several indexes, as in `retrieve`: `rrf`, `weighted`, `none`, or a map with settings
+    /// How to fuse the rankings of several indexes, as in `retrieve`: `rrf`, `weighted`, `concat`, `none`, or a map with settings
     /// such as `{weighted: {weights: [0.3, 0.7]}}`.
     #[arg(long, default_value = "rrf")]
     pub(crate) fusion: String,
@@ -68,6 +68,10 @@ pub(crate) struct ServeEnvArgs {
     pub(crate) top_k: Option<usize>,
     #[command(flatten)]
     pub(crate) fusion: FusionArgs,
+    /// Python function that orders the passages anew, as `FILE.py:NAME`: `def rerank(query, documents)`, or a class that loads
+    /// a model once, as `rerank` of `rollout`. It gets `--pool` chunks of a query, and requests the first of them.
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) rerank: Option<String>,
     /// Maximum number of documents per query; requests for more are rejected (400).
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 1000)]
     pub(crate) max_top_k: usize,

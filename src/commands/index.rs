@@ -31,7 +31,7 @@ pub(super) fn search_settings(args: &FusionArgs, top_k: usize) -> Result<SearchS
     let fusion = serde_yaml::from_str::<Value>(&args.fusion).map_err(|error| wrong(args, &error.to_string()))?;
     let given = json!({"top_k": top_k, "pool": args.pool, "fusion": fusion, "candidates": args.candidates});
     let settings: SearchSettings = serde_json::from_value(given)
-        .map_err(|error| wrong(args, &error.to_string()).with_help("write `rrf`, `weighted` or `none`"))?;
+        .map_err(|error| wrong(args, &error.to_string()).with_help("write `rrf`, `weighted`, `concat` or `none`"))?;
     match settings.check("").into_iter().next() {
         Some(issue) => Err(wrong(args, &issue.message)),
         None => Ok(settings),

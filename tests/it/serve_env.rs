@@ -476,3 +476,28 @@ fn wrong_options_and_indexes_are_usage_errors() {
     let told = mill.call(&["serve", "env", "./empty", "--listen", "127.0.0.1:0"]);
     assert!(told.code != 0 && told.stderr.contains("is not a search index"), "{}", told.stderr);
 }
+
+#[test]
+fn rankings_are_concatenated_and_a_function_orders_them() {
+    let mill = project(SMALL);
+    let both = Server::start(&mill, &["bm25", "bm25", "--fusion", "concat"], None);
+    let found = both.ask("/search", json!({"query": "capital", "top_n": 2}));
+    assert_eq!(found.as_array().map(Vec::len), Some(1), "the best one of each, once");
+    drop(both);
+    let code = "class Longest:\n    def setup(self):\n        self.calls = 0\n\n    def __call__(self, query, \
+                documents):\n        if query == 'raise':\n            raise ValueError('no order')\n        return \
+                {'scores': [len(document['text']) for document in documents]}\n";
+    mill.write("rerank.py", code);
+    let server = Server::start(&mill, &["bm25", "--rerank", "rerank.py:Longest"], None);
+    let found = server.ask("/search", json!({"query": "capital of Italy", "top_n": 1, "return_score": true}));
+    assert_eq!(found[0][0]["id"], "paris#0", "the longer text, though the other fits better: {found}");
+    assert_eq!(found[1][0], json!(48.0));
+    let many = server.ask("/retrieve", json!({"queries": ["capital", "telephone"], "topk": 3}));
+    assert_eq!(many["result"][1][0]["id"], "att#0");
+    let (status, why) = server.refused("/search", json!({"query": "raise"}));
+    assert_eq!(status, 500);
+    assert!(why.contains("the reranker failed") && why.contains("no order"), "{why}");
+    drop(server);
+    let told = mill.call(&["serve", "env", "bm25", "--rerank", "rerank.py:absent", "--listen", "127.0.0.1:0"]);
+    assert!(told.code != 0 && told.stderr.contains("absent"), "{}", told.stderr);
+}

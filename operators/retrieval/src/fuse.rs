@@ -25,6 +25,9 @@ pub enum Fusion {
         #[serde(default)]
         weights: Vec<f64>,
     },
+    /// The first chunks of each index, one index after the other, each chunk once, with its index's own score. Every index
+    /// gives the same number: `top_k` divided by the number of indexes, rounded up.
+    Concat,
     /// No fusion; requires a single index, or a single `late` index that ranks `candidates` of the others.
     None,
 }
@@ -72,11 +75,17 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
     top_k: usize,
 ) -> Vec<Fused<K>> {
     let mut fused: IndexMap<K, Fused<K>> = IndexMap::new();
+    let concatenates = *fusion == Fusion::Concat;
+    let each = if concatenates { top_k.div_ceil(lists.len().max(1)) } else { usize::MAX };
     for (list, ranked) in lists.iter().enumerate() {
         let scale = Scale::of(ranked);
-        for (place, found) in ranked.iter().enumerate() {
+        for (place, found) in ranked.iter().enumerate().take(each) {
             let place = Place { list, rank: place + 1, score: found.score };
-            let gain = if lists.len() == 1 { found.score } else { gain(fusion, &place, scale) };
+            let gain = match fused.get(&found.key) {
+                Some(_) if concatenates => 0.0,
+                _ if lists.len() == 1 => found.score,
+                _ => gain(fusion, &place, scale),
+            };
             let entry = fused.entry(found.key.clone()).or_insert_with(|| Fused {
                 key: found.key.clone(),
                 score: 0.0,
@@ -87,8 +96,10 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
         }
     }
     let mut best: Vec<_> = fused.into_values().collect();
-    // The sort is stable: equal scores stay in order of arrival.
-    best.sort_by(|a, b| b.score.total_cmp(&a.score));
+    if !concatenates {
+        // The sort is stable: equal scores stay in order of arrival.
+        best.sort_by(|a, b| b.score.total_cmp(&a.score));
+    }
     best.truncate(top_k);
     best
 }
@@ -97,7 +108,7 @@ fn gain(fusion: &Fusion, place: &Place, scale: Scale) -> f64 {
     match fusion {
         Fusion::Rrf { k } => 1.0 / (f64::from(*k) + place.rank as f64),
         Fusion::Weighted { weights } => weights.get(place.list).copied().unwrap_or(1.0) * scale.apply(place.score),
-        Fusion::None => place.score,
+        Fusion::Concat | Fusion::None => place.score,
     }
 }
 
@@ -123,6 +134,21 @@ impl Scale {
 mod tests {
     use super::*;
     use serde_json::Value;
+
+    #[test]
+    fn lists_are_concatenated_each_chunk_once() {
+        let list = |found: &[(&str, f64)]| -> Vec<Ranked<String>> {
+            found.iter().map(|(key, score)| Ranked { key: (*key).to_owned(), score: *score }).collect()
+        };
+        let lists = [list(&[("a", 9.0), ("b", 8.0), ("c", 7.0)]), list(&[("b", 0.9), ("d", 0.8), ("e", 0.7)])];
+        let found = |top_k: usize| -> Vec<(String, f64)> {
+            fuse(&lists, &Fusion::Concat, top_k).into_iter().map(|one| (one.key, one.score)).collect()
+        };
+        let expected = [("a", 9.0), ("b", 8.0), ("d", 0.8)].map(|(key, score)| (key.to_owned(), score));
+        assert_eq!(found(4), expected, "two of each, and one of them twice");
+        assert_eq!(found(3), expected);
+        assert_eq!(found(1), expected[..1]);
+    }
 
     fn ranked(ids: &[&str]) -> Vec<Ranked<String>> {
         ids.iter().map(|id| Ranked { key: (*id).to_owned(), score: 1.0 }).collect()

@@ -64,7 +64,7 @@ pub struct SearchSettings {
     /// Chunks taken from each index before fusion (at least `top_k`).
     #[serde(default = "default_pool")]
     pub pool: usize,
-    /// How the rankings of several indexes are fused: `rrf` (reciprocal ranks, k = 60), `weighted` or `none`.
+    /// How the rankings of several indexes are fused: `rrf` (reciprocal ranks, k = 60), `weighted`, `concat` or `none`.
     #[serde(default, deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub fusion: Fusion,

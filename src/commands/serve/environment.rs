@@ -1,8 +1,10 @@
 //! `serve env`: opens the indexes, the questions and the rules of episodes, and serves them.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use searchmill_agent::outside::RankingFunction;
 use searchmill_engine::operator::{Context, ContextParts, TreeInput, http_client};
 use searchmill_engine::{Failure, Machine, Session};
 use searchmill_operators::environment::Environment;
@@ -14,7 +16,7 @@ use super::super::index::{index_tree, search_settings};
 use crate::args::ServeEnvArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
-use crate::serve::env::{self, EpisodeLimits, Journal, Limits, Opened, Questions, Served, Setup, World};
+use crate::serve::env::{self, EpisodeLimits, Journal, Limits, Opened, Questions, Ranking, Served, Setup, World};
 
 pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs) -> Result<u8, Failure> {
     // An address in use is reported before a large index is read.
@@ -26,7 +28,8 @@ pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeEnvArgs)
     let opener = Opener { session, args, settings, context };
     let world = opener.world()?;
     let journal = args.journal.as_deref().map(|file| journal(session, file)).transpose()?;
-    let setup = Setup { opened: opener.open(&opener.trees()?)?, limits: limits(args), world, journal };
+    let ranking = opener.ranking()?;
+    let setup = Setup { opened: opener.open(&opener.trees()?)?, limits: limits(args), world, journal, ranking };
     let Some((listener, door)) = entrance else {
         runtime.block_on(env::serve_lines(setup, |line| terminal.line(line), stopped()))?;
         return Ok(OK);
@@ -101,6 +104,13 @@ impl Opener<'_> {
             return Ok(None);
         }
         self.open(&trees).map(Some)
+    }
+
+    /// Opens the reranker, if there is one.
+    fn ranking(&self) -> Result<Option<Ranking>, Failure> {
+        let Some(name) = &self.args.rerank else { return Ok(None) };
+        let function = Arc::new(RankingFunction::open(name, &self.context)?);
+        Ok(Some(Ranking { function, pool: self.args.fusion.pool }))
     }
 
     /// Opens the environment of episodes, if an option asks for it.

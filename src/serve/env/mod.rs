@@ -18,6 +18,7 @@ mod play;
 mod problem;
 mod questions;
 mod queue;
+mod ranking;
 mod r1_reward;
 mod r1_searcher;
 mod research;
@@ -51,6 +52,7 @@ use super::door::{Door, connect, with_fallbacks};
 pub(crate) use self::index::{Opened, Served};
 pub(crate) use self::journal::Journal;
 pub(crate) use self::questions::Questions;
+pub(crate) use self::ranking::Ranking;
 pub(crate) use self::state::Limits;
 pub(crate) use self::world::{EpisodeLimits, World};
 
@@ -60,6 +62,7 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) world: Option<World>,
     pub(crate) journal: Option<Journal>,
+    pub(crate) ranking: Option<Ranking>,
 }
 
 impl Setup {
@@ -67,7 +70,7 @@ impl Setup {
         let metrics = Arc::new(Metrics::default());
         let index = Index::start(self.opened, self.limits.queue, Arc::clone(&metrics))?;
         let (reloads, asked) = mpsc::channel(1);
-        Ok((Arc::new(Env::new(index, metrics, self.limits, self.world, self.journal, reloads)), asked))
+        Ok((Arc::new(Env::new(index, metrics, self.limits, self.world, self.journal, self.ranking, reloads)), asked))
     }
 }
 

@@ -18,6 +18,7 @@ use super::journal::Journal;
 use super::metrics::Metrics;
 use super::play::Searching;
 use super::problem::Problem;
+use super::ranking::Ranking;
 use super::streams::Streams;
 use super::world::World;
 
@@ -50,6 +51,7 @@ pub(super) struct Env {
     pub(super) reloads: mpsc::Sender<Reload>,
     pub(super) streams: Streams,
     journal: Option<Journal>,
+    ranking: Option<Ranking>,
     closing: watch::Sender<bool>,
     draining: AtomicBool,
     active: AtomicUsize,
@@ -71,12 +73,13 @@ impl Env {
         limits: Limits,
         world: Option<World>,
         journal: Option<Journal>,
+        ranking: Option<Ranking>,
         reloads: mpsc::Sender<Reload>,
     ) -> Self {
         let (draining, active) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (index, streams) = (RwLock::new(Arc::new(index)), Streams::default());
         let closing = watch::Sender::new(false);
-        Self { index, metrics, limits, world, reloads, streams, journal, closing, draining, active }
+        Self { index, metrics, limits, world, reloads, streams, journal, ranking, closing, draining, active }
     }
 
     /// Counts a request as active. `None` if the server is shutting down.
@@ -193,10 +196,21 @@ impl View {
             let (asked, most) = (queries.len(), limits.max_documents);
             return too_large(format!("{asked} queries × {top_k} documents are more than {most} (limit)"));
         }
-        let Some(journal) = &self.env.journal else { return self.index.queue.search(queries, top_k).await };
-        let found = self.index.queue.search(queries.clone(), top_k).await;
+        let Some(journal) = &self.env.journal else { return self.ranked(queries, top_k).await };
+        let found = self.ranked(queries.clone(), top_k).await;
         journal.write(self.route, &self.index.text, &queries, top_k, &found)?;
         found
+    }
+
+    /// Searches; the reranker orders what was found.
+    async fn ranked(&self, queries: Vec<String>, top_k: usize) -> Result<Vec<Vec<Numbered>>, Problem> {
+        match &self.env.ranking {
+            None => self.index.queue.search(queries, top_k).await,
+            Some(ranking) => {
+                let found = self.index.queue.search(queries.clone(), top_k.max(ranking.pool)).await?;
+                ranking.rank(queries, found, top_k).await
+            }
+        }
     }
 
     /// Returns the environment of episodes, as [`Env::world`].

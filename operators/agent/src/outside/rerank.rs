@@ -52,11 +52,7 @@ impl Reranker {
     /// # Errors
     /// If its process cannot be started, the budget is used up, or the run stops.
     pub(super) async fn call(&self, query: &str, found: &[Found], context: &Context) -> Result<Called, RowFailure> {
-        let document = |found: &Found| {
-            json!({"id": found.chunk_id, "document_id": found.document_id, "title": found.title,
-                "text": found.contents, "score": found.score})
-        };
-        let documents: Vec<Value> = found.iter().map(document).collect();
+        let documents = documents(found);
         let function = match &self.ranking {
             Ranking::Function(function) => function,
             Ranking::Prompt(prompt) => {
@@ -85,6 +81,15 @@ impl Reranker {
         let order = order.into_iter().take(self.keep);
         order.filter_map(|(place, score)| Some(Found { score, ..found.get(place)?.clone() })).collect()
     }
+}
+
+/// The passages as a reranker reads them.
+pub(super) fn documents(found: &[Found]) -> Vec<Value> {
+    let document = |found: &Found| {
+        json!({"id": found.chunk_id, "document_id": found.document_id, "title": found.title,
+            "text": found.contents, "score": found.score})
+    };
+    found.iter().map(document).collect()
 }
 
 /// One call with the passages of a search.
@@ -119,7 +124,7 @@ impl Exchange for Reranking<'_> {
 ///
 /// # Errors
 /// Says why it is no order of the passages.
-fn order(text: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
+pub(super) fn order(text: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
     match serde_json::from_str(text).map_err(|error| error.to_string())? {
         Value::Object(answer) => by_scores(answer.get("scores"), found.len()),
         Value::Array(documents) if documents.is_empty() => Err("it returned no document".to_owned()),
