@@ -158,6 +158,8 @@ fn r1_searcher_runs_offline() {
     let more = ["--set", "stage_1=here", "--set", "rl_start=stage_1_rl.policy", "--set", stage_1];
     let mill = runs_whole("r1_searcher.yaml", &more, "<|begin_of_query|>");
     assert!(mill.path("out/stage_1/rl/curve/plot.html").is_file());
+    let acc_l = mill.read("out/acc_l.csv");
+    assert_eq!(acc_l.lines().count(), 1 + 4 + 1, "each set, and all: {acc_l}");
     page_runs(&mill, "from-r1-searcher.md", &more);
     let rows = delivered(&mill, "out/rl.parquet");
     assert_eq!(rows.len(), 80);

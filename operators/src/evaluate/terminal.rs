@@ -165,6 +165,11 @@ fn of_family(evaluation: &Evaluation, family: Family) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
+/// Whether R1-Searcher's metrics were asked for: its names are then told beside ours.
+fn asks_for_r1_searcher(evaluation: &Evaluation) -> bool {
+    evaluation.all().measures.iter().any(|(name, _)| name.starts_with("r1-searcher/"))
+}
+
 /// Verdicts of judges with the rows that they are shares of; `None` without verdicts.
 fn verdicts(evaluation: &Evaluation) -> Option<Table> {
     let interval = format!("{} interval", percent(evaluation.bootstrap.confidence));
@@ -172,7 +177,8 @@ fn verdicts(evaluation: &Evaluation) -> Option<Table> {
     for (name, estimate) in evaluation.all().measures.iter().filter(|(name, _)| is_of_verdicts(name)) {
         let [score, range] = estimate_cells(Some(*estimate));
         let without = evaluation.all().rows - estimate.count;
-        let title = if name.starts_with("verdict/") { format!("{name} (ACC_L)") } else { name.clone() };
+        let is_acc_l = name.starts_with("verdict/") && asks_for_r1_searcher(evaluation);
+        let title = if is_acc_l { format!("{name} (ACC_L)") } else { name.clone() };
         table.row([title, score, range, estimate.count.to_string(), without.to_string()]);
     }
     (!table.rows.is_empty()).then_some(table)

@@ -99,7 +99,9 @@ pub(super) fn declared(
         .observes(services)
         .reads(move |directory| {
             let files = read.iter().flat_map(|tool| tool.files(directory));
-            identities.iter().cloned().map(Source::Identity).chain(files).collect()
+            // Before tools answered them, `searchlm` had no search in such a node: its results are of another kind.
+            let live = live.then(|| Source::Identity("a tool answers the searches".to_owned()));
+            identities.iter().cloned().map(Source::Identity).chain(files).chain(live).collect()
         })
 }
 

@@ -16,7 +16,7 @@ pub struct RankingFunction {
 }
 
 impl RankingFunction {
-    /// Opens `file.py:name`, and starts its first process: a model is loaded before the first request.
+    /// Opens `file.py:name`, and starts its first process: what cannot be imported is told before the first request.
     ///
     /// # Errors
     /// Fails if the function cannot be imported.
@@ -26,7 +26,7 @@ impl RankingFunction {
         let arguments = ["query", "documents"].map(str::to_owned).to_vec();
         let width = Width { function: context.threads().min(PROCESSES), class: 1 };
         let pool = Pool::new(function, arguments, width, context);
-        pool.check()?;
+        pool.start()?;
         Ok(Self { pool })
     }
 

@@ -64,7 +64,11 @@ pub(super) fn placed(
     };
     let (mut shown, mut left) = (Vec::new(), max_chars);
     for (place, item) in items.iter().enumerate() {
-        let one = one(item, places)?;
+        let mut one = one(item, places)?;
+        if layout == Layout::Passages {
+            // The first line of a passage is its title.
+            one.title = one.title.split_whitespace().collect::<Vec<_>>().join(" ");
+        }
         // A blank line stands between two results, and nowhere else: a record can be split again.
         let text = one_line_ends(&one.text);
         let title = one_line_ends(&one.title);
@@ -151,10 +155,10 @@ mod tests {
     #[test]
     fn a_protocol_numbers_passages_itself() {
         let answer =
-            json!({"organic": [{"title": "Rome", "link": "https://r", "snippet": "A.\n\nB."}, {"snippet": "C"}]});
+            json!({"organic": [{"title": "Rome,\n Italy", "link": "r", "snippet": "A.\n\nB."}, {"snippet": "C"}]});
         let found = placed(&answer, &places(Some("/organic")), 100, Layout::Passages).expect("results");
         let shown: Vec<_> = found.iter().map(|one| (one.contents.as_str(), one.parts())).collect();
-        assert_eq!(shown, [("Rome\nA.\nB.", ("Rome", "A.\nB.")), ("C", ("", "C"))]);
+        assert_eq!(shown, [("Rome, Italy\nA.\nB.", ("Rome, Italy", "A.\nB.")), ("C", ("", "C"))]);
     }
 
     #[test]

@@ -205,6 +205,16 @@ impl Pool {
         self.known().map(drop)
     }
 
+    /// Starts the first process, which imports the function.
+    ///
+    /// # Errors
+    /// Fails if the function cannot be imported.
+    pub fn start(&self) -> Result<(), OperatorError> {
+        let worker = self.take()?;
+        self.release(worker, true);
+        Ok(())
+    }
+
     fn known(&self) -> Result<Arc<Known>, OperatorError> {
         if let Some(known) = self.known.get() {
             return Ok(Arc::clone(known));
