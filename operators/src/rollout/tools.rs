@@ -79,7 +79,9 @@ pub(super) fn declared(
     if services.is_empty() {
         return declaration;
     }
-    let identities: Vec<String> = services.iter().map(|service| service.identity.to_string()).collect();
+    // Before tools answered searches, `searchlm` had no search in such a node: the keys of its results must differ.
+    let role = if live { "searches by " } else { "" };
+    let identities: Vec<String> = services.iter().map(|service| format!("{role}{}", service.identity)).collect();
     let functions: Vec<PythonFunction> =
         tools.iter().filter_map(ToolParams::function).chain(rerank.and_then(RerankParams::function)).collect();
     let unseen: Vec<String> = functions.iter().map(PythonFunction::unseen).collect();
@@ -99,9 +101,7 @@ pub(super) fn declared(
         .observes(services)
         .reads(move |directory| {
             let files = read.iter().flat_map(|tool| tool.files(directory));
-            // Before tools answered them, `searchlm` had no search in such a node: its results are of another kind.
-            let live = live.then(|| Source::Identity("a tool answers the searches".to_owned()));
-            identities.iter().cloned().map(Source::Identity).chain(files).chain(live).collect()
+            identities.iter().cloned().map(Source::Identity).chain(files).collect()
         })
 }
 
