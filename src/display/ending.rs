@@ -71,10 +71,11 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
         }
     }
     let total: usize = groups.iter().map(|group| group[0].1.lines().count()).sum();
-    let last = groups.len().saturating_sub(1);
-    let first = |place: usize, group: &[&(String, String)]| {
+    let last = groups.len().min(NODES).saturating_sub(1);
+    let mut shown = Vec::new();
+    for (place, group) in groups.iter().enumerate().take(NODES) {
         let (node, text) = group[0];
-        let others = match group {
+        let others = match group.as_slice() {
             [] | [_] => String::new(),
             [_, (other, _)] => format!("\n{DIM}… and {other}: searchmill show {}{DIM:#}", quoted(other)),
             [_, (other, _), ..] => {
@@ -83,10 +84,8 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
             }
         };
         let most = if total <= WHOLE || place == last { usize::MAX } else { LINES };
-        format!("{}{others}", summary(node, text, most))
-    };
-    let mut shown: Vec<String> =
-        groups.iter().enumerate().take(NODES).map(|(place, group)| first(place, group)).collect();
+        shown.push(format!("{}{others}", summary(node, text, most)));
+    }
     let rest: Vec<&str> = groups.iter().skip(NODES).map(|group| group[0].0.as_str()).collect();
     if let Some(first) = rest.first() {
         let (count, names) = (rest.len(), rest.iter().take(NODES).copied().collect::<Vec<_>>().join(", "));

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use searchmill_engine::operator::InputArtifact;
-use searchmill_fixtures::tool_server::{Manner, ToolServer};
-use searchmill_schemas::Trajectory;
-use serde_json::json;
+use searchmill_fixtures::tool_server::Manner;
 
 use crate::mill::{Mill, Told, killed_after};
+use crate::tools::{Project, shown};
 
 /// Each protocol whose searches are text, as a name of a node and its params.
 const PROTOCOLS: [(&str, &str); 7] = [
@@ -31,11 +29,6 @@ const WEB: &str = "http: {name: web, description: Searches the web., url: \"${en
                    string}}, required: [query]}, results: {list: /organic, id: /link, title: /title, text: /snippet}, \
                    timeout_seconds: 5}";
 
-struct Project {
-    mill: Mill,
-    tools: ToolServer,
-}
-
 /// A node with a live search; `with`: more params.
 fn node(name: &str, with: &str, tool: &str, from: &str) -> String {
     format!(
@@ -45,45 +38,6 @@ fn node(name: &str, with: &str, tool: &str, from: &str) -> String {
     )
 }
 
-impl Project {
-    fn new(nodes: &str, questions: usize) -> Self {
-        let mill = Mill::new();
-        let head = "name: live\nnodes:\n  questions: {op: read, with: {path: questions.jsonl, as: question}}\n";
-        mill.write("pipeline.yaml", &format!("{head}{nodes}"));
-        let mut lines = String::new();
-        for number in 0..questions {
-            let question = json!({"id": format!("q{number}"), "question": format!("what is {number}"),
-                "golden_answers": ["Rome"], "evidence": [{"fact": "The capital is named Rome"}]});
-            lines += &format!("{question}\n");
-        }
-        mill.write("questions.jsonl", &lines);
-        Self { mill, tools: ToolServer::start() }
-    }
-
-    fn command(&self, args: &[&str]) -> std::process::Command {
-        let mut command = self.mill.command(args);
-        command.env("TOOLS", &self.tools.address);
-        command
-    }
-
-    fn call(&self, args: &[&str]) -> Told {
-        Told::new(self.command(args).output().expect("the program can be started"))
-    }
-
-    fn rollouts(&self, node: &str) -> Vec<Trajectory> {
-        let nodes = self.mill.last_nodes();
-        let found = nodes.iter().find(|found| found.node == node).unwrap_or_else(|| panic!("{node}"));
-        let artifact = self.mill.store().open_input(&found.outputs["trajectories"].id).expect("rows");
-        let InputArtifact::Rows(rows) = artifact else { panic!("rows") };
-        rows.read_all().expect("rows")
-    }
-}
-
-/// Texts of the tool messages of a rollout.
-fn shown(rollout: &Trajectory) -> Vec<&str> {
-    rollout.messages.iter().filter(|message| message.role == "tool").map(|message| message.content.as_str()).collect()
-}
-
 #[test]
 fn every_protocol_searches_live_in_its_own_format_and_is_replayed_to_the_byte() {
     let mut nodes = String::new();
@@ -91,7 +45,7 @@ fn every_protocol_searches_live_in_its_own_format_and_is_replayed_to_the_byte() 
         nodes += &node(name, protocol, WEB, "");
         nodes += &node(&format!("{name}_again"), protocol, WEB, &format!(", recorded: {name}"));
     }
-    let project = Project::new(&nodes, 3);
+    let project = Project::new(&nodes, 3, Vec::new());
     let names = PROTOCOLS.map(|(name, _)| name);
     project.call(&[&["run", "pipeline.yaml"], names.as_slice()].concat()).exit(0);
     let mut expected: Vec<String> = (0..3).map(|number| format!("search {number}")).collect();
@@ -149,7 +103,7 @@ fn an_mcp_tool_and_a_function_answer_searches_and_long_results_are_cut() {
             ", recorded: two",
         )
         + &node("three", "protocol: searchlm\n      rerank: {python: \"find.py:last\", keep: 2}", function, "");
-    let project = Project::new(&nodes, 2);
+    let project = Project::new(&nodes, 2, Vec::new());
     let code = "def find(q):\n    text = 'The capital is named Rome, and this is a long text. ' * 3\n    return [{'id': \
                 str(n), 'title': f'{q} {n}', 'text': text} for n in range(5)]\n\n\ndef last(query, documents):\n    \
                 return {'scores': list(range(len(documents)))}\n";
@@ -175,7 +129,7 @@ fn an_mcp_tool_and_a_function_answer_searches_and_long_results_are_cut() {
 fn a_search_that_fails_is_told_counted_and_replayed() {
     let nodes = node("one", "protocol: search-r1\n      max_turns: 2", WEB, "")
         + &node("again", "protocol: search-r1\n      max_turns: 2", WEB, ", recorded: one");
-    let project = Project::new(&nodes, 2);
+    let project = Project::new(&nodes, 2, Vec::new());
     project.tools.seen().manner = Manner::Garbage;
     let told = project.call(&["run", "pipeline.yaml", "one"]).exit(0);
     let told = told.stdout + &told.stderr;
@@ -195,7 +149,7 @@ fn a_search_that_fails_is_told_counted_and_replayed() {
 #[test]
 fn a_live_search_killed_and_resumed_is_paid_once() {
     const QUESTIONS: usize = 24;
-    let project = Project::new(&node("one", "protocol: searchlm", WEB, ""), QUESTIONS);
+    let project = Project::new(&node("one", "protocol: searchlm", WEB, ""), QUESTIONS, Vec::new());
     project.tools.seen().delay = Duration::from_millis(80);
     let mut kills = 0;
     for round in 0..8_u64 {
@@ -261,7 +215,7 @@ fn the_example_runs_over_a_local_engine_and_without_it() {
 #[test]
 fn what_cannot_answer_a_search_is_an_error_at_its_place() {
     let check = |nodes: &str| {
-        let project = Project::new(nodes, 1);
+        let project = Project::new(nodes, 1, Vec::new());
         let told = project.call(&["validate", "pipeline.yaml"]).exit(2);
         told.stdout + &told.stderr
     };
@@ -278,10 +232,10 @@ fn what_cannot_answer_a_search_is_an_error_at_its_place() {
     // Records of another protocol do not hold what this one shows.
     let nodes =
         node("one", "protocol: research", WEB, "") + &node("again", "protocol: search-r1", WEB, ", recorded: one");
-    let project = Project::new(&nodes, 1);
+    let project = Project::new(&nodes, 1, Vec::new());
     let told = project.call(&["run", "pipeline.yaml"]);
     assert!(told.stderr.contains("is of the protocol `research`, not `search-r1`"), "{}", told.stderr);
     // A server with several tools that take a query.
     let mcp = node("one", "protocol: research", "mcp: {url: \"${env:TOOLS}/mcp\", service: fixture}", "");
-    Project::new(&mcp, 1).call(&["run", "pipeline.yaml"]).exit(0);
+    Project::new(&mcp, 1, Vec::new()).call(&["run", "pipeline.yaml"]).exit(0);
 }

@@ -23,9 +23,9 @@ const MCP: &str = "        - mcp: {url: \"${env:TOOLS}/mcp\", service: fixture, 
 const PROGRAM: &str = "        - mcp: {command: [python3, server.py, \"fine\"], timeout_seconds: 2}\n";
 
 /// A project with questions, services and, for the policy `endpoint`, a scripted model.
-struct Project {
-    mill: Mill,
-    tools: ToolServer,
+pub(crate) struct Project {
+    pub(crate) mill: Mill,
+    pub(crate) tools: ToolServer,
     model: OpenAiServer,
 }
 
@@ -42,7 +42,7 @@ const PLAIN: &str = "{evidence: {wording: plain}}";
 const ENDPOINT: &str = "{endpoint: {base_url: \"${env:MODEL}\", model: m}}";
 
 impl Project {
-    fn new(nodes: &str, questions: usize, script: Vec<Step>) -> Self {
+    pub(crate) fn new(nodes: &str, questions: usize, script: Vec<Step>) -> Self {
         let mill = Mill::new();
         let project = format!(
             "name: tools\nnodes:\n  questions: {{op: read, with: {{path: questions.jsonl, as: question}}}}\n{nodes}"
@@ -61,13 +61,13 @@ impl Project {
         Self { mill, tools: ToolServer::start(), model: OpenAiServer::start_by_turn(script.collect()) }
     }
 
-    fn command(&self, args: &[&str]) -> std::process::Command {
+    pub(crate) fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = self.mill.command(args);
         command.env("TOOLS", &self.tools.address).env("MODEL", self.model.base_url()).env("KEY", "hush-123456");
         command
     }
 
-    fn call(&self, args: &[&str]) -> Told {
+    pub(crate) fn call(&self, args: &[&str]) -> Told {
         Told::new(self.command(args).output().expect("the program can be started"))
     }
 
@@ -83,7 +83,7 @@ impl Project {
         rows.read_all().expect("rows")
     }
 
-    fn rollouts(&self, node: &str) -> Vec<Trajectory> {
+    pub(crate) fn rollouts(&self, node: &str) -> Vec<Trajectory> {
         self.rows(node, "trajectories")
     }
 
@@ -95,7 +95,7 @@ impl Project {
 }
 
 /// Texts of the tool messages of a rollout.
-fn shown(rollout: &Trajectory) -> Vec<&str> {
+pub(crate) fn shown(rollout: &Trajectory) -> Vec<&str> {
     rollout.messages.iter().filter(|message| message.role == "tool").map(|message| message.content.as_str()).collect()
 }
 

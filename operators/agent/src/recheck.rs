@@ -174,17 +174,21 @@ fn cut_difference(
     recorded: Option<&CutObservations>,
     taken: &BTreeSet<i32>,
 ) -> Option<RowDifference> {
-    let own = |cuts: &[CutObservation]| -> Vec<CutObservation> {
-        cuts.iter().filter(|cut| !taken.contains(&cut.message)).cloned().collect()
+    let derived = derived_cuts(replay.episode.cuts(), taken);
+    let recorded = derived_cuts(recorded.map(|cuts| cuts.cut_observations.as_slice()), taken);
+    let derived = match replay.episode.fault() {
+        Some(fault) => fault.to_owned(),
+        None if recorded == derived => return None,
+        None => derived,
     };
-    let derived = replay.episode.cuts().map(own);
-    let recorded = recorded.map(|cuts| own(&cuts.cut_observations));
-    let shown = |cuts: &Option<Vec<_>>| cuts.as_ref().map_or("not recorded".to_owned(), |cuts| json!(cuts).to_string());
-    let parts = |derived| ("cut observations".to_owned(), shown(&recorded), derived);
-    match replay.episode.fault() {
-        Some(fault) => Some(difference(replay.rollout, parts(fault.to_owned()))),
-        None => (recorded != derived).then(|| difference(replay.rollout, parts(shown(&derived)))),
-    }
+    Some(difference(replay.rollout, ("cut observations".to_owned(), recorded, derived)))
+}
+
+/// The cuts that were not taken from the record, as a text.
+fn derived_cuts(cuts: Option<&[CutObservation]>, taken: &BTreeSet<i32>) -> String {
+    let Some(cuts) = cuts else { return "not recorded".to_owned() };
+    let derived: Vec<&CutObservation> = cuts.iter().filter(|cut| !taken.contains(&cut.message)).collect();
+    json!(derived).to_string()
 }
 
 fn difference(rollout: &Trajectory, (what, recorded, derived): (String, String, String)) -> RowDifference {

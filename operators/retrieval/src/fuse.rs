@@ -74,18 +74,15 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
     fusion: &Fusion,
     top_k: usize,
 ) -> Vec<Fused<K>> {
+    if *fusion == Fusion::Concat {
+        return concatenated(lists, top_k);
+    }
     let mut fused: IndexMap<K, Fused<K>> = IndexMap::new();
-    let concatenates = *fusion == Fusion::Concat;
-    let each = if concatenates { top_k.div_ceil(lists.len().max(1)) } else { usize::MAX };
     for (list, ranked) in lists.iter().enumerate() {
         let scale = Scale::of(ranked);
-        for (place, found) in ranked.iter().enumerate().take(each) {
+        for (place, found) in ranked.iter().enumerate() {
             let place = Place { list, rank: place + 1, score: found.score };
-            let gain = match fused.get(&found.key) {
-                Some(_) if concatenates => 0.0,
-                _ if lists.len() == 1 => found.score,
-                _ => gain(fusion, &place, scale),
-            };
+            let gain = if lists.len() == 1 { found.score } else { gain(fusion, &place, scale) };
             let entry = fused.entry(found.key.clone()).or_insert_with(|| Fused {
                 key: found.key.clone(),
                 score: 0.0,
@@ -96,12 +93,24 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
         }
     }
     let mut best: Vec<_> = fused.into_values().collect();
-    if !concatenates {
-        // The sort is stable: equal scores stay in order of arrival.
-        best.sort_by(|a, b| b.score.total_cmp(&a.score));
-    }
+    // The sort is stable: equal scores stay in order of arrival.
+    best.sort_by(|a, b| b.score.total_cmp(&a.score));
     best.truncate(top_k);
     best
+}
+
+/// The first chunks of each list, one list after the other. A chunk keeps the place and the score of its first list.
+fn concatenated<K: Clone + Eq + std::hash::Hash>(lists: &[Vec<Ranked<K>>], top_k: usize) -> Vec<Fused<K>> {
+    let each = top_k.div_ceil(lists.len().max(1));
+    let mut found: IndexMap<K, Fused<K>> = IndexMap::new();
+    for (list, ranked) in lists.iter().enumerate() {
+        for (place, one) in ranked.iter().take(each).enumerate() {
+            let place = Place { list, rank: place + 1, score: one.score };
+            let first = Fused { key: one.key.clone(), score: one.score, places: Vec::new() };
+            found.entry(one.key.clone()).or_insert(first).places.push(place);
+        }
+    }
+    found.into_values().take(top_k).collect()
 }
 
 fn gain(fusion: &Fusion, place: &Place, scale: Scale) -> f64 {

@@ -23,6 +23,27 @@ const PROCESSES: usize = 4;
 /// An error that fails the node: a process that cannot be started.
 pub(super) type Fault = Arc<Mutex<Option<OperatorError>>>;
 
+/// The error of a call that was not answered.
+pub(super) const NO_ANSWER: &str = "the call has no answer";
+
+/// Returns the processes of a function that is called with these arguments; calls start them.
+pub(super) fn pool(function: PythonFunction, arguments: Vec<String>, context: &Context) -> Pool {
+    let width = Width { function: context.threads().min(PROCESSES), class: 1 };
+    Pool::new(function, arguments, width, context)
+}
+
+/// Returns what a call returned, as JSON.
+///
+/// # Errors
+/// Why it failed.
+pub(super) fn returned(called: Answered) -> Result<String, Failure> {
+    match called {
+        Answered::Row(row) => Ok(Value::Object(row).to_string()),
+        Answered::Rows(rows) => Ok(json!(rows).to_string()),
+        Answered::Failed(failure) => Err(failure),
+    }
+}
+
 /// A function and its processes.
 pub(super) struct FunctionService {
     pool: Arc<Pool>,
@@ -44,8 +65,7 @@ impl FunctionService {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let code = Arc::new(Code::of(&function, context)?);
-        let width = Width { function: context.threads().min(PROCESSES), class: 1 };
-        let pool = Arc::new(Pool::new(function, arguments, width, context));
+        let pool = Arc::new(pool(function, arguments, context));
         // A model is paid before the first call.
         pool.check()?;
         let service = Service { place, prices: Prices::default() };
@@ -81,12 +101,10 @@ impl FunctionService {
             let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
             CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) }
         };
-        let text = match called {
-            Some(Answered::Row(row)) => Value::Object(row).to_string(),
-            Some(Answered::Rows(rows)) => json!(rows).to_string(),
-            Some(Answered::Failed(failure)) => return Err(wrong(failure)),
-            None => return Err(CallFailure::new(FailureKind::Data, "the call has no answer".to_owned(), None)),
+        let Some(called) = called else {
+            return Err(CallFailure::new(FailureKind::Data, NO_ANSWER.to_owned(), None));
         };
+        let text = returned(called).map_err(wrong)?;
         match fits(&text) {
             Ok(()) => Ok(text),
             Err(message) => Err(wrong(Failure { why: Why::Unfit, message, detail: None })),

@@ -85,11 +85,12 @@ impl Reranker {
 
 /// The passages as a reranker reads them.
 pub(super) fn documents(found: &[Found]) -> Vec<Value> {
-    let document = |found: &Found| {
-        json!({"id": found.chunk_id, "document_id": found.document_id, "title": found.title,
-            "text": found.contents, "score": found.score})
-    };
-    found.iter().map(document).collect()
+    let mut documents = Vec::with_capacity(found.len());
+    for one in found {
+        documents.push(json!({"id": one.chunk_id, "document_id": one.document_id, "title": one.title,
+            "text": one.contents, "score": one.score}));
+    }
+    documents
 }
 
 /// One call with the passages of a search.

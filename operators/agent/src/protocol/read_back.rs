@@ -1,5 +1,7 @@
 //! Passages out of the text that shows them: what a template fills in is known from a record, but for their texts.
 
+use std::collections::BTreeMap;
+
 use searchmill_retrieval::Found;
 use searchmill_schemas::Observation;
 
@@ -41,15 +43,14 @@ fn passages(template: &Passages, text: &str, observations: &[Observation]) -> Op
     let values = values(text, parts)?;
     let mut found = Vec::new();
     for (place, observation) in observations.iter().enumerate() {
-        let value = |name: &str| {
-            let mut own = values.iter().filter(|(at, open, _)| *at == place && *open == name);
-            own.next().map(|(_, _, value)| *value)
-        };
-        let title = value("title").or(observation.title.as_deref().map(str::trim)).unwrap_or_default();
-        let contents = match (value("contents"), value("text")) {
-            (Some(contents), _) => contents.to_owned(),
-            (None, Some(text)) if title.is_empty() => text.to_owned(),
-            (None, text) => format!("{title}\n{}", text.unwrap_or_default()),
+        let known = observation.title.as_deref().map(str::trim);
+        let title = values.get(&(place, "title")).copied().or(known).unwrap_or_default();
+        let contents = match (values.get(&(place, "contents")), values.get(&(place, "text"))) {
+            (Some(contents), _) => (*contents).to_owned(),
+            (None, Some(text)) if title.is_empty() => (*text).to_owned(),
+            (None, Some(text)) => format!("{title}\n{text}"),
+            // The template shows no text.
+            (None, None) => title.to_owned(),
         };
         found.push(Found {
             chunk_id: observation.chunk_id.clone(),
@@ -97,9 +98,12 @@ fn parts_of(template: &str, place: usize, observation: &Observation) -> Vec<Part
     parts
 }
 
-/// Returns what stands in a text at the parts that are not known.
-fn values(text: &str, parts: Vec<Part>) -> Option<Vec<(usize, &'static str, &str)>> {
-    let mut values = Vec::new();
+/// What stands in a text at the parts that are not known, by the place of the passage and the name.
+type Values<'t> = BTreeMap<(usize, &'static str), &'t str>;
+
+/// Finds these texts. Where a template names one twice, the first counts: rendering again tells whether both agree.
+fn values(text: &str, parts: Vec<Part>) -> Option<Values<'_>> {
+    let mut values = Values::new();
     let (mut rest, mut known) = (text, String::new());
     let mut open: Option<(usize, &'static str)> = None;
     for part in parts {
@@ -116,7 +120,7 @@ fn values(text: &str, parts: Vec<Part>) -> Option<Vec<(usize, &'static str, &str
             Some(_) if known.is_empty() => return None,
             Some((place, name)) => {
                 let (value, after) = rest.split_once(known.as_str())?;
-                values.push((place, name, value));
+                values.entry((place, name)).or_insert(value);
                 rest = after;
             }
         }
@@ -126,7 +130,8 @@ fn values(text: &str, parts: Vec<Part>) -> Option<Vec<(usize, &'static str, &str
     match open {
         None => (rest == known).then_some(values),
         Some((place, name)) => {
-            values.push((place, name, rest.strip_suffix(known.as_str())?));
+            // The last one reaches to what ends the text.
+            values.entry((place, name)).or_insert(rest.strip_suffix(known.as_str())?);
             Some(values)
         }
     }

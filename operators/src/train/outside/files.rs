@@ -1,6 +1,6 @@
 //! Files shared with an external trainer: examples for it, a folder for its model, a file for its metrics.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -164,15 +164,8 @@ pub(super) fn newest_model(output: &Path) -> Result<PathBuf, OperatorError> {
     if holds_model(output) && has_weights(output)? {
         return Ok(output.to_owned());
     }
-    let mut found: Vec<(u64, PathBuf)> = Vec::new();
-    for path in folders_below(output, DEEPEST)? {
-        if holds_model(&path) && has_weights(&path)? {
-            found.push((step_of(path.strip_prefix(output).unwrap_or(&path)), path));
-        }
-    }
-    let Some(highest) = found.iter().map(|(step, _)| *step).max() else { return Ok(output.to_owned()) };
-    let newest: Vec<&PathBuf> = found.iter().filter(|(step, _)| *step == highest).map(|(_, path)| path).collect();
-    if let [one] = newest[..] {
+    let Some((_, newest)) = models_by_step(output)?.pop_last() else { return Ok(output.to_owned()) };
+    if let [one] = newest.as_slice() {
         return Ok(one.clone());
     }
     let names: Vec<_> = newest.iter().map(|path| path.display().to_string()).collect();
@@ -180,33 +173,18 @@ pub(super) fn newest_model(output: &Path) -> Result<PathBuf, OperatorError> {
     Err(OperatorError::data(message).with_help("let it leave one, or copy the wanted one into `{output}` itself"))
 }
 
-/// Returns the folder below `output` with the model of a step.
+/// Returns the folders of models below `output`, by the step in their paths.
 ///
 /// # Errors
-/// When there is none, or several.
-pub(super) fn model_of_step(output: &Path, step: u64) -> Result<PathBuf, OperatorError> {
-    let mut found = Vec::new();
-    let mut others = BTreeSet::new();
+/// When a folder cannot be read.
+pub(super) fn models_by_step(output: &Path) -> Result<BTreeMap<u64, Vec<PathBuf>>, OperatorError> {
+    let mut models: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
     for path in folders_below(output, DEEPEST)? {
-        if !holds_model(&path) || !has_weights(&path)? {
-            continue;
-        }
-        match step_of(path.strip_prefix(output).unwrap_or(&path)) {
-            own if own == step => found.push(path),
-            other => drop(others.insert(other)),
+        if holds_model(&path) && has_weights(&path)? {
+            models.entry(step_of(path.strip_prefix(output).unwrap_or(&path))).or_default().push(path);
         }
     }
-    if let [one] = found.as_slice() {
-        return Ok(one.clone());
-    }
-    let names: Vec<String> = others.iter().map(u64::to_string).collect();
-    let message = match found.len() {
-        0 if names.is_empty() => format!("the trainer left no model of step {step}, nor of another one"),
-        0 => format!("the trainer left no model of step {step}, but of {}", names.join(", ")),
-        count => format!("the trainer left {count} models of step {step}"),
-    };
-    let help = "let it save and keep one model for each step of `checkpoints`, in a folder such as `checkpoint-50`";
-    Err(OperatorError::data(message).with_help(help))
+    Ok(models)
 }
 
 /// Copies the TensorBoard files of a trainer below `to`, under the folders that they were in.

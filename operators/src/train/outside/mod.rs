@@ -63,16 +63,18 @@ pub(super) fn train(
     }
     let output = &given.files.output;
     // Copies, and first: the last model may be one of them, and is moved.
+    let models = if params.checkpoints.is_empty() { BTreeMap::new() } else { files::models_by_step(output)? };
     for step in &params.checkpoints {
-        let found = if metrics.at > 0 && metrics.at < *step {
+        let found = match models.get(step).map(Vec::as_slice) {
+            Some([one]) => one.clone(),
             // The training is paid: that it is shorter than expected must not lose it.
-            let (last, name) = (metrics.at, checkpoint(*step));
-            context
-                .progress()
-                .log(&format!("warning: the training ended after step {last}: `{name}` has its last weights"));
-            trainer.trained(&metrics)?
-        } else {
-            files::model_of_step(output, *step)?
+            None if metrics.at > 0 && metrics.at < *step => {
+                let (last, name) = (metrics.at, checkpoint(*step));
+                let warning = format!("warning: the training ended after step {last}: `{name}` has its last weights");
+                context.progress().log(&warning);
+                trainer.trained(&metrics)?
+            }
+            other => return Err(no_checkpoint(*step, other.map_or(0, <[_]>::len), &models)),
         };
         files::take_model(&found, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
     }
@@ -86,6 +88,18 @@ pub(super) fn train(
     };
     publish(params, &model, &given, &metrics, trained, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
+}
+
+/// The error of a step of which a trainer left no model, or several.
+fn no_checkpoint(step: u64, count: usize, models: &BTreeMap<u64, Vec<PathBuf>>) -> OperatorError {
+    let others: Vec<String> = models.keys().map(u64::to_string).collect();
+    let message = match count {
+        0 if others.is_empty() => format!("the trainer left no model of step {step}, nor of another one"),
+        0 => format!("the trainer left no model of step {step}, but of {}", others.join(", ")),
+        _ => format!("the trainer left {count} models of step {step}"),
+    };
+    let help = "let it save and keep one model for each step of `checkpoints`, in a folder such as `checkpoint-50`";
+    OperatorError::data(message).with_help(help)
 }
 
 /// What the trainer gets.
