@@ -121,9 +121,9 @@ pub struct RolloutParams {
     /// models get the remembered answer, until `--force`. A failure is told to the model as an error, and counted in
     /// the column `tool_errors`.
     ///
-    /// In every other protocol, the tool is the search, in place of an index: one tool that takes a query (the argument
-    /// `query` or `q`, or its only required text). The protocol says how a query is written and how passages are shown,
-    /// the tool what they are: the first `search.top_k` of its results.
+    /// In every other protocol, one tool takes the place of the index. It must take a query: the argument `query` or `q`, or
+    /// its only required text. The protocol says how a query is written and how passages are shown. The model sees the first
+    /// `search.top_k` results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolParams>,
     /// A step between a search and what the model sees: `{python: "rerank.py:rerank", keep: 5}`, a function, or `{prompt:

@@ -69,7 +69,8 @@ pub(crate) struct ServeEnvArgs {
     #[command(flatten)]
     pub(crate) fusion: FusionArgs,
     /// Python function that orders the passages anew, as `FILE.py:NAME`: `def rerank(query, documents)`, or a class that loads
-    /// a model once, as `rerank` of `rollout`. It gets `--pool` chunks of a query, and requests the first of them.
+    /// a model once, as `rerank` of `rollout`. It gets `--pool` chunks of a query; an answer has the first ones
+    /// of its order.
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) rerank: Option<String>,
     /// Maximum number of documents per query; requests for more are rejected (400).

@@ -99,7 +99,7 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
     best
 }
 
-/// The first chunks of each list, one list after the other. A chunk keeps the place and the score of its first list.
+/// The first chunks of each list, one list after the other. A chunk stands where its first list has it, with that score.
 fn concatenated<K: Clone + Eq + std::hash::Hash>(lists: &[Vec<Ranked<K>>], top_k: usize) -> Vec<Fused<K>> {
     let each = top_k.div_ceil(lists.len().max(1));
     let mut found: IndexMap<K, Fused<K>> = IndexMap::new();
