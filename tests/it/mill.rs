@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::store::{NodeRun, Store};
 use serde_json::Value;
+
+/// The longest command takes half a minute on an idle machine.
+const LONGEST: Duration = Duration::from_mins(10);
 
 /// A project folder with a store.
 pub(crate) struct Mill {
@@ -40,9 +44,16 @@ impl Mill {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program to its end. One that hangs fails its test, not all tests.
     pub(crate) fn call(&self, args: &[&str]) -> Told {
-        Told::new(self.command(args).output().expect("the program can be started"))
+        let program = self.command(args).spawn().expect("the program can be started");
+        let (id, (sender, ended)) = (program.id(), channel());
+        std::thread::spawn(move || sender.send(program.wait_with_output()));
+        if let Ok(output) = ended.recv_timeout(LONGEST) {
+            return Told::new(output.expect("its output"));
+        }
+        drop(Command::new("kill").args(["-9", &id.to_string()]).status());
+        panic!("{args:?} did not end within {LONGEST:?}");
     }
 
     /// Runs `run pipeline.yaml --json` with more arguments.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
@@ -83,11 +83,27 @@ fn works() -> Result<bool> {
 }
 
 /// Adds the filter, and returns the socket on which its listener comes.
+///
+/// Until it runs the program, the child is a copy of this process and holds its locks. If this process is killed now, a
+/// listener that is still on its way would live on in copies of the socket, and the child would wait for an answer for
+/// ever. So it dies with this process until the listener has arrived; from then on, the end of this process ends the
+/// listener, too.
 fn filtered(command: &mut Command) -> Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
-    let install = move || match listener() {
-        Some(listener) => passed_on(&theirs, &listener),
-        None => Ok(()),
+    let parent = std::process::id();
+    let install = move || {
+        dies_with_parent(true)?;
+        // It may have died before.
+        if std::os::unix::process::parent_id() != parent {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if let Some(listener) = listener() {
+            passed_on(&theirs, &listener)?;
+            drop(listener);
+            arrived(&theirs)?;
+        }
+        // Later, the thread that started the program may end before it.
+        dies_with_parent(false)
     };
     #[expect(unsafe_code, reason = "a filter is installed by the process that it filters")]
     // SAFETY: between fork and exec, `install` makes system calls only: it neither allocates nor locks.
@@ -95,6 +111,21 @@ fn filtered(command: &mut Command) -> Result<UnixStream> {
         command.pre_exec(install);
     }
     Ok(ours)
+}
+
+/// Whether the end of the thread that started this process kills it.
+fn dies_with_parent(dies: bool) -> Result<()> {
+    let signal = if dies { libc::SIGKILL } else { 0 };
+    #[expect(unsafe_code, reason = "the standard library does not ask for signals")]
+    // SAFETY: the call takes a number.
+    let set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
+    if set == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Waits until the listener has arrived.
+fn arrived(mut socket: &UnixStream) -> Result<()> {
+    // Repeats interrupted calls.
+    socket.read_exact(&mut [0])
 }
 
 /// Installs the filter in this process. Returns its listener; `None` where filters are forbidden.
@@ -173,13 +204,13 @@ fn passed_on(socket: &UnixStream, descriptor: &OwnedFd) -> Result<()> {
 }
 
 /// Receives a descriptor; `None` if the socket ends without one.
-fn received(socket: &UnixStream) -> Option<OwnedFd> {
+fn received(mut socket: &UnixStream) -> Option<OwnedFd> {
     let mut control = Control([0; 64]);
     let mut byte = [0_u8];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     #[expect(unsafe_code, reason = "the standard library passes no descriptors")]
     // SAFETY: all pointers are to locals that outlive the call; a received descriptor is owned by nothing else.
-    unsafe {
+    let listener = unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -194,8 +225,11 @@ fn received(socket: &UnixStream) -> Option<OwnedFd> {
         if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
             return None;
         }
-        Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<c_int>().read_unaligned()))
-    }
+        OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<c_int>().read_unaligned())
+    };
+    // The program waits for this word.
+    socket.write_all(&[0]).ok()?;
+    Some(listener)
 }
 
 /// Notes files on a thread of its own. A file system may be one that the observed program itself serves: a call that
@@ -348,4 +382,68 @@ fn memory(process: u32, place: u64, length: usize) -> Option<Vec<u8>> {
     // SAFETY: the kernel writes at most `length` bytes to the buffer, and checks the other process's addresses.
     let read = unsafe { libc::process_vm_readv(process as libc::pid_t, &raw const into, 1, &raw const from, 1, 0) };
     (usize::try_from(read).ok()? == length).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Set in the process that this test starts and kills.
+    const STARTS: &str = "SEARCHMILL_TEST_STARTS_A_PROGRAM";
+
+    /// The moment between the child's start and the arrival of its listener is short: here the listener is never taken.
+    #[test]
+    fn a_child_that_is_not_yet_its_program_dies_with_its_parent() {
+        if std::env::var_os(STARTS).is_some() {
+            let (mut one, mut other) = (Command::new("/bin/true"), Command::new("/bin/true"));
+            // Each child has copies of both sockets.
+            let sockets = (filtered(&mut one).unwrap(), filtered(&mut other).unwrap());
+            thread::scope(|threads| {
+                threads.spawn(|| drop(one.spawn()));
+                threads.spawn(|| drop(other.spawn()));
+            });
+            drop(sockets);
+            return;
+        }
+        let mut parent = Command::new(std::env::current_exe().unwrap());
+        parent.args([
+            "--exact",
+            "program::observer::linux::tests::a_child_that_is_not_yet_its_program_dies_with_its_parent",
+        ]);
+        let mut parent = parent.env(STARTS, "1").stdout(std::process::Stdio::null()).spawn().unwrap();
+        let children = within(|| Some(children(parent.id())).filter(|found| found.len() == 2));
+        thread::sleep(Duration::from_millis(100));
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        for child in children.expect("two children") {
+            let is_gone = within(|| has_ended(child).then_some(())).is_some();
+            // Otherwise it holds the output of this test open.
+            drop(Command::new("kill").args(["-9", &child.to_string()]).stderr(std::process::Stdio::null()).status());
+            assert!(is_gone, "process {child} waits for ever");
+        }
+    }
+
+    /// Whether a process has ended, also if nobody has asked how.
+    fn has_ended(process: u32) -> bool {
+        fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |state| state.contains(") Z "))
+    }
+
+    /// Waits at most some seconds.
+    fn within<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(20) {
+            if let Some(found) = look() {
+                return Some(found);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    /// Returns the children of all threads of a process.
+    fn children(process: u32) -> Vec<u32> {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok);
+        let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>()).collect()
+    }
 }
