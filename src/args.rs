@@ -92,6 +92,10 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Write a first pipeline for your documents and questions; asks for what no option says.
     Init(InitArgs),
+    /// Run the pipeline that searchmill brings along, in the current folder: offline, from documents to a trained model.
+    ///
+    /// Writes `pipelines/quickstart.yaml` if it is not there, results to `out/quickstart/`, and the store.
+    Quickstart(QuickstartArgs),
     /// Search an index, to try it: `searchmill search bm25 "who founded Rome"`.
     ///
     /// Without a query, each line of stdin is one.
@@ -145,8 +149,15 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
 }
 
+#[derive(Arguments)]
+pub(crate) struct QuickstartArgs {
+    /// Set a param of the pipeline, as for `run`: `--set student_steps=300` trains for a shorter time.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
 /// A pipeline and its overrides.
-#[derive(Arguments, Clone)]
+#[derive(Arguments, Clone, Default)]
 pub(crate) struct PipelineArgs {
     /// Pipeline file.
     pub(crate) file: PathBuf,
@@ -185,7 +196,7 @@ pub(crate) struct ChosenArgs {
     pub(crate) only: Vec<String>,
 }
 
-#[derive(Arguments)]
+#[derive(Arguments, Default)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,

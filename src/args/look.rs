@@ -58,7 +58,7 @@ pub(crate) struct UiArgs {
     pub(crate) rows: usize,
 }
 
-#[derive(Arguments)]
+#[derive(Arguments, Default)]
 pub(crate) struct ShowArgs {
     /// `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id.
     pub(crate) what: String,

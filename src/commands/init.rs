@@ -4,7 +4,7 @@ mod look;
 mod text;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
@@ -29,11 +29,8 @@ pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> R
     }
     let plan = plan(terminal, args, directory)?;
     let text = text::pipeline(&plan);
-    let schema = file.with_file_name(SCHEMA);
     write_new(&file, text.as_bytes())?;
-    // The same for all pipelines of the folder, and generated: a newer one replaces it.
-    let pretty = format!("{:#}\n", session.schema());
-    std::fs::write(&schema, pretty).map_err(|error| unwritable(&schema, &error))?;
+    let schema = write_schema(session, &file)?;
     let shown = args.output.display().to_string();
     if terminal.is_json() {
         terminal.json(&json!({"file": shown, "schema": schema.display().to_string()}));
@@ -47,6 +44,15 @@ pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> R
         "\nsearchmill plan {shown}             # what would run\nsearchmill run {shown} --limit 20   # a trial\nsearchmill ui                        # what it gave"
     ));
     Ok(OK)
+}
+
+/// Writes the schema beside a pipeline: the same for all pipelines of the folder, and generated, so a newer one replaces
+/// it.
+pub(super) fn write_schema(session: &Session, pipeline: &Path) -> Result<PathBuf, Failure> {
+    let schema = pipeline.with_file_name(SCHEMA);
+    let pretty = format!("{:#}\n", session.schema());
+    std::fs::write(&schema, pretty).map_err(|error| unwritable(&schema, &error))?;
+    Ok(schema)
 }
 
 /// Collects what the pipeline is made of, from the options or by asking.

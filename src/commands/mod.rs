@@ -21,6 +21,7 @@ mod path;
 mod pin;
 mod pipeline;
 mod plan;
+mod quickstart;
 mod run;
 mod runs;
 mod schedule;
@@ -71,6 +72,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Schedule(args) => schedule::schedule(terminal, session, args),
         Command::Serve(args) => serve::serve(terminal, session, &args),
         Command::Init(args) => init::init(terminal, session, &args),
+        Command::Quickstart(args) => quickstart::quickstart(terminal, session, args),
         Command::Search(args) => search::search(terminal, session, &args),
         Command::Show(args) => show::show(terminal, session, &args),
         Command::Path(args) => path::path(terminal, session, &args),

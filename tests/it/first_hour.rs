@@ -316,3 +316,29 @@ fn a_pipe_is_not_waited_for_before_a_run() {
     let killed = validates.kill();
     panic!("`validate` waits for the writer of a pipe: {killed:?}");
 }
+
+#[test]
+fn the_quickstart_needs_nothing_but_the_program() {
+    let mill = Mill::new();
+    let small = "--set=documents=200,questions=40,student_documents=400,student_questions=300,student_steps=2";
+    let sets = small.trim_start_matches("--set=").split(',').flat_map(|set| ["--set", set]);
+    let args: Vec<&str> = ["quickstart"].into_iter().chain(sets).collect();
+    let told = mill.call(&args).exit(0).stdout;
+    assert!(told.starts_with("wrote pipelines/quickstart.yaml, and runs it:\n"), "{told}");
+    assert!(told.contains("\nafter training") && told.contains("\ntry:  searchmill ui"), "{told}");
+    assert!(mill.path("out/quickstart/report/report.html").is_file());
+    assert!(mill.path("pipelines/pipeline.schema.json").is_file());
+    let again = mill.call(&args).exit(0).stdout;
+    assert!(again.starts_with("runs pipelines/quickstart.yaml:\n") && again.contains(" 0 ran"), "{again}");
+    // What a person has changed stays.
+    let own = mill.read("pipelines/quickstart.yaml").replace("chunk_words: 80", "chunk_words: 70");
+    mill.write("pipelines/quickstart.yaml", &own);
+    let told = mill.call(&args).exit(0).stdout;
+    assert!(told.starts_with("runs pipelines/quickstart.yaml as it is here, changed from"), "{told}");
+    assert_eq!(mill.read("pipelines/quickstart.yaml"), own);
+    // A file in the way of the folder.
+    let mill = Mill::new();
+    mill.write("pipelines", "");
+    let told = mill.call(&args).exit(2).stderr;
+    assert!(told.contains("pipelines") && told.contains("searchmill -C FOLDER quickstart"), "{told}");
+}

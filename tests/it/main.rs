@@ -42,6 +42,7 @@ mod models;
 mod money;
 mod mutations;
 mod prompt_tools;
+mod python_package;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod public;
 mod releasing;

@@ -1,0 +1,89 @@
+//! `quickstart`: runs the pipeline that the program brings along, in the current folder.
+
+use std::path::Path;
+
+use searchmill_engine::{Failure, Session};
+
+use super::init::write_schema;
+use super::run::run;
+use super::show::show;
+use crate::args::{PipelineArgs, QuickstartArgs, RunArgs, ShowArgs};
+use crate::display::Terminal;
+use crate::exit::OK;
+
+/// The pipeline, as in the repository.
+const TEXT: &str = include_str!("../../pipelines/quickstart.yaml");
+/// Where it is written, as in the repository.
+const FILE: &str = "pipelines/quickstart.yaml";
+
+pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: QuickstartArgs) -> Result<u8, Failure> {
+    let pipeline = place(session)?;
+    if !terminal.is_json() {
+        terminal.line(pipeline.told());
+        terminal.line(
+            "it builds an index and a training file in seconds, then trains and tests a small model \
+             (2 to 6 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
+        );
+    }
+    let of_file = PipelineArgs { file: FILE.into(), set: args.set, params: Vec::new() };
+    let code = run(terminal, session, RunArgs { pipeline: of_file, ..RunArgs::default() })?;
+    if code != OK || terminal.is_json() || pipeline == Placed::Changed {
+        return Ok(code);
+    }
+    terminal.line("\nthe small model before and after its training, on held-out questions, and what needs no search:");
+    let what = "progress".to_owned();
+    show(terminal, session, &ShowArgs { what, file: Some(FILE.into()), ..ShowArgs::default() })?;
+    terminal.line(ENDING);
+    Ok(OK)
+}
+
+/// What was found in place of the pipeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    /// Nothing: it was written.
+    New,
+    /// The same.
+    Same,
+    /// Another version, or a person's own.
+    Changed,
+}
+
+impl Placed {
+    fn told(self) -> &'static str {
+        match self {
+            Self::New => "wrote pipelines/quickstart.yaml, and runs it:",
+            Self::Same => "runs pipelines/quickstart.yaml:",
+            Self::Changed => "runs pipelines/quickstart.yaml as it is here, changed from the one of this version:",
+        }
+    }
+}
+
+/// Writes the pipeline and its schema, unless it is there.
+fn place(session: &Session) -> Result<Placed, Failure> {
+    let file = session.directory().join(FILE);
+    let unwritable = |path: &Path, error: std::io::Error| {
+        let failure = Failure::usage(format!("cannot write {}: {error}", path.display()));
+        failure.with_help("start in a folder in which you may write, or name one: `searchmill -C FOLDER quickstart`")
+    };
+    match std::fs::read_to_string(&file) {
+        Ok(text) if text == TEXT => Ok(Placed::Same),
+        Ok(_) => Ok(Placed::Changed),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = file.parent().unwrap_or(session.directory());
+            std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+            std::fs::write(&file, TEXT).map_err(|error| unwritable(&file, error))?;
+            write_schema(session, &file)?;
+            Ok(Placed::New)
+        }
+        Err(error) => Err(Failure::usage(format!("cannot read {}: {error}", file.display()))),
+    }
+}
+
+const ENDING: &str = "
+made: out/quickstart/train.jsonl (training examples for ms-swift)
+      out/quickstart/report/report.html (scores, intervals, baselines, sample conversations)
+      out/quickstart/student/report.html, out/quickstart/training/ (the trained model's answers, its loss curve)
+try:  searchmill ui                                   all of it in the browser
+      searchmill show after -n 1                      the trained model searching and answering
+      searchmill run pipelines/quickstart.yaml        again: everything is cached
+      searchmill plan pipelines/quickstart.yaml --set chunk_words=60   what one changed param reruns, and why";
