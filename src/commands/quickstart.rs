@@ -61,8 +61,8 @@ impl Placed {
 /// Writes the pipeline and its schema, unless it is there.
 fn place(session: &Session) -> Result<Placed, Failure> {
     let file = session.directory().join(FILE);
-    let unwritable = |path: &Path, error: std::io::Error| {
-        let failure = Failure::usage(format!("cannot write {}: {error}", path.display()));
+    let failed = |what: &str, path: &Path, error: std::io::Error| {
+        let failure = Failure::usage(format!("cannot {what} {}: {error}", path.display()));
         failure.with_help("start in a folder in which you may write, or name one: `searchmill -C FOLDER quickstart`")
     };
     match std::fs::read_to_string(&file) {
@@ -70,12 +70,12 @@ fn place(session: &Session) -> Result<Placed, Failure> {
         Ok(_) => Ok(Placed::Changed),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = file.parent().unwrap_or(session.directory());
-            std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
-            std::fs::write(&file, TEXT).map_err(|error| unwritable(&file, error))?;
+            std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
+            std::fs::write(&file, TEXT).map_err(|error| failed("write", &file, error))?;
             write_schema(session, &file)?;
             Ok(Placed::New)
         }
-        Err(error) => Err(Failure::usage(format!("cannot read {}: {error}", file.display()))),
+        Err(error) => Err(failed("read", &file, error)),
     }
 }
 
