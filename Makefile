@@ -1,5 +1,5 @@
 # Two commands: `make quickstart` sets up, builds and runs the main job; `make test` sets up and passes the tests.
-.PHONY: quickstart test setup build wheel lint fmt bench-engine cuda-check clean-store
+.PHONY: quickstart test setup build wheel site lint fmt bench-engine cuda-check clean-store
 
 quickstart: setup
 	@echo "builds searchmill ($$(grep -c '^name' Cargo.lock) packages, 7 to 15 minutes on two cores), then runs it (4 to 6 minutes)"
@@ -21,6 +21,10 @@ build: setup
 # One file for `pip install`: the program with all it needs.
 wheel:
 	@scripts/build-wheel
+
+# The documentation as a site with search: target/site.
+site:
+	@"$$(scripts/setup-python)" scripts/build-site
 
 lint:
 	cargo fmt --all --check

@@ -1,4 +1,5 @@
-//! The Python package against this program: its own tests, and its types. Needs a Python with pyarrow and pytest.
+//! The Python package against this program: its own tests, types and notebook; and the site, which Python builds. Needs the
+//! Python of `scripts/setup-python`.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,4 +58,15 @@ fn the_notebook_runs() {
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{text}\n{}", String::from_utf8_lossy(&done.stderr));
     assert!(text.contains("would run: ['rollouts']") && text.contains("different chunks were seen"), "{text}");
+}
+
+/// Every link and anchor of the pages leads somewhere, also to pipelines and examples.
+#[test]
+fn the_site_is_built() {
+    let Some(mut command) = command("zensical") else { return };
+    let done = command.arg("../scripts/build-site").output().expect("Python");
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{text}\n{}", String::from_utf8_lossy(&done.stderr));
+    let index = std::fs::read_to_string(Path::new(ROOT).join("target/site/search.json")).expect("an index of words");
+    assert!(index.contains("keep-a-budget"), "the site can be searched");
 }
