@@ -37,11 +37,16 @@ fn missing_cpu_feature() -> Option<&'static str> {
 /// Stack of the main thread in bytes. Only what is used takes memory.
 const STACK: usize = 96 << 20;
 
+/// Ends the process, with a message, on a CPU that lacks what the binary needs.
+pub extern "C" fn check_machine() {
+    if let Some(missing) = missing_cpu_feature() {
+        display::wrong_machine(missing);
+    }
+}
+
 /// Runs the command line and returns its exit code.
 pub fn cli() -> ExitCode {
-    if let Some(missing) = missing_cpu_feature() {
-        return display::wrong_machine(missing);
-    }
+    check_machine();
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return display::usage(&error),

@@ -217,11 +217,11 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-/// Reports that the CPU lacks instructions required by this binary.
-pub fn wrong_machine(missing: &str) -> ExitCode {
+/// Reports that the CPU lacks instructions required by this binary, and ends the process.
+pub fn wrong_machine(missing: &str) -> ! {
     let help = "build it on this machine without the CXXFLAGS line of .cargo/config.toml";
     error(&format!("this binary needs a CPU with {missing}"), Some(help));
-    ExitCode::from(USAGE)
+    leave_now(i32::from(USAGE))
 }
 
 /// Reports that the system gives the process no more threads, and ends it.
