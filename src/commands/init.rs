@@ -50,8 +50,12 @@ pub(super) fn init(terminal: &Terminal, session: &Session, args: &InitArgs) -> R
 /// it.
 pub(super) fn write_schema(session: &Session, pipeline: &Path) -> Result<PathBuf, Failure> {
     let schema = pipeline.with_file_name(SCHEMA);
-    let pretty = format!("{:#}\n", session.schema());
-    std::fs::write(&schema, pretty).map_err(|error| unwritable(&schema, &error))?;
+    // A link is replaced, not what it leads to.
+    match std::fs::remove_file(&schema) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(unwritable(&schema, &error)),
+        _ => {}
+    }
+    write_new(&schema, format!("{:#}\n", session.schema()).as_bytes())?;
     Ok(schema)
 }
 
@@ -137,8 +141,8 @@ fn ask(terminal: &Terminal, question: &str, default: Option<&str>) -> Result<Str
     }
 }
 
-/// Writes a file that must not exist.
-fn write_new(path: &Path, text: &[u8]) -> Result<(), Failure> {
+/// Writes a file that must not exist, not even as a link.
+pub(super) fn write_new(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let created = std::fs::File::create_new(path).and_then(|mut file| file.write_all(text));
     created.map_err(|error| unwritable(path, &error))
 }

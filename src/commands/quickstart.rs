@@ -4,7 +4,7 @@ use std::path::Path;
 
 use searchmill_engine::{Failure, Session};
 
-use super::init::write_schema;
+use super::init::{write_new, write_schema};
 use super::run::run;
 use super::show::show;
 use crate::args::{PipelineArgs, QuickstartArgs, RunArgs, ShowArgs};
@@ -22,7 +22,7 @@ pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: Quickstar
         terminal.line(pipeline.told());
         terminal.line(
             "it builds an index and a training file in seconds, then trains and tests a small model \
-             (2 to 6 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
+             (4 to 6 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
         );
     }
     let of_file = PipelineArgs { file: FILE.into(), set: args.set, params: Vec::new() };
@@ -71,7 +71,7 @@ fn place(session: &Session) -> Result<Placed, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = file.parent().unwrap_or(session.directory());
             std::fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
-            std::fs::write(&file, TEXT).map_err(|error| failed("write", &file, error))?;
+            write_new(&file, TEXT.as_bytes())?;
             write_schema(session, &file)?;
             Ok(Placed::New)
         }

@@ -336,6 +336,12 @@ fn the_quickstart_needs_nothing_but_the_program() {
     let told = mill.call(&args).exit(0).stdout;
     assert!(told.starts_with("runs pipelines/quickstart.yaml as it is here, changed from"), "{told}");
     assert_eq!(mill.read("pipelines/quickstart.yaml"), own);
+    // A link that leads nowhere is not followed.
+    let mill = Mill::new();
+    std::fs::create_dir(mill.path("pipelines")).expect("a folder");
+    std::os::unix::fs::symlink(mill.path("elsewhere.yaml"), mill.path("pipelines/quickstart.yaml")).expect("a link");
+    mill.call(&args).exit(2);
+    assert!(!mill.path("elsewhere.yaml").exists());
     // A file in the way of the folder.
     let mill = Mill::new();
     mill.write("pipelines", "");

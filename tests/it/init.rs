@@ -16,6 +16,16 @@ fn newcomer() -> Mill {
 }
 
 #[test]
+fn a_link_in_place_of_the_schema_is_replaced_and_not_followed() {
+    let mill = newcomer();
+    mill.write("elsewhere.json", "mine");
+    std::os::unix::fs::symlink(mill.path("elsewhere.json"), mill.path("pipeline.schema.json")).expect("a link");
+    mill.call(&["init", "texts", "--questions", "fragen.csv", "--model", "qwen3-4b"]).exit(0);
+    assert_eq!(mill.read("elsewhere.json"), "mine");
+    assert!(!mill.path("pipeline.schema.json").is_symlink());
+}
+
+#[test]
 fn a_pipeline_of_own_files_validates_for_each_goal() {
     for (goal, said) in
         [("evaluate", "out/report"), ("training-file", "out/train.jsonl"), ("rl", "out/rl_train.parquet")]
