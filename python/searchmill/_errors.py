@@ -54,7 +54,7 @@ class UsageFailed(SearchmillError):
 
 
 class NotFound(UsageFailed):
-    """There is no such node, run or artifact in the store (exit code 2)."""
+    """The name stands for no output of the store, or for several (exit code 2)."""
 
 
 class StoreFailed(SearchmillError):

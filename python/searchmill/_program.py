@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ def program() -> str:
     named = os.environ.get("SEARCHMILL")
     if named:
         return named
-    name = "searchmill.exe" if sys.platform == "win32" else "searchmill"
+    name = "searchmill"
     # `pip install`, and `pip install --user`, put it into one of these.
     folders = [sysconfig.get_path("scripts"), str(Path.home() / ".local" / "bin")]
     found = shutil.which(name, path=os.pathsep.join(folders)) or shutil.which(name)
@@ -39,8 +38,11 @@ def value(given: object) -> str:
 
     >>> value(True), value([1, "a"]), value("x: y")
     ('true', '[1, "a"]', '"x: y"')
+    >>> value(Path("data") / "q.csv")
+    '"data/q.csv"'
     """
-    return json.dumps(given, ensure_ascii=False)
+    # Without `allow_nan`, NaN would become a text.
+    return json.dumps(given, ensure_ascii=False, allow_nan=False, default=os.fspath)
 
 
 def settings(set: Mapping[str, object] | None, params: Sequence[PathLike]) -> list[str]:

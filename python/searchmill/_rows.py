@@ -57,12 +57,12 @@ class Rows:
         return str(self.path)
 
     def to_arrow(self, columns: list[str] | None = None) -> pyarrow.Table:
-        """Returns the rows in their order. Memory is mapped: only the columns that are read are decoded."""
+        """Returns the rows in their order. Only the `columns` are read. A table without rows has no columns."""
         import pyarrow
         import pyarrow.parquet
 
         read = [pyarrow.parquet.read_table(self.path / name, columns=columns, memory_map=True) for name in self.files]
-        # A table without rows has no files.
+        # It has no files either.
         return pyarrow.concat_tables(read) if read else pyarrow.table({})
 
     def to_pandas(self, columns: list[str] | None = None) -> pandas.DataFrame:
@@ -71,7 +71,7 @@ class Rows:
         return frame
 
     def to_polars(self, columns: list[str] | None = None) -> polars.DataFrame:
-        """Returns the rows as a data frame of Polars, without copying the columns."""
+        """Returns the rows as a data frame of Polars."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow(columns))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,12 +79,16 @@ class Run:
     @property
     def ran(self) -> list[str]:
         """The nodes that were computed."""
-        return [node.name for node in self.nodes.values() if node.state == "ran"]
+        return [node.name for node in self._nodes() if node.state == "ran"]
 
     @property
     def cached(self) -> list[str]:
         """The nodes that were known."""
-        return [node.name for node in self.nodes.values() if node.state == "cached"]
+        return [node.name for node in self._nodes() if node.state == "cached"]
+
+    def _nodes(self) -> list[Node]:
+        # Taken at once: while the run goes on, another thread adds nodes.
+        return list(self.nodes.values())
 
     def note(self, event: dict[str, Any]) -> None:
         """Adds an event."""
@@ -128,11 +131,12 @@ class Run:
 
     def line(self) -> str:
         """Returns the state of the run in one line."""
-        states = [node.state for node in self.nodes.values()]
+        nodes = self._nodes()
+        states = [node.state for node in nodes]
         counts = [
             f"{states.count(state)} {state}" for state in ("cached", "ran", "failed", "running") if state in states
         ]
-        cost = sum(node.cost for node in self.nodes.values())
+        cost = sum(node.cost for node in nodes)
         paid = f" · {cost:.2f}" if cost else ""
         return f"{self.pipeline or 'run'} {self.id}: {' · '.join(counts) or 'starts'} of {self.asked}{paid}"
 
@@ -141,7 +145,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         first = {"failed": 0, "running": 1, "waiting": 2}
-        nodes = sorted(reversed(self.nodes.values()), key=lambda node: first.get(node.state, 3))
+        nodes = sorted(reversed(self._nodes()), key=lambda node: first.get(node.state, 3))
         left = f" · {len(nodes) - SHOWN} more nodes" if len(nodes) > SHOWN else ""
         columns = ["state", "node", "operator", "output", "seconds", ""]
         return _html.table(columns, [node._cells() for node in nodes[:SHOWN]], self.line() + left)
@@ -153,6 +157,7 @@ class Running:
     def __init__(self, arguments: Sequence[str], run: Run) -> None:
         self.run = run
         self._errors: list[str] = []
+        self._unreadable: list[Diagnostic] = []
         # Its own group: Ctrl-C in a terminal reaches it once, through `cancel`.
         self._process = subprocess.Popen(
             [program(), *arguments, "--json"],
@@ -169,9 +174,13 @@ class Running:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
+        # To the end, whatever it writes: a program whose output nobody reads would wait.
         for line in self._process.stdout:
-            for event in objects(line):
-                self.run.note(event)
+            try:
+                for event in objects(line):
+                    self.run.note(event)
+            except (ValueError, LookupError) as wrong:
+                self._unreadable.append(Diagnostic(f"the program wrote what is no event: {line.strip()[:80]}: {wrong}"))
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -181,6 +190,14 @@ class Running:
     def is_running(self) -> bool:
         """Whether it still runs."""
         return self._process.poll() is None
+
+    def wait_at_most(self, seconds: float) -> bool:
+        """Waits for its end, but not longer than this. Returns whether it has ended; raises nothing."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def cancel(self) -> None:
         """Asks it to stop: what is in flight is finished and kept. A second call stops at once."""
@@ -196,12 +213,14 @@ class Running:
         for reader in self._readers:
             reader.join()
         self.run.exit_code = code
+        wrong = self.run.diagnostics + self._unreadable
+        said = "".join(self._errors).strip()
+        if code not in (0, LOST_ROWS) and not wrong and said:
+            wrong = [Diagnostic(said)]
+        if code not in (0, LOST_ROWS) or self._unreadable:
+            raise failure(code, wrong)
         if code == LOST_ROWS:
             warnings.warn(f"{self.run.line()}: rows were lost or outputs held back (exit code 3)", stacklevel=3)
-        elif code != 0:
-            said = "".join(self._errors).strip()
-            wrong: SearchmillError = failure(code, self.run.diagnostics or ([Diagnostic(said)] if said else []))
-            raise wrong
         return self.run
 
     def __enter__(self) -> Running:
@@ -286,7 +305,7 @@ def run(
     interrupted: KeyboardInterrupt | None = None
     while running.is_running:
         try:
-            time.sleep(PERIOD)
+            running.wait_at_most(PERIOD)
             shown.show()
         except KeyboardInterrupt as pressed:
             interrupted = pressed

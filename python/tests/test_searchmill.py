@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -122,6 +123,33 @@ def test_a_run_can_be_stopped_and_goes_on(place: Path) -> None:
             running.wait(60)
         assert time.monotonic() - began < 60
     assert "world" in sm.run("pipeline.yaml", directory=place, progress=False).cached
+
+
+def test_a_run_is_looked_at_while_it_grows(place: Path) -> None:
+    many = "".join(
+        f'  n{place}: {{op: sql, from: {{t: world}}, with: {{query: "select id, {place} as x from t"}}}}\n'
+        for place in range(300)
+    )
+    (place / "many.yaml").write_text(PIPELINE + many, "utf-8")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        running = sm.start("many.yaml", directory=place)
+        while not running.wait_at_most(0):
+            running.run.line()
+            running.run._repr_html_()
+        assert len(running.wait().ran) == 304
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_program_that_writes_no_events_is_read_to_its_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = place / "program"
+    program.write_text("#!/bin/sh\necho '{broken'\nhead -c 300000 /dev/zero | tr '\\0' x\necho\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("SEARCHMILL", str(program))
+    with pytest.raises(sm.SearchmillError, match=r"wrote what is no event: \{broken"):
+        sm.start("pipeline.yaml", directory=place).wait(60)
 
 
 def test_lost_rows_are_a_warning(place: Path) -> None:
