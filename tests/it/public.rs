@@ -122,12 +122,17 @@ fn every_shipped_pipeline_is_valid_in_a_clone_by_itself() {
     // Its data are a folder that a person unpacks.
     std::fs::create_dir_all(mill.path("data/longbench")).expect("a folder");
     mill.write("data/longbench/hotpotqa.jsonl", "");
+    let mut seen = 0;
     for path in files_in(&mill.path("pipelines")) {
         if path.extension().is_some_and(|extension| extension == "yaml") {
+            seen += 1;
+            let text = std::fs::read_to_string(&path).expect("a pipeline");
+            assert!(text.starts_with('#'), "{} does not say what it makes", path.display());
             let sets: &[&str] = if path.ends_with("longbench.yaml") { &["--set", "sets=[hotpotqa]"] } else { &[] };
             mill.call(&[&["validate", &path.display().to_string()], sets].concat()).exit(0);
         }
     }
+    assert!(seen >= 5, "only {seen} pipelines were checked");
 }
 
 #[test]

@@ -366,12 +366,3 @@ fn item(text: &str) -> String {
     }
     item + "\n"
 }
-
-#[test]
-fn shipped_pipelines_say_what_they_make() {
-    let pipelines = crate::mill::files_in(&Path::new(ROOT).join("pipelines"));
-    for path in pipelines.iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
-        let text = std::fs::read_to_string(path).expect("a pipeline");
-        assert!(text.starts_with('#'), "{} does not say what it makes", path.display());
-    }
-}
