@@ -10,6 +10,7 @@ same store. Needs no other package; `load(...).to_arrow()` needs pyarrow, `.to_p
 
 from ._errors import Diagnostic, Interrupted, NodeFailed, NotFound, SearchmillError, StoreFailed, UsageFailed
 from ._look import Difference, Plan, Runs, Trace, Why, diff, plan, runs, trace, why
+from ._map import map
 from ._page import Page, ui
 from ._rows import Output, Rows, load, output
 from ._run import Node, Run, Running, run, start
@@ -35,6 +36,7 @@ __all__ = [
     "Why",
     "diff",
     "load",
+    "map",
     "output",
     "plan",
     "run",

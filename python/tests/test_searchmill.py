@@ -183,6 +183,145 @@ def test_the_page_is_served_until_it_is_stopped(place: Path) -> None:
         sm.ui(directory=place, listen="nowhere:1")
 
 
-@pytest.mark.parametrize("name", ["_errors", "_html", "_program"])
+@pytest.mark.parametrize("name", ["_errors", "_html", "_map", "_program"])
 def test_the_examples_of_the_texts_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"searchmill.{name}")).failed == 0
+
+
+STEP = """
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Optional, TypedDict
+
+import searchmill as sm
+
+
+class Place(TypedDict):
+    start: int
+    words: list[str]
+
+
+class Counted(TypedDict, total=False):
+    text: str
+    length: int
+    share: Optional[float]
+    kind: "Literal['long', 'short']"
+    places: list[Place]
+    raw: dict[str, Any]
+
+
+@sm.map
+def count(text: str, *, most: int = 30) -> Iterator[Counted]:
+    words = text.split()
+    kind = "long" if len(words) > most else "short"
+    row: Counted = {"text": text, "length": len(words), "kind": kind, "places": [{"start": 0, "words": words[:1]}]}
+    row["raw"] = {"n": 1}
+    if kind == "long":
+        row["share"] = most / len(words)
+    yield row
+
+
+@sm.map
+def wrong(text: list[str]) -> Counted: ...
+
+
+@sm.map
+def untyped(text): ...
+"""
+
+
+#: Where this package lies.
+ROOT = Path(sm.__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets functions import this package from wherever it is."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def mapped(place: Path, more: str) -> str:
+    """Returns a file with a node that calls a function of `step.py` in the Python of this test."""
+    (place / "step.py").write_text(STEP, "utf-8")
+    with_ = f'interpreter: ["{sys.executable}"], environment: [PYTHONPATH], files: ["{ROOT}"]'
+    text = PIPELINE + f"  mapped: {{op: map, from: world, with: {{{with_}, {more}}}}}\n"
+    (place / "mapped.yaml").write_text(text, "utf-8")
+    return "mapped.yaml"
+
+
+@pytest.mark.usefixtures("found")
+def test_a_signature_types_the_columns(place: Path) -> None:
+    file = mapped(place, "python: step.py:count, arguments: {most: 60}")
+    ran = sm.run(file, targets=["mapped"], directory=place, progress=False)
+    rows = ran.load("mapped").to_arrow()
+    kinds = {name: str(rows.schema.field(name).type) for name in ("text", "length", "share", "kind", "raw", "places")}
+    assert kinds == {
+        "text": "string",
+        "length": "int64",
+        "share": "double",
+        "kind": "string",
+        "raw": "string",
+        "places": "list<item: struct<start: int64 not null, words: list<item: string> not null>>",
+    }
+    assert rows["length"].to_pylist() == [len(text.split()) for text in rows["text"].to_pylist()]
+    assert {share is None for share in rows["share"].to_pylist()} == {True, False}
+    again = sm.run(file, targets=["mapped"], directory=place, progress=False)
+    assert "mapped" in again.cached
+    # The types are part of the file, and so of the key.
+    (place / "step.py").write_text(STEP.replace("length: int", "length: float"), "utf-8")
+    other = sm.run(file, targets=["mapped"], directory=place, progress=False)
+    assert other.ran == ["mapped"] and str(other.load("mapped").to_arrow().schema.field("length").type) == "double"
+
+
+@pytest.mark.usefixtures("found")
+def test_a_signature_that_types_nothing_is_told(place: Path) -> None:
+    with pytest.raises(sm.UsageFailed, match=r"step.py:40: `untyped` does not say what it returns"):
+        sm.plan(mapped(place, "python: step.py:untyped"), targets=["mapped"], directory=place)
+    with pytest.raises(sm.UsageFailed, match="the function's signature types its columns already"):
+        sm.plan(mapped(place, "python: step.py:count, output: {n: int}"), targets=["mapped"], directory=place)
+    with pytest.raises(sm.NodeFailed, match="wants `text` as array, and the column is Utf8"):
+        sm.run(mapped(place, "python: step.py:wrong"), targets=["mapped"], directory=place, progress=False)
+
+
+def package(site: Path, name: str, version: str, code: str) -> None:
+    """Installs a package with two operators into a folder, as `pip install --target` does."""
+    (site / name).mkdir(parents=True, exist_ok=True)
+    (site / name / "__init__.py").write_text("", "utf-8")
+    (site / name / "words.py").write_text("def words(text):\n    return len(text.split())\n", "utf-8")
+    (site / name / "steps.py").write_text(code, "utf-8")
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
+    (info / "entry_points.txt").write_text(
+        f"[searchmill.operators]\n{name}-count = {name}.steps:count\n{name}-gone = {name}.gone:count\n", "utf-8"
+    )
+
+
+def test_an_installed_package_brings_operators(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = place / "lib" / "site-packages"
+    code = (
+        "from typing import TypedDict\nimport searchmill\nfrom .words import words\n"
+        "class Counted(TypedDict):\n    length: int\n"
+        "@searchmill.map\ndef count(text: str) -> Counted:\n    return {'length': words(text)}\n"
+    )
+    package(site, "toolbox", "1.0", code)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{site}")
+    file = mapped(place, "python: toolbox-count")
+    ran = sm.run(file, targets=["mapped"], directory=place, progress=False)
+    rows = ran.load("mapped").to_arrow()
+    assert rows["length"].to_pylist() == [len(text.split()) for text in rows["text"].to_pylist()]
+    assert "mapped" in sm.run(file, targets=["mapped"], directory=place, progress=False).cached
+    # Its package is part of the key: every file of it.
+    (site / "toolbox" / "words.py").write_text("def words(text):\n    return -1\n", "utf-8")
+    other = sm.run(file, targets=["mapped"], directory=place, progress=False)
+    assert other.ran == ["mapped"] and set(other.load("mapped").to_arrow()["length"].to_pylist()) == {-1}
+    with pytest.raises(sm.UsageFailed, match="did you mean `toolbox-count`"):
+        sm.plan(mapped(place, "python: toolbox-cout"), directory=place)
+    with pytest.raises(sm.UsageFailed, match=r"`toolbox-gone` of `toolbox` is `toolbox\.gone:count`, which"):
+        sm.plan(mapped(place, "python: toolbox-gone"), directory=place)
+    package(site, "other", "1.0", code)
+    info = site / "other-1.0.dist-info" / "entry_points.txt"
+    info.write_text("[searchmill.operators]\ntoolbox-count = other.steps:count\n", "utf-8")
+    with pytest.raises(sm.UsageFailed, match="`other` and `toolbox` both bring an operator `toolbox-count`"):
+        sm.plan(mapped(place, "python: toolbox-count"), directory=place)

@@ -10,6 +10,9 @@
 //! reports which columns the loaded function takes, and the modules of the project that it loaded; a module that is no
 //! source fails the node, and so does another file of the user that the process read (`program/opened.rs`).
 //!
+//! A function may be an operator that an installed package brings as an entry point: it is known by a digest of that
+//! package's files. One that is marked with `searchmill.map` types its columns by its signature (`signature.py`).
+//!
 //! A file with a PEP 723 block (`# /// script`) runs in the environment that `uv` makes for it (`environment.rs`).
 
 mod answer;
@@ -22,6 +25,7 @@ mod imports;
 mod known;
 mod pool;
 mod seen;
+mod signature;
 mod sources;
 mod start;
 mod wire;
@@ -31,6 +35,7 @@ pub use answer::{Called, CalledBatch, Failure, JsonRows, Why};
 pub use code::Code;
 pub use function::PythonFunction;
 pub use pool::{Pool, Width};
+pub use signature::Signature;
 
 #[cfg(test)]
 mod tests;

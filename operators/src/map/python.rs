@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use searchmill_agent::prompt::Output;
-use searchmill_data::python::{Pool, PythonFunction, Width};
+use searchmill_data::python::{Pool, PythonFunction, Signature, Width};
 use searchmill_engine::operator::{
     Context, Declaration, Inputs, Kernel, OperatorError, ParamIssue, Ports, Repeatability, RowShape, Source,
 };
@@ -43,9 +43,25 @@ fn function(params: &MapParams) -> Result<PythonFunction, ParamIssue> {
     })
 }
 
-/// Returns the columns of `output`.
-fn output(params: &MapParams) -> Result<Option<Output>, ParamIssue> {
-    params.output.as_ref().map(|written| Output::new(written, None)).transpose()
+/// Returns the columns of `output`, or those of a signature.
+fn output(params: &MapParams, signature: Option<&Signature>) -> Result<Option<Output>, ParamIssue> {
+    let written = params.output.as_ref().or(signature.map(|signature| &signature.output));
+    written.map(|written| Output::new(written, None)).transpose()
+}
+
+/// Returns the issues of a signature.
+fn signature_issues(params: &MapParams, signature: &Signature) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if params.output.is_some() {
+        let issue = ParamIssue::new("output", "the function's signature types its columns already");
+        issues.push(issue.with_help("remove `output`, or the mark `map` from the function"));
+    }
+    if params.batch.is_some() {
+        let issue = ParamIssue::new("batch", "the function's signature types rows, and batches have their own types");
+        issues.push(issue.with_help("remove `batch`, or the mark `map` from the function"));
+    }
+    issues.extend(output(&MapParams { output: None, ..params.clone() }, Some(signature)).err());
+    issues
 }
 
 pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
@@ -73,11 +89,17 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
     };
     let (read, fetched, checked) = (function.clone(), function.clone(), function.clone());
     let remembers = params.remember.is_some();
-    let written = params.python.clone().unwrap_or_default();
+    let (written, typed) = (params.python.clone().unwrap_or_default(), params.clone());
     declaration
         .issues(function.issues())
         .unseen(Some(function.unseen()))
-        .checks_files(move |directory| checked.file_issue("python", &written, directory).into_iter().collect())
+        .checks_files(move |directory| {
+            let mut issues: Vec<ParamIssue> = checked.file_issue("python", &written, directory).into_iter().collect();
+            if let Some(signature) = checked.signature(directory) {
+                issues.extend(signature_issues(&typed, &signature));
+            }
+            issues
+        })
         .reads(move |directory| {
             // Rows that are remembered are known by the columns that were passed. Other results of before may lack some:
             // they were told from the text of the file.
@@ -104,7 +126,7 @@ fn issues(params: &MapParams) -> Vec<ParamIssue> {
     let remembers = params.until.is_none() || params.remember.is_some();
     require("until", remembers, "a function needs `remember: row`: what was drawn must be known");
     require("batch", alone, "`remember: row` calls the function with one row at a time");
-    match output(params) {
+    match output(params, None) {
         Ok(Some(output)) => require("output", output.described().is_some(), "must be a map of fields: `{score: int}`"),
         Ok(None) => {}
         Err(issue) => issues.push(issue),
@@ -131,7 +153,9 @@ pub(super) fn issues_without(params: &MapParams) -> Vec<ParamIssue> {
 
 pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
     let refused = |issue: ParamIssue| OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
-    let (function, output) = (function(params).map_err(refused)?, output(params).map_err(refused)?);
+    let function = function(params).map_err(refused)?;
+    let signature = function.signature(&context.resolve(""));
+    let output = output(params, signature.as_ref()).map_err(refused)?;
     let input = inputs.rows(ROWS)?;
     let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
@@ -143,6 +167,16 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let width = Width { function: stated.unwrap_or(few), class: stated.unwrap_or(1) };
     let (pool, passed) = Pool::of_table(function, names, width, context)?;
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
+    for place in &columns {
+        let column = input.schema.field(*place);
+        let wanted = signature.as_ref().and_then(|types| types.contradicts(column.name(), column.data_type()));
+        if let Some(wanted) = wanted {
+            let (name, kind) = (column.name(), column.data_type());
+            return Err(OperatorError::pipeline(format!(
+                "the function wants `{name}` as {wanted}, and the column is {kind}"
+            )));
+        }
+    }
     let calls = Calls { pool, made, columns };
     Ok(match params.remember {
         Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed, passing))),

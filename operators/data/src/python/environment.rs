@@ -27,16 +27,17 @@ pub(super) enum Interpreter {
 
 impl Interpreter {
     /// `given` are the words of the params.
-    pub(super) fn of(given: Option<&[String]>, file: &Path) -> Self {
+    pub(super) fn of(given: Option<&[String]>, file: Option<&Path>) -> Self {
         if let Some(words) = given {
             return Self::Words(words.to_vec());
         }
         // A pipe would be waited for.
-        let text = if file.is_file() { std::fs::read_to_string(file).ok() } else { None };
-        match text.and_then(|text| block(&text)) {
-            Some(block) => Self::Script(Script { file: file.to_owned(), block }),
-            None => Self::Words(vec!["python3".to_owned()]),
+        if let Some(file) = file.filter(|file| file.is_file())
+            && let Some(block) = std::fs::read_to_string(file).ok().and_then(|text| block(&text))
+        {
+            return Self::Script(Script { file: file.to_owned(), block });
         }
+        Self::Words(vec!["python3".to_owned()])
     }
 }
 
@@ -163,9 +164,9 @@ mod tests {
         let file = folder.path().join("f.py");
         std::fs::write(&file, text).unwrap();
         let words = ["python3.12".to_owned()];
-        assert!(matches!(Interpreter::of(None, &file), Interpreter::Script(_)));
-        assert!(matches!(Interpreter::of(Some(&words), &file), Interpreter::Words(found) if found == words));
+        assert!(matches!(Interpreter::of(None, Some(&file)), Interpreter::Script(_)));
+        assert!(matches!(Interpreter::of(Some(&words), Some(&file)), Interpreter::Words(found) if found == words));
         std::fs::write(&file, "import numpy\n").unwrap();
-        assert!(matches!(Interpreter::of(None, &file), Interpreter::Words(found) if found == ["python3"]));
+        assert!(matches!(Interpreter::of(None, Some(&file)), Interpreter::Words(found) if found == ["python3"]));
     }
 }

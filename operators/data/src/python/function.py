@@ -1,4 +1,5 @@
 # The user's function: how it is found, what it takes, and what a call answers.
+import importlib.machinery
 import types
 
 
@@ -88,11 +89,14 @@ class Function:
 
     def __init__(self, asked):
         self.file, self.name = os.path.abspath(asked["file"]), asked["function"]
-        Function.folders = folders_of(self.file, asked["directory"])
+        # Of an installed package: it is imported by its name.
+        self.module_name = asked["module"]
+        place = None if self.module_name else self.file
+        Function.folders = folders_of(place, asked["directory"])
         self.seen = set()
         self.loop = None
         self.batch = asked["batch"]
-        search_first(self.file)
+        search_first(place)
         sys.argv = [self.file]
         if self.batch:
             self.needs_arrow()
@@ -116,17 +120,8 @@ class Function:
             raise Failed("`batch` needs pyarrow: {}".format(said(error)), help) from None
 
     def module(self):
-        import importlib.machinery
-        import importlib.util
-
-        stem = os.path.splitext(os.path.basename(self.file))[0]
-        name = stem if stem.isidentifier() and stem not in sys.modules else "function_of_" + stem
-        loader = importlib.machinery.SourceFileLoader(name, self.file)
-        spec = importlib.util.spec_from_file_location(name, self.file, loader=loader)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
         try:
-            loader.exec_module(module)
+            return importlib.import_module(self.module_name) if self.module_name else self.module_of_file()
         except BaseException as error:
             leave_if_forked()
             help = ""
@@ -137,6 +132,17 @@ class Function:
                 ).format(os.path.basename(self.file), sys.executable)
             what = "cannot import `{}`: {}".format(os.path.basename(self.file), said(error))
             raise Failed(what, help, error) from None
+
+    def module_of_file(self):
+        import importlib.util
+
+        stem = os.path.splitext(os.path.basename(self.file))[0]
+        name = stem if stem.isidentifier() and stem not in sys.modules else "function_of_" + stem
+        loader = importlib.machinery.SourceFileLoader(name, self.file)
+        spec = importlib.util.spec_from_file_location(name, self.file, loader=loader)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        loader.exec_module(module)
         return module
 
     def found(self, module):

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 use crate::program::{plain, variable_issues, write_issues};
 
-/// A function, or a class whose objects can be called, in a file of the user.
+/// A function, or a class whose objects can be called: in a file of the user, or an operator of an installed package.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PythonFunction {
-    /// Path of the file.
-    pub file: String,
-    /// Name of the function or class.
+    /// Path of the file. `None`: `function` is an operator of an installed package.
+    pub file: Option<String>,
+    /// Name of the function or class, or of the operator (an entry point of the group `searchmill.operators`).
     pub function: String,
     /// Program and arguments that start Python. `None`: `uv` for a file with a PEP 723 block, else `python3`.
     pub interpreter: Option<Vec<String>>,
@@ -31,13 +31,18 @@ pub struct PythonFunction {
 }
 
 impl PythonFunction {
-    /// Splits `file.py:function`.
+    /// Splits `file.py:function`, or returns the name of an operator alone.
     ///
     /// # Errors
     /// Fails with the reason if a part is missing.
-    pub fn split(text: &str) -> Result<(String, String), String> {
+    pub fn split(text: &str) -> Result<(Option<String>, String), String> {
         let Some((file, function)) = text.rsplit_once(':') else {
-            return Err("names no function".to_owned());
+            let is_part = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-');
+            return if !text.is_empty() && text.chars().all(is_part) {
+                Ok((None, text.to_owned()))
+            } else {
+                Err("names no function".to_owned())
+            };
         };
         let is_name = |name: &str| {
             let is_part = |ch: char| ch.is_alphanumeric() || ch == '_';
@@ -49,7 +54,7 @@ impl PythonFunction {
         if !is_name(function) {
             return Err(format!("`{function}` is not the name of a function"));
         }
-        Ok((file.to_owned(), function.to_owned()))
+        Ok((Some(file.to_owned()), function.to_owned()))
     }
 
     /// Reports problems of the interpreter and the environment variables, with their positions.
@@ -64,8 +69,16 @@ impl PythonFunction {
     }
 
     /// Returns the absolute path of the file.
-    pub(super) fn path(&self, directory: &Path) -> PathBuf {
-        plain(&absolute(directory).join(&self.file))
+    pub(super) fn path(&self, directory: &Path) -> Option<PathBuf> {
+        Some(plain(&absolute(directory).join(self.file.as_ref()?)))
+    }
+
+    /// Returns it as the params name it.
+    pub(super) fn written(&self) -> String {
+        match &self.file {
+            Some(file) => format!("{file}:{}", self.function),
+            None => self.function.clone(),
+        }
     }
 }
 

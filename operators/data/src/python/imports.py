@@ -8,9 +8,9 @@ SUFFIXES = importlib.machinery.all_suffixes()
 
 
 class Imports:
-    def __init__(self, file, directory):
-        self.file = os.path.abspath(file)
-        self.folders = folders_of(file, directory)
+    def __init__(self, file, folders):
+        self.file = file
+        self.folders = folders
         self.files = {}
         self.absent = set()
         self.pending = []
@@ -24,8 +24,8 @@ class Imports:
     def is_own_folder(self, place):
         return own(os.path.join(os.path.abspath(place), "x"), self.folders)
 
-    def walk(self):
-        self.add(self.file, "")
+    def walk(self, package):
+        self.add(self.file, package)
         while self.pending:
             path, package = self.pending.pop()
             tree = parsed(path)
@@ -209,22 +209,120 @@ def packages():
     return ["{} {}".format(*item) for item in sorted(found) if item[0]]
 
 
+GROUP = "searchmill.operators"
+
+
+def brought():
+    """Returns the operators that installed packages bring: name, package, version, module and function."""
+    import importlib.metadata
+
+    found, seen = [], set()
+    for package in importlib.metadata.distributions():
+        name = package.metadata["Name"] or ""
+        # Of two with one name, Python imports the first.
+        if name and name not in seen:
+            seen.add(name)
+            for point in package.entry_points:
+                if point.group == GROUP:
+                    module, _, function = point.value.partition("[")[0].partition(":")
+                    found.append((point.name, name, package.version or "", module.strip(), function.strip()))
+    return sorted(found)
+
+
+def located(module, imports):
+    """Returns the file of a module without importing it, and the folder or file of its outermost package."""
+    parts, places, outermost = module.split("."), None, None
+    for place in range(len(parts)):
+        spec = imports.spec(".".join(parts[: place + 1]), places)
+        if spec is None:
+            return None, None
+        places = spec.submodule_search_locations
+        if outermost is None:
+            outermost = list(places)[0] if places else spec.origin
+    return (os.path.abspath(spec.origin), outermost) if spec.has_location else (None, None)
+
+
+def content(outermost):
+    """Returns the files of a package, its folders, and a digest of the files with their names."""
+    import hashlib
+
+    paths, places, digest = [], [], hashlib.sha256()
+    if os.path.isfile(outermost):
+        paths.append(outermost)
+    for folder, folders, files in os.walk(outermost):
+        # In the same order on every machine.
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        places.append(folder)
+        paths += [os.path.join(folder, name) for name in sorted(files)]
+    for path in paths:
+        inside = hashlib.sha256()
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                inside.update(block)
+        name = os.path.relpath(path, os.path.dirname(outermost))
+        digest.update("{} {}\n".format(name, inside.hexdigest()).encode("utf-8", "surrogateescape"))
+    return paths, places, digest.hexdigest()
+
+
+def installed(name, directory):
+    """Finds an operator that an installed package brings."""
+    known = brought()
+    same = [one for one in known if one[0] == name]
+    told = {"names": [one[0] for one in known], "wrong": None, "module": "", "function": "", "file": None}
+    # With one more package on the search path the answer would be another.
+    told.update(identity="", files=[], folders=[os.path.abspath(place) for place in sys.path])
+    if len(same) != 1:
+        packages = " and ".join("`%s`" % one[1] for one in same)
+        told["wrong"] = "{} both bring an operator `{}`".format(packages, name) if same else ""
+        return told
+    _, package, number, told["module"], told["function"] = same[0]
+    imports = Imports("", folders_of(None, directory))
+    told["file"], outermost = located(told["module"], imports)
+    if told["file"] is None or not told["function"].isidentifier():
+        what = "the operator `{}` of `{}` is `{}:{}`, which is not there"
+        told["wrong"] = what.format(name, package, told["module"], told["function"])
+        told["file"] = None
+        return told
+    told["identity"] = "operator {} of {} {}".format(name, package, number)
+    if not own(told["file"], imports.folders):
+        # Installed packages are in no key: this one is the operator itself.
+        told["files"], folders, digest = content(os.path.abspath(outermost))
+        told["folders"] += folders
+        told["identity"] += ", files {}".format(digest)
+    return told
+
+
 def answer(asked):
-    file = os.path.abspath(asked["file"])
-    search_first(file)
-    imports = Imports(file, asked["directory"])
-    imports.walk()
+    entry, package = None, ""
+    function = asked["function"]
+    if asked["file"] is not None:
+        file = os.path.abspath(asked["file"])
+        search_first(file)
+    else:
+        search_first(None)
+        entry = installed(function, asked["directory"])
+        file, function = entry["file"], entry["function"]
+        # Relative imports start at its package.
+        is_package = file is not None and os.path.basename(file) == "__init__.py"
+        package = entry["module"] if is_package else entry["module"].rpartition(".")[0]
+    folders = folders_of(asked["file"], asked["directory"])
+    imports = Imports(file, folders)
+    if entry is None or file is not None and own(file, folders):
+        imports.walk(package)
     libraries = ("site-packages", "dist-packages")
     site = {os.path.abspath(place) for place in sys.path if os.path.basename(place) in libraries}
+    tree = parsed(file) if file is not None else None
     return {
         "version": version(),
         "executable": os.path.abspath(sys.executable or ""),
         "files": sorted(imports.files),
         "absent": sorted(imports.absent),
         "site": sorted(site),
-        "lacking": lacking(file, asked["function"]),
-        "syntax_error": syntax_error(file),
+        "lacking": lacking(file, function) if file is not None else None,
+        "syntax_error": syntax_error(file) if file is not None else None,
         "packages": packages() if asked["packages"] else [],
+        "signature": signature(tree, function) if tree is not None else None,
+        "entry": entry,
     }
 
 

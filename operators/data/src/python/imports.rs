@@ -15,10 +15,11 @@ use super::captured::captured;
 use super::environment::Interpreter;
 use super::function::{PythonFunction, absolute};
 use super::seen::{GRAIN, Seen};
+use super::signature::Signature;
 use crate::program::located;
 
 /// The script that finds the modules.
-const SCRIPT: &str = concat!(include_str!("project.py"), include_str!("imports.py"));
+const SCRIPT: &str = concat!(include_str!("project.py"), include_str!("signature.py"), include_str!("imports.py"));
 /// Environment variables that every function gets, beside those of all programs.
 const PASSED: [&str; 2] = ["PATH", "HOME"];
 /// Timeout of the script.
@@ -45,9 +46,31 @@ pub(super) struct Answer {
     pub(super) syntax_error: Option<SyntaxError>,
     /// Installed packages, if no lock file pins those of a PEP 723 block.
     pub(super) packages: Vec<String>,
+    /// What a function that is marked for `map` says of its columns.
+    pub(super) signature: Option<Signature>,
+    /// The operator of an installed package, if one was asked for.
+    pub(super) entry: Option<Entry>,
     /// The words that start the interpreter.
     #[serde(default)]
     pub(super) words: Vec<String>,
+}
+
+/// An operator of an installed package.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// All that are installed.
+    pub(super) names: Vec<String>,
+    /// Why there is no such operator. Empty: none has its name.
+    pub(super) wrong: Option<String>,
+    pub(super) module: String,
+    pub(super) function: String,
+    pub(super) file: Option<PathBuf>,
+    /// Its package, with a digest of the package's files unless they are sources by themselves.
+    pub(super) identity: String,
+    /// Files of the package in that digest.
+    pub(super) files: Vec<PathBuf>,
+    /// Folders of the package, and those in which packages are found.
+    folders: Vec<PathBuf>,
 }
 
 /// Where a file is not Python.
@@ -71,7 +94,7 @@ pub(super) enum Looked {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 struct Question {
     words: Vec<String>,
-    file: PathBuf,
+    file: Option<PathBuf>,
     directory: PathBuf,
     function: String,
     packages: bool,
@@ -92,7 +115,7 @@ static KEPT: Mutex<BTreeMap<Question, Kept>> = Mutex::new(BTreeMap::new());
 
 /// Returns what starts the Python of a function.
 pub(super) fn interpreter(function: &PythonFunction, directory: &Path) -> Interpreter {
-    Interpreter::of(function.interpreter.as_deref(), &function.path(directory))
+    Interpreter::of(function.interpreter.as_deref(), function.path(directory).as_deref())
 }
 
 /// Returns what Python says of a function.
@@ -177,7 +200,7 @@ impl Imports<'_> {
         let passed = PASSED.into_iter().chain(self.function.environment.iter().map(String::as_str));
         let found = captured(&words, passed, self.directory, PATIENCE, |_| ())?;
         let failed = |reason: String| {
-            OperatorError::machine(format!("`{name}` cannot list the imports of {}{reason}", self.function.file))
+            OperatorError::machine(format!("`{name}` cannot list the imports of {}{reason}", self.function.written()))
                 .with_help("`interpreter` must start Python 3.9 or later")
         };
         if !found.status.success() {
@@ -189,7 +212,11 @@ impl Imports<'_> {
 
     /// Returns the state of everything that an answer depends on.
     fn depends(&self, question: &Question, answer: &Answer) -> Seen {
-        let mut paths = BTreeSet::from([question.file.clone(), answer.executable.clone()]);
+        let mut paths = BTreeSet::from([answer.executable.clone()]);
+        paths.extend(question.file.clone());
+        if let Some(entry) = &answer.entry {
+            paths.extend(entry.file.iter().chain(&entry.files).chain(&entry.folders).cloned());
+        }
         paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
         if let Some(program) = question.words.first().and_then(|word| located(word, self.directory)) {
             if is_script(&program) {

@@ -7,13 +7,27 @@ use searchmill_engine::operator::{Context, OperatorError};
 
 use super::function::{PythonFunction, absolute};
 use super::imports::{Looked, look};
+use super::seen::Seen;
 
 /// The files of a function as its key saw them.
 pub(super) struct Known {
+    /// The file of the function, and its name there.
+    pub(super) file: PathBuf,
+    pub(super) function: String,
+    /// The package that brings it.
+    pub(super) package: Option<Package>,
     pub(super) words: Vec<String>,
     pub(super) version: String,
     pub(super) files: BTreeSet<PathBuf>,
     pub(super) directory: PathBuf,
+}
+
+/// An installed package that brings an operator.
+pub(super) struct Package {
+    pub(super) module: String,
+    pub(super) identity: String,
+    /// Its files that are known by its identity alone.
+    pub(super) seen: Seen,
 }
 
 impl Known {
@@ -29,13 +43,24 @@ impl Known {
             Looked::Failed(error) => return Err(error),
         };
         if let Some(error) = &found.syntax_error {
-            return Err(OperatorError::pipeline(format!("{}:{}: {}", function.file, error.line, error.message)));
+            let file = function.file.as_deref().unwrap_or(&function.function);
+            return Err(OperatorError::pipeline(format!("{file}:{}: {}", error.line, error.message)));
         }
+        let (file, name, package) = match &found.entry {
+            None => (function.path(&directory).unwrap_or_default(), function.function.clone(), None),
+            Some(entry) => {
+                let Some(file) = &entry.file else { return Err(OperatorError::pipeline(function.not_there(entry))) };
+                let (module, identity) = (entry.module.clone(), entry.identity.clone());
+                let package = Package { module, identity, seen: Seen::at(entry.files.iter().cloned()) };
+                (file.clone(), entry.function.clone(), Some(package))
+            }
+        };
         let mut files: BTreeSet<PathBuf> = found.files.iter().cloned().collect();
         for name in &function.files {
             let seen = context.source_files(name).unwrap_or_else(|| vec![directory.join(name)]);
             files.extend(seen.iter().map(|path| absolute(path)));
         }
-        Ok(Known { words: found.words.clone(), version: found.version.clone(), files, directory })
+        let (words, version) = (found.words.clone(), found.version.clone());
+        Ok(Known { file, function: name, package, words, version, files, directory })
     }
 }

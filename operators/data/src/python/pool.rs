@@ -152,7 +152,7 @@ impl Pool {
         if self.lost.fetch_add(1, Ordering::Relaxed) + 1 < MOST_LOST {
             return Ok(failure);
         }
-        let name = format!("{}:{}", self.function.file, self.function.function);
+        let name = self.function.written();
         let detail = failure.detail.map(|detail| format!(":\n{detail}")).unwrap_or_default();
         let last = format!("{}{detail}", failure.message);
         let message = format!("{MOST_LOST} calls of `{name}` in a row failed, the last one: {last}");

@@ -27,15 +27,20 @@ def own(path, folders):
 
 def folders_of(file, directory):
     """Returns the folder of the file, where its link leads, and the working directory, each with a separator at its
-    end."""
-    places = {os.path.dirname(os.path.abspath(file)), os.path.dirname(os.path.realpath(file)), os.path.abspath(directory)}
+    end. Without a file (a function of an installed package), the working directory."""
+    places = {os.path.abspath(directory)}
+    if file is not None:
+        places |= {os.path.dirname(os.path.abspath(file)), os.path.dirname(os.path.realpath(file))}
     return tuple(sorted(os.path.join(place, "") for place in places))
 
 
 def search_first(file):
-    """Puts the folder of the file first on the search path, like `python FILE`, and then the one that it links to."""
+    """Puts the folder of the file first on the search path, like `python FILE`, and then the one that it links to.
+    Without a file, nothing of the working directory is found."""
     if sys.path and sys.path[0] == "":
         del sys.path[0]
+    if file is None:
+        return
     places = [os.path.dirname(os.path.abspath(file)), os.path.dirname(os.path.realpath(file))]
     sys.path[:0] = list(dict.fromkeys(places))
 

@@ -9,18 +9,24 @@ use searchmill_engine::suggest;
 
 use super::environment::Interpreter;
 use super::function::{PythonFunction, written};
-use super::imports::{Looked, interpreter, look};
+use super::imports::{Entry, Looked, interpreter, look};
+use super::signature::Signature;
 
 impl PythonFunction {
     /// Lists what identifies the function.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
-        let mut sources = vec![Source::Path(self.file.clone())];
-        let mut links: BTreeSet<Source> = where_links_lead(Path::new(&self.file), directory).into_iter().collect();
+        let (mut sources, mut links) = (Vec::new(), BTreeSet::new());
+        if let Some(file) = &self.file {
+            sources.push(Source::Path(file.clone()));
+            links.extend(where_links_lead(Path::new(file), directory));
+        }
         match look(self, directory) {
             Looked::Found(found) => {
                 links.extend(found.files.iter().flat_map(|path| where_links_lead(path, directory)));
-                let places = found.files.iter().filter(|path| **path != self.path(directory));
+                let own = self.path(directory);
+                let places = found.files.iter().filter(|path| Some(*path) != own.as_ref());
                 sources.extend(places.map(|path| Source::Path(written(path, directory))));
+                sources.extend(found.entry.iter().map(|entry| Source::Identity(entry.identity.clone())));
                 sources.push(Source::Identity(format!("Python {}", found.version)));
                 if !found.packages.is_empty() {
                     sources.push(Source::Identity(format!("packages {}", found.packages.join(", "))));
@@ -56,16 +62,51 @@ impl PythonFunction {
     /// of the function.
     pub fn file_issue(&self, path: &str, written: &str, directory: &Path) -> Option<ParamIssue> {
         let Looked::Found(found) = look(self, directory) else { return None };
-        if !self.path(directory).is_file() {
-            return None;
+        if let Some(entry) = found.entry.as_ref().filter(|entry| entry.file.is_none()) {
+            let issue = ParamIssue::new(path, self.not_there(entry));
+            if entry.wrong.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
+                return Some(issue);
+            }
+            let names: Vec<&str> = entry.names.iter().map(String::as_str).collect();
+            return Some(issue.with_help(match names.as_slice() {
+                [] => format!("write the file and the function: `steps/clean.py:{}`", self.function),
+                names => suggest(&self.function, names, "installed operators"),
+            }));
         }
+        let file = match &self.file {
+            Some(file) if self.path(directory)?.is_file() => file,
+            Some(_) => return None,
+            None => &self.function,
+        };
         if let Some(error) = &found.syntax_error {
-            return Some(ParamIssue::new(path, format!("{}:{}: {}", self.file, error.line, error.message)));
+            return Some(ParamIssue::new(path, format!("{file}:{}: {}", error.line, error.message)));
+        }
+        if let Some(wrong) = found.signature.as_ref().and_then(|signature| signature.wrong.as_ref()) {
+            let issue = ParamIssue::new(path, format!("{file}:{}: {}", wrong.line, wrong.message));
+            return Some(issue.with_help(
+                "a function that is marked with `map` returns a `TypedDict` of its file, a list of them or None: its fields are the \
+                 columns; or remove the mark and write `output`",
+            ));
         }
         let known: Vec<&str> = found.lacking.as_ref()?.iter().map(String::as_str).collect();
-        let issue = ParamIssue::new(path, format!("`{}` has no function `{}`", self.file, self.function));
+        let name = found.entry.as_ref().map_or(&self.function, |entry| &entry.function);
+        let issue = ParamIssue::new(path, format!("`{file}` has no function `{name}`"));
         let place = written.len().checked_sub(self.function.len())?;
-        Some(issue.about(Word::at(written, place)).with_help(suggest(&self.function, &known, "functions in it")))
+        Some(issue.about(Word::at(written, place)).with_help(suggest(name, &known, "functions in it")))
+    }
+
+    /// Says why there is no such operator.
+    pub(super) fn not_there(&self, entry: &Entry) -> String {
+        match &entry.wrong {
+            Some(wrong) if !wrong.is_empty() => wrong.clone(),
+            _ => format!("no installed package brings an operator `{}`", self.function),
+        }
+    }
+
+    /// Returns what a function that is marked for `map` says of its columns. `None`: it is not marked, or wrong.
+    pub fn signature(&self, directory: &Path) -> Option<Signature> {
+        let Looked::Found(found) = look(self, directory) else { return None };
+        found.signature.clone().filter(|signature| signature.wrong.is_none())
     }
 
     /// Says for `validate` what the key does not cover.
@@ -74,20 +115,24 @@ impl PythonFunction {
             [] => String::new(),
             names => format!(", and the values of {}", names.join(", ")),
         };
+        let covered = match &self.file {
+            Some(file) => format!("`{file}`, what it imports from the project"),
+            None => format!("the package that brings `{}`", self.function),
+        };
         format!(
-            "the cache key covers `{}`, what it imports from the project, and lock files; it does not cover packages that \
-             no lock file pins, and what it reads under `writes`{variables}",
-            self.file
+            "the cache key covers {covered}, and lock files; it does not cover packages that no lock file pins, and what it \
+             reads under `writes`{variables}"
         )
     }
 
     /// Lists the lock files that would decide which packages are used.
     fn locks(&self, directory: &Path) -> Vec<Source> {
+        let Some(file) = &self.file else { return Vec::new() };
         let beside = |name: &str| {
-            let folder = Path::new(&self.file).parent().unwrap_or(Path::new(""));
+            let folder = Path::new(file).parent().unwrap_or(Path::new(""));
             Source::Optional(folder.join(name).to_string_lossy().into_owned())
         };
-        let own = Source::Optional(format!("{}.lock", self.file));
+        let own = Source::Optional(format!("{file}.lock"));
         match interpreter(self, directory) {
             Interpreter::Script(_) => vec![own],
             Interpreter::Words(_) => vec![own, beside("uv.lock"), beside("requirements.txt")],

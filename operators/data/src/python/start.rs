@@ -39,8 +39,8 @@ impl PythonFunction {
         let listens = !running.is_observed();
         let mut worker = Worker::of(running, self, context, known)?;
         worker.greet(&json!({
-            "file": known.directory.join(&self.file), "function": self.function, "directory": known.directory,
-            "batch": self.batch, "listens": listens,
+            "file": known.file, "module": known.package.as_ref().map(|package| &package.module), "function": known.function,
+            "directory": known.directory, "batch": self.batch, "listens": listens,
         }))?;
         Ok(worker)
     }

@@ -69,7 +69,7 @@ fn rows(words: &[&str]) -> JsonRows {
 }
 
 fn function(file: &str, name: &str) -> PythonFunction {
-    PythonFunction { file: file.to_owned(), function: name.to_owned(), ..PythonFunction::default() }
+    PythonFunction { file: Some(file.to_owned()), function: name.to_owned(), ..PythonFunction::default() }
 }
 
 fn row(value: Value) -> Called {
@@ -109,7 +109,7 @@ def f(word):
 
 #[test]
 fn names_are_split() {
-    let split = |text| PythonFunction::split(text).map(|(file, name)| format!("{file} {name}"));
+    let split = |text| PythonFunction::split(text).map(|(file, name)| format!("{} {name}", file.unwrap_or_default()));
     assert_eq!(split("a/b.py:f_1").unwrap(), "a/b.py f_1");
     assert_eq!(split("C:/b.py:f").unwrap(), "C:/b.py f");
     for wrong in ["b.py", ":f", "b.py:", "b.py:f()", "b.py:1"] {

@@ -108,7 +108,7 @@ impl Worker {
             tail,
             listened,
             context: context.clone(),
-            name: format!("{}:{}", function.file, function.function),
+            name: function.written(),
             seconds: function.seconds,
             known: Arc::clone(known),
             arguments: function.arguments.clone(),
@@ -321,6 +321,10 @@ impl Worker {
                 let help = format!("add it to the files of the node: `files: [{shown}]`");
                 return Err(OperatorError::pipeline(message).with_help(help));
             }
+        }
+        // A package that was installed anew is not the one of the key.
+        if let Some(package) = self.known.package.as_ref().filter(|package| !package.seen.holds()) {
+            return Err(OperatorError::changed(&package.identity));
         }
         let Some(running) = &self.running else { return Ok(()) };
         running.note(loaded.opened);
