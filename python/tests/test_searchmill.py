@@ -65,6 +65,23 @@ def test_a_table_is_read_in_four_ways(place: Path) -> None:
         sm.load("bm25", directory=place)
 
 
+def test_rows_of_many_files_stand_in_their_order(place: Path) -> None:
+    query = "select value as n, 't' || value as t from range(0, 200000) where exists (select * from w)"
+    (place / "many.yaml").write_text(
+        "name: many\nnodes:\n  world: {op: generate-world, with: {documents: 100, questions: 0}}\n"
+        f'  many: {{op: sql, from: {{w: world}}, with: {{query: "{query}"}}}}\n',
+        "utf-8",
+    )
+    rows = sm.run("many.yaml", directory=place, progress=False).load("many")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    one_by_one = [parquet.read_table(rows.path / name) for name in rows.files]
+    assert len(one_by_one) > 5 and rows.to_arrow().equals(pyarrow.concat_tables(one_by_one))
+    assert rows.to_arrow(["t"])["t"].to_pylist() == [f"t{n}" for n in rows.to_arrow(["n"])["n"].to_pylist()]
+    with pytest.raises(Exception, match="no_such"):
+        rows.to_arrow(["no_such"])
+
+
 def test_what_is_wrong_is_an_exception_with_its_place(place: Path) -> None:
     (place / "wrong.yaml").write_text(PIPELINE.replace("op: chunk", "op: chnk"), "utf-8")
     with pytest.raises(sm.UsageFailed) as told:

@@ -61,6 +61,7 @@ mod outside;
 mod bundle;
 mod page;
 mod page_faults;
+mod pictures;
 mod reading;
 mod rows;
 mod s3_server;

@@ -51,7 +51,7 @@ fn summary(session: &Session, id: &str, run: &PastRun) -> Result<Value, Failure>
         "finished": record.finished,
         "exit": record.exit,
         "nodes": record.nodes,
-        "limit": record.limit,
+        "limit": record.limit.to_string(),
         "set": record.set,
         "end": end,
     }))

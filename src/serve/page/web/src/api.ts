@@ -12,7 +12,8 @@ export interface Summary {
   finished?: number | null;
   exit?: number | null;
   nodes?: number;
-  limit?: number | null;
+  /** As options of `run`; empty if all rows were read. */
+  limit: string;
   set?: string[];
   end?: RunEnd | null;
 }

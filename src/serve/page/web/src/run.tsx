@@ -267,7 +267,7 @@ export function RunPage({ run: id }: { run: string }): JSX.Element {
           ["Time", run.started && run.finished ? seconds(run.finished - run.started) : ""],
           ["File", run.file],
           ["Set", (run.set ?? []).join(", ")],
-          ["Limit", run.limit ? `${run.limit} rows of each source` : ""],
+          ["Limit", run.limit],
           ["Calls", modelCalls(end)],
           ["Calls of tools and functions", end.service_calls ? count(end.service_calls) : ""],
           ["Tokens", end.prompt_tokens ? `${count(end.prompt_tokens)} + ${count(end.completion_tokens)}` : ""],
