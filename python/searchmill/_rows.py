@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Rows that a notebook shows.
 SHOWN = 10
+#: Columns of conversations that it shows beside them.
+TOLD = ("id", "question", "golden_answers", "prediction", "question_type", "turns", "tool_calls", "finish_reason")
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,12 @@ class Rows:
     def _repr_html_(self) -> str:
         rows = self.head()
         columns = list(rows[0]) if rows else []
+        is_conversations = self.kind == "trajectory" and "messages" in columns
+        if is_conversations:
+            columns = [name for name in TOLD if name in columns]
         note = f"{self.count} {self.kind} rows" + (f", the first {len(rows)}" if len(rows) < self.count else "")
-        return _html.table(columns, [[row[name] for name in columns] for row in rows], note)
+        shown = _html.table(columns, [[row[name] for name in columns] for row in rows], note)
+        return shown + "".join(map(_html.conversation, rows)) if is_conversations else shown
 
 
 def load(

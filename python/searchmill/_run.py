@@ -29,7 +29,7 @@ class Node:
     """A node of a run."""
 
     name: str
-    #: `running`, `waiting`, `cached`, `ran`, `failed`, `skipped` or `ended`
+    #: `running`, `waiting`, `cached`, `ran`, `failed`, `interrupted`, `skipped` or `ended`
     state: str
     operator: str = ""
     done: int = 0
@@ -45,7 +45,7 @@ class Node:
 
     def _cells(self) -> list[object]:
         progress = ""
-        if self.state == "running":
+        if self.state in ("running", "interrupted"):
             progress = f"{self.done}/{self.total} {self.unit}" if self.total else f"{self.done} {self.unit}".strip()
         elif self.state in ("ran", "cached"):
             made = f"{self.rows} {self.output}" if self.output.endswith(" rows") else self.output
@@ -122,7 +122,9 @@ class Run:
         # A report of progress may come after the end.
         if kind == "node_progress" and node.state not in ("running", ""):
             return
-        node.state = states[kind]
+        # What it has done is kept: the next run goes on there.
+        was_stopped = kind == "node_skipped" and node.state == "running"
+        node.state = "interrupted" if was_stopped else states[kind]
         for name in ("operator", "done", "total", "unit", "output", "rows", "rejects", "seconds", "cost", "message"):
             if name in event:
                 setattr(node, name, event[name])
@@ -134,7 +136,9 @@ class Run:
         nodes = self._nodes()
         states = [node.state for node in nodes]
         counts = [
-            f"{states.count(state)} {state}" for state in ("cached", "ran", "failed", "running") if state in states
+            f"{states.count(state)} {state}"
+            for state in ("cached", "ran", "failed", "interrupted", "running")
+            if state in states
         ]
         cost = sum(node.cost for node in nodes)
         paid = f" · {cost:.2f}" if cost else ""
@@ -144,7 +148,7 @@ class Run:
         return self.line()
 
     def _repr_html_(self) -> str:
-        first = {"failed": 0, "running": 1, "waiting": 2}
+        first = {"failed": 0, "interrupted": 1, "running": 1, "waiting": 2}
         nodes = sorted(reversed(self._nodes()), key=lambda node: first.get(node.state, 3))
         left = f" · {len(nodes) - SHOWN} more nodes" if len(nodes) > SHOWN else ""
         columns = ["state", "node", "operator", "output", "seconds", ""]

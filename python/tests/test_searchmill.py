@@ -139,6 +139,7 @@ def test_a_run_can_be_stopped_and_goes_on(place: Path) -> None:
         with pytest.raises(sm.Interrupted):
             running.wait(60)
         assert time.monotonic() - began < 60
+        assert node["slow"].state == "interrupted" and "1 interrupted of" in running.run.line()
     assert "world" in sm.run("pipeline.yaml", directory=place, progress=False).cached
 
 
