@@ -11,7 +11,7 @@ same store. Needs no other package; `load(...).to_arrow()` needs pyarrow, `.to_p
 from ._errors import Diagnostic, Interrupted, NodeFailed, NotFound, SearchmillError, StoreFailed, UsageFailed
 from ._look import Difference, Plan, Runs, Trace, Why, diff, plan, runs, trace, why
 from ._map import map
-from ._page import Page, ui
+from ._page import Link, Page, ui
 from ._rows import Output, Rows, load, output
 from ._run import Node, Run, Running, run, start
 
@@ -19,6 +19,7 @@ __all__ = [
     "Diagnostic",
     "Difference",
     "Interrupted",
+    "Link",
     "Node",
     "NodeFailed",
     "NotFound",

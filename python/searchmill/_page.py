@@ -7,9 +7,23 @@ import json
 import signal
 import subprocess
 from html import escape
+from urllib.parse import quote
 
 from ._errors import Diagnostic, failure
 from ._program import PathLike, program, where
+from ._run import Run
+
+
+class Link(str):
+    """An address; a notebook shows it as a link.
+
+    >>> Link("http://127.0.0.1:8111/r/1")._repr_html_()
+    '<a href="http://127.0.0.1:8111/r/1" target="_blank">http://127.0.0.1:8111/r/1</a>'
+    """
+
+    def _repr_html_(self) -> str:
+        url = escape(self)
+        return f'<a href="{url}" target="_blank">{url}</a>'
 
 
 class Page:
@@ -26,12 +40,17 @@ class Page:
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
 
+    def link(self, run: Run | str, node: str | None = None) -> Link:
+        """Returns the address of a run, or of a node of it."""
+        name = run if isinstance(run, str) else run.id
+        of = "" if node is None else f"/n/{quote(node, safe='')}"
+        return Link(f"{self.url}/r/{quote(name, safe='')}{of}")
+
     def __str__(self) -> str:
         return self.url
 
     def _repr_html_(self) -> str:
-        url = escape(self.url)
-        return f'<a href="{url}" target="_blank">{url}</a>'
+        return Link(self.url)._repr_html_()
 
 
 def ui(*, directory: PathLike | None = None, store: PathLike | None = None, listen: str = "127.0.0.1:0") -> Page:

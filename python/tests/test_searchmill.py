@@ -6,6 +6,7 @@ import doctest
 import importlib
 import sys
 import time
+import urllib.request
 import warnings
 from pathlib import Path
 
@@ -193,15 +194,19 @@ def test_what_a_store_holds_is_escaped(place: Path) -> None:
 
 
 def test_the_page_is_served_until_it_is_stopped(place: Path) -> None:
-    sm.run("pipeline.yaml", targets=["world"], directory=place, progress=False)
+    ran = sm.run("pipeline.yaml", targets=["world"], directory=place, progress=False)
     page = sm.ui(directory=place)
+    link = page.link(ran, "world")
+    assert link == f"{page.url}/r/{ran.id}/n/world" and f'href="{link}"' in link._repr_html_()
+    with urllib.request.urlopen(link.replace("/r/", "/api/runs/").replace("/n/", "/nodes/")) as answer:
+        assert answer.status == 200
     assert page.url.startswith("http://127.0.0.1:") and page.url in page._repr_html_()
     page.stop()
     with pytest.raises(sm.SearchmillError):
         sm.ui(directory=place, listen="nowhere:1")
 
 
-@pytest.mark.parametrize("name", ["_errors", "_html", "_map", "_program"])
+@pytest.mark.parametrize("name", ["_errors", "_html", "_map", "_page", "_program"])
 def test_the_examples_of_the_texts_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"searchmill.{name}")).failed == 0
 
