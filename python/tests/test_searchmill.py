@@ -132,6 +132,8 @@ def test_a_run_can_be_stopped_and_goes_on(place: Path) -> None:
                 break
             time.sleep(0.05)
         assert node["slow"].state == "running"
+        with pytest.raises(sm.NotFound, match="has not ended yet in run"):
+            sm.load("slow", directory=place)
         began = time.monotonic()
         running.cancel()
         # Signals that come together are one.

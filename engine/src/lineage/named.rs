@@ -58,6 +58,7 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
         NodeOutcome::Skipped if node.was_interrupted() => ("was interrupted", None),
         NodeOutcome::Skipped => ("was skipped", None),
         NodeOutcome::Ended => ("did not run, as its loop had ended,", node.error.clone()),
+        NodeOutcome::Begun if store.is_running(run) => ("has not ended yet", None),
         NodeOutcome::Begun => ("was stopped before its end", None),
         NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => return None,
     };
