@@ -20,7 +20,13 @@ class Plan(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         names = ["node", "operator", "status", "detail"]
-        return _html.table(names, [[node.get(name) for name in names] for node in self])
+        return _html.table([*names, "rows"], [[*(node.get(name) for name in names), _rows(node)] for node in self])
+
+
+def _rows(node: Mapping[str, Any]) -> str:
+    """Returns how many rows of a node are known, and how many are not."""
+    rows = node.get("rows")
+    return f"{rows['known']} known, {rows['to_compute']} to compute" if rows else ""
 
 
 class Why(dict[str, Any]):
