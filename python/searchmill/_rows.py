@@ -128,7 +128,7 @@ def load(
     `what`: `NODE`, `NODE.PORT`, what a loop hands on (`LOOP.NAME`), a pin, or the beginning of an artifact's id. `run`:
     of this run; `file`: of the newest run of this pipeline. Default: the newest run, if no other pipeline has one too.
 
-    Raises `NotFound` if the store has no such output, or not yet, or several. `output` returns models, indexes and reports.
+    Raises `NotFound` if the store has no such output, or not yet, or several. `output` returns models and reports, too.
     """
     found = output(what, run=run, file=file, directory=directory, store=store)
     if isinstance(found, Rows):
