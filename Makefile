@@ -2,7 +2,7 @@
 .PHONY: quickstart test setup build wheel site lint fmt bench-engine cuda-check clean-store
 
 quickstart: setup
-	@echo "builds searchmill ($$(grep -c '^name' Cargo.lock) packages, 7 to 15 minutes on two cores), then runs it (4 to 8 minutes)"
+	@echo "builds searchmill ($$(grep -c '^name' Cargo.lock) packages, 7 to 15 minutes on two cores), then runs it (4 to 9 minutes)"
 	CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=80 cargo build --locked
 	target/debug/searchmill quickstart
 

@@ -339,6 +339,8 @@ def test_an_installed_package_brings_operators(place: Path, monkeypatch: pytest.
     assert "mapped" in sm.run(file, targets=["mapped"], directory=place, progress=False).cached
     # Its package is part of the key: every file of it.
     (site / "toolbox" / "words.py").write_text("def words(text):\n    return -1\n", "utf-8")
+    (reason,) = sm.why("mapped", file=file, directory=place)["reasons"]
+    assert "operator toolbox-count of toolbox 1.0, files " in reason or "is now `…" in reason
     other = sm.run(file, targets=["mapped"], directory=place, progress=False)
     assert other.ran == ["mapped"] and set(other.load("mapped").to_arrow()["length"].to_pylist()) == {-1}
     with pytest.raises(sm.UsageFailed, match="did you mean `toolbox-count`"):

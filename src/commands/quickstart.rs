@@ -22,7 +22,7 @@ pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: Quickstar
         terminal.line(pipeline.told());
         terminal.line(
             "it builds an index and a training file in seconds, then trains and tests a small model \
-             (4 to 8 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
+             (4 to 9 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
         );
     }
     let of_file = PipelineArgs { file: FILE.into(), set: args.set, params: Vec::new() };

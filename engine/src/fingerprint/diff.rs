@@ -25,8 +25,10 @@ pub enum Reason {
     InputsRebound { port: String },
     /// An output's kind or schema version changed.
     OutputChanged { port: String },
-    /// An external file or identity changed.
+    /// An external file changed.
     SourceChanged { name: String },
+    /// An identity changed: a version, or what a package contains.
+    IdentityChanged { from: String, to: String },
     /// An external file or identity is new.
     SourceAdded { name: String },
     /// An external file or identity is gone.
@@ -74,6 +76,10 @@ impl std::fmt::Display for Reason {
             Self::OutputChanged { port } => write!(f, "the kind of output `{port}` changed"),
             Self::SourceChanged { name } if name == "--limit" => f.write_str("--limit was given, left out or changed"),
             Self::SourceChanged { name } => write!(f, "the content of `{name}` changed"),
+            Self::IdentityChanged { from, to } => {
+                let skipped = common(from, to);
+                write!(f, "`{}` is now `{}`", cut(from, skipped), cut(to, skipped))
+            }
             Self::SourceAdded { name } => write!(f, "the source `{name}` was added"),
             Self::SourceRemoved { name } => write!(f, "the source `{name}` was removed"),
             Self::SeedChanged { from, to } => write!(f, "the seed changed from {} to {}", brief(from), brief(to)),
@@ -169,11 +175,32 @@ fn name(row: &Value) -> String {
     row[0].as_str().unwrap_or_default().to_owned()
 }
 
+/// Whether a source is known by a text alone: all have this name.
+fn is_identity(source: &Value) -> bool {
+    source[0] == "identity"
+}
+
+/// Reports identities that are new, gone or changed, by their texts.
+fn identities(before: &[Value], now: &[Value], found: &mut Vec<Reason>) {
+    let text = |source: &Value| source[1].as_str().unwrap_or_default().to_owned();
+    let old: Vec<&Value> = before.iter().filter(|source| is_identity(source) && !now.contains(source)).collect();
+    let new: Vec<&Value> = now.iter().filter(|source| is_identity(source) && !before.contains(source)).collect();
+    for place in 0..old.len().max(new.len()) {
+        match (old.get(place), new.get(place)) {
+            (Some(from), Some(to)) => found.push(Reason::IdentityChanged { from: text(from), to: text(to) }),
+            (Some(from), None) => found.push(Reason::SourceRemoved { name: text(from) }),
+            (None, Some(to)) => found.push(Reason::SourceAdded { name: text(to) }),
+            (None, None) => {}
+        }
+    }
+}
+
 /// Reports new, missing and changed sources; files of one name (of several folders) are compared in their order.
 fn sources(before: &[Value], now: &[Value], reasons: &mut Vec<Reason>) {
-    let mut left: Vec<&Value> = before.iter().collect();
+    let mut left: Vec<&Value> = before.iter().filter(|source| !is_identity(source)).collect();
     let mut found = Vec::new();
-    for source in now {
+    identities(before, now, &mut found);
+    for source in now.iter().filter(|source| !is_identity(source)) {
         match left.iter().position(|old| old[0] == source[0]) {
             Some(place) if left.remove(place) == source => {}
             None if source[0] != "--limit" => found.push(Reason::SourceAdded { name: name(source) }),
@@ -259,6 +286,10 @@ mod tests {
         let other = json!(["b.jsonl", "4"]);
         assert_eq!(told(json!([a, b]), json!([a, other])), ["the content of `b.jsonl` changed"]);
         assert_eq!(told(json!([a, b]), json!([b, a])), ["the content of `b.jsonl` changed"], "the order counts");
+        let (one, two) = (json!(["identity", "Python 3.11"]), json!(["identity", "Python 3.12"]));
+        let columns = json!(["identity", "columns"]);
+        assert_eq!(told(json!([a, one, columns]), json!([a, two, columns])), ["`Python 3.11` is now `Python 3.12`"]);
+        assert_eq!(told(json!([one, columns]), json!([one])), ["the source `columns` was removed"]);
         let limit = json!(["--limit", "5"]);
         assert_eq!(told(json!([a]), json!([a, limit])), ["--limit was given, left out or changed"]);
         assert!(told(json!([a, b]), json!([a, b])).is_empty());

@@ -24,11 +24,12 @@ pub(crate) struct MapParams {
     /// The model: `{endpoint: {base_url: …, model: …}}`, or `{model: {…}}` for a model of another node in this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<PolicyParams>,
-    /// A Python function instead of a prompt, as `file.py:name`. It gets the columns of a row as keyword arguments (those
+    /// A Python function instead of a prompt, as `file.py:name`, or the name alone of one that an installed package brings
+    /// (an entry point of the group `searchmill.operators`). It gets the columns of a row as keyword arguments (those
     /// that it takes, or all if it takes `**row`), and returns a dict, a list of dicts, or None for no row. Columns that
     /// it leaves out stay as they are. A class is created once, its method `setup` is called, and its object is called
     /// with each row. The file, every module of the project that it imports, a lock file and the Python version are part
-    /// of the key.
+    /// of the key, or all files of the package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) python: Option<String>,
     /// Calls the function with a `pyarrow.RecordBatch` of at most this many rows. It returns a batch, a table or a dict
@@ -68,7 +69,7 @@ pub(crate) struct MapParams {
     /// `text`, `int`, `float`, `bool`, `json` (any JSON, kept as text), `[type]`, `{field: type}`, `{enum: [yes, no]}`; a `?`
     /// behind a word allows null. Or a JSON Schema of an object. Unless the prompt contains `{{ output_schema }}`, the fields
     /// are described at the end of its last message. For a function: its new columns; those of the input and of the kind
-    /// need no types.
+    /// need no types, nor do those of a function that is marked with `searchmill.map`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Value>,
     /// Makes one row of each element of this list column of the answer, with the fields of the element as columns.

@@ -21,7 +21,7 @@ pub struct FunctionParams {
     pub description: String,
     /// JSON Schema of the arguments: an object. Calls are checked against its types, its `required` and its `enum`s.
     pub parameters: Value,
-    /// The function, as `file.py:name`. It gets the arguments by name (those that the model leaves out are None), and
+    /// The function, as `file.py:name`, or as in `map` the name of one of an installed package. It gets the arguments by name (those that the model leaves out are None), and
     /// returns `{text: …}`, or a list of results `{id: …, title: …, text: …, score: …}`. Like the function of `map`, it may
     /// be a class with `setup`.
     pub function: String,

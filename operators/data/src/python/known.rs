@@ -49,7 +49,9 @@ impl Known {
         let (file, name, package) = match &found.entry {
             None => (function.path(&directory).unwrap_or_default(), function.function.clone(), None),
             Some(entry) => {
-                let Some(file) = &entry.file else { return Err(OperatorError::pipeline(function.not_there(entry))) };
+                let Some(file) = &entry.file else {
+                    return Err(OperatorError::pipeline(function.not_there(entry, &found.words)));
+                };
                 let (module, identity) = (entry.module.clone(), entry.identity.clone());
                 let package = Package { module, identity, seen: Seen::at(entry.files.iter().cloned()) };
                 (file.clone(), entry.function.clone(), Some(package))

@@ -167,7 +167,7 @@ class Types:
 def is_marked(tree, node):
     """Whether a decorator is `searchmill.map`, under the name that the file gives it."""
     modules, names = set(), set()
-    for line in tree.body:
+    for line in ast.walk(tree):
         if isinstance(line, ast.Import):
             modules.update(alias.asname or alias.name for alias in line.names if alias.name == "searchmill")
         elif isinstance(line, ast.ImportFrom) and line.module == "searchmill" and line.level == 0:

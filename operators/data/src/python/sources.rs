@@ -61,9 +61,13 @@ impl PythonFunction {
     /// Returns why the file cannot be called, as far as its text says, at the param `path` whose value ends with the name
     /// of the function.
     pub fn file_issue(&self, path: &str, written: &str, directory: &Path) -> Option<ParamIssue> {
+        // The params are reported where they are split.
+        if self.function.is_empty() {
+            return None;
+        }
         let Looked::Found(found) = look(self, directory) else { return None };
         if let Some(entry) = found.entry.as_ref().filter(|entry| entry.file.is_none()) {
-            let issue = ParamIssue::new(path, self.not_there(entry));
+            let issue = ParamIssue::new(path, self.not_there(entry, &found.words));
             if entry.wrong.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
                 return Some(issue);
             }
@@ -96,10 +100,10 @@ impl PythonFunction {
     }
 
     /// Says why there is no such operator.
-    pub(super) fn not_there(&self, entry: &Entry) -> String {
+    pub(super) fn not_there(&self, entry: &Entry, interpreter: &[String]) -> String {
         match &entry.wrong {
             Some(wrong) if !wrong.is_empty() => wrong.clone(),
-            _ => format!("no installed package brings an operator `{}`", self.function),
+            _ => format!("no package of `{}` brings an operator `{}`", interpreter.join(" "), self.function),
         }
     }
 
