@@ -230,14 +230,17 @@ def brought():
 
 
 def located(module, imports):
-    """Returns the file of a module without importing it, and the folder or file of its outermost package."""
+    """Returns the file of a module without importing it, and the folder or file of its outermost package.
+
+    `a.b.c` may lie in the package `a`, or in a package `b` of the namespace `a`."""
     parts, places, outermost = module.split("."), None, None
     for place in range(len(parts)):
         spec = imports.spec(".".join(parts[: place + 1]), places)
         if spec is None:
             return None, None
         places = spec.submodule_search_locations
-        if outermost is None:
+        # A namespace is shared with other packages.
+        if outermost is None and spec.has_location:
             outermost = list(places)[0] if places else spec.origin
     return (os.path.abspath(spec.origin), outermost) if spec.has_location else (None, None)
 
