@@ -20,7 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-ROWS, IN_FLIGHT, PORT = 1000, 30, 18641
+ROWS, PORT = 1000, 18641
 
 SEARCHMILL = """\
 name: answers

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-#: Characters of a cell.
+#: Characters of a cell, and of a message: a notebook keeps what it shows.
 LONGEST = 80
+LONGEST_MESSAGE = 4000
 TEXT = "text-align:left;white-space:nowrap"
 WRAPPED = "white-space:pre-wrap;margin:0.2em 0 0.8em 1em"
 
@@ -59,6 +60,8 @@ def conversation(row: Mapping[str, Any]) -> str:
         lines += [f"→ {call['name']} {call['arguments']}" for call in message.get("tool_calls") or []]
         lines += [f"★ {seen['title']} ({seen['chunk_id']})" for seen in message.get("observations") or []]
         text = "\n".join(line for line in lines if line)
+        if len(text) > LONGEST_MESSAGE:
+            text = f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
         parts.append(f'<b>{escape(message["role"])}</b><pre style="{WRAPPED}">{escape(text)}</pre>')
     said = f"{row['id']}: {short(row.get('prediction'))}"
     return f"<details><summary>{escape(said)}</summary>{''.join(parts)}</details>"

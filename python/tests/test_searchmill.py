@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import sys
 import time
 import urllib.request
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import searchmill as sm
+from searchmill import _html
 
 PIPELINE = """\
 name: small
@@ -220,6 +222,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, Optional, TypedDict
 
 import searchmill as sm
+from searchmill import _html
 
 
 class Place(TypedDict):
@@ -352,3 +355,20 @@ def test_an_installed_package_brings_operators(place: Path, monkeypatch: pytest.
     info.write_text("[searchmill.operators]\ntoolbox-count = other.steps:count\n", "utf-8")
     with pytest.raises(sm.UsageFailed, match="`other` and `toolbox` both bring an operator `toolbox-count`"):
         sm.plan(mapped(place, "python: toolbox-count"), directory=place)
+
+
+def test_a_package_may_hold_what_cannot_be_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = place / "lib" / "site-packages"
+    package(site, "odd", "1.0", "def count(text):\n    return {}\n")
+    os.mkfifo(site / "odd" / "pipe")
+    (site / "odd" / "nowhere").symlink_to("gone")
+    # What an interrupted installation leaves behind.
+    (site / "broken-1.0.dist-info").mkdir()
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{site}")
+    ran = sm.run(mapped(place, "python: odd-count"), targets=["mapped"], directory=place, progress=False)
+    assert len(ran.load("mapped")) == 140
+
+
+def test_long_messages_are_cut_in_a_notebook() -> None:
+    shown = _html.conversation({"id": "q", "messages": [{"role": "tool", "content": "x" * 1_000_000}]})
+    assert len(shown) < 5_000 and "(1000000 characters)" in shown

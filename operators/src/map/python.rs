@@ -60,7 +60,7 @@ fn signature_issues(params: &MapParams, signature: &Signature) -> Vec<ParamIssue
         let issue = ParamIssue::new("batch", "the function's signature types rows, and batches have their own types");
         issues.push(issue.with_help("remove `batch`, or the mark `map` from the function"));
     }
-    issues.extend(output(&MapParams { output: None, ..params.clone() }, Some(signature)).err());
+    issues.extend(Output::new(&signature.output, None).err());
     issues
 }
 

@@ -218,7 +218,8 @@ def brought():
 
     found, seen = [], set()
     for package in importlib.metadata.distributions():
-        name = package.metadata["Name"] or ""
+        # What an installation left behind may have no metadata.
+        name = (package.metadata or {}).get("Name") or ""
         # Of two with one name, Python imports the first.
         if name and name not in seen:
             seen.add(name)
@@ -259,7 +260,8 @@ def content(outermost):
         paths += [os.path.join(folder, name) for name in sorted(files)]
     for path in paths:
         inside = hashlib.sha256()
-        with open(path, "rb") as file:
+        # A pipe would be waited for, and a link may lead nowhere.
+        with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
                 inside.update(block)
         name = os.path.relpath(path, os.path.dirname(outermost))
@@ -274,9 +276,12 @@ def installed(name, directory):
     told = {"names": [one[0] for one in known], "wrong": None, "module": "", "function": "", "file": None}
     # With one more package on the search path the answer would be another.
     told.update(identity="", files=[], folders=[os.path.abspath(place) for place in sys.path])
-    if len(same) != 1:
+    if not same:
+        told["wrong"] = "no package of `{}` brings an operator `{}`".format(sys.executable, name)
+        return told
+    if len(same) > 1:
         packages = " and ".join("`%s`" % one[1] for one in same)
-        told["wrong"] = "{} both bring an operator `{}`".format(packages, name) if same else ""
+        told["wrong"] = "{} both bring an operator `{}`".format(packages, name)
         return told
     _, package, number, told["module"], told["function"] = same[0]
     imports = Imports("", folders_of(None, directory))

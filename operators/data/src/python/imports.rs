@@ -60,10 +60,11 @@ pub(super) struct Answer {
 pub(super) struct Entry {
     /// All that are installed.
     pub(super) names: Vec<String>,
-    /// Why there is no such operator. Empty: none has its name.
+    /// Why there is none.
     pub(super) wrong: Option<String>,
     pub(super) module: String,
     pub(super) function: String,
+    /// `None` if there is none.
     pub(super) file: Option<PathBuf>,
     /// Its package, with a digest of the package's files unless they are sources by themselves.
     pub(super) identity: String,

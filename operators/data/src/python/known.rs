@@ -50,7 +50,7 @@ impl Known {
             None => (function.path(&directory).unwrap_or_default(), function.function.clone(), None),
             Some(entry) => {
                 let Some(file) = &entry.file else {
-                    return Err(OperatorError::pipeline(function.not_there(entry, &found.words)));
+                    return Err(OperatorError::pipeline(entry.wrong.clone().unwrap_or_default()));
                 };
                 let (module, identity) = (entry.module.clone(), entry.identity.clone());
                 let package = Package { module, identity, seen: Seen::at(entry.files.iter().cloned()) };

@@ -9,7 +9,7 @@ use searchmill_engine::suggest;
 
 use super::environment::Interpreter;
 use super::function::{PythonFunction, written};
-use super::imports::{Entry, Looked, interpreter, look};
+use super::imports::{Looked, interpreter, look};
 use super::signature::Signature;
 
 impl PythonFunction {
@@ -66,16 +66,16 @@ impl PythonFunction {
             return None;
         }
         let Looked::Found(found) = look(self, directory) else { return None };
-        if let Some(entry) = found.entry.as_ref().filter(|entry| entry.file.is_none()) {
-            let issue = ParamIssue::new(path, self.not_there(entry, &found.words));
-            if entry.wrong.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
-                return Some(issue);
-            }
+        if let Some(entry) = &found.entry
+            && let Some(wrong) = &entry.wrong
+        {
+            let issue = ParamIssue::new(path, wrong.as_str());
             let names: Vec<&str> = entry.names.iter().map(String::as_str).collect();
-            return Some(issue.with_help(match names.as_slice() {
-                [] => format!("write the file and the function: `steps/clean.py:{}`", self.function),
-                names => suggest(&self.function, names, "installed operators"),
-            }));
+            return Some(match names.as_slice() {
+                [] => issue.with_help(format!("write the file and the function: `steps/clean.py:{}`", self.function)),
+                names if names.contains(&self.function.as_str()) => issue,
+                names => issue.with_help(suggest(&self.function, names, "installed operators")),
+            });
         }
         let file = match &self.file {
             Some(file) if self.path(directory)?.is_file() => file,
@@ -97,14 +97,6 @@ impl PythonFunction {
         let issue = ParamIssue::new(path, format!("`{file}` has no function `{name}`"));
         let place = written.len().checked_sub(self.function.len())?;
         Some(issue.about(Word::at(written, place)).with_help(suggest(name, &known, "functions in it")))
-    }
-
-    /// Says why there is no such operator.
-    pub(super) fn not_there(&self, entry: &Entry, interpreter: &[String]) -> String {
-        match &entry.wrong {
-            Some(wrong) if !wrong.is_empty() => wrong.clone(),
-            _ => format!("no package of `{}` brings an operator `{}`", interpreter.join(" "), self.function),
-        }
     }
 
     /// Returns what a function that is marked for `map` says of its columns. `None`: it is not marked, or wrong.
