@@ -222,7 +222,6 @@ from collections.abc import Iterator
 from typing import Any, Literal, Optional, TypedDict
 
 import searchmill as sm
-from searchmill import _html
 
 
 class Place(TypedDict):

@@ -180,19 +180,20 @@ fn is_identity(source: &Value) -> bool {
     source[0] == "identity"
 }
 
-/// Reports identities that are new, gone or changed, by their texts.
+/// Reports identities that are new, gone or changed, by their texts. Those that begin with the same word belong together:
+/// `Python 3.11`, `Python 3.12`.
 fn identities(before: &[Value], now: &[Value], found: &mut Vec<Reason>) {
     let text = |source: &Value| source[1].as_str().unwrap_or_default().to_owned();
-    let old: Vec<&Value> = before.iter().filter(|source| is_identity(source) && !now.contains(source)).collect();
-    let new: Vec<&Value> = now.iter().filter(|source| is_identity(source) && !before.contains(source)).collect();
-    for place in 0..old.len().max(new.len()) {
-        match (old.get(place), new.get(place)) {
-            (Some(from), Some(to)) => found.push(Reason::IdentityChanged { from: text(from), to: text(to) }),
-            (Some(from), None) => found.push(Reason::SourceRemoved { name: text(from) }),
-            (None, Some(to)) => found.push(Reason::SourceAdded { name: text(to) }),
-            (None, None) => {}
+    let mut old: Vec<String> =
+        before.iter().filter(|source| is_identity(source) && !now.contains(source)).map(text).collect();
+    for to in now.iter().filter(|source| is_identity(source) && !before.contains(source)).map(text) {
+        let word = to.split_whitespace().next();
+        match old.iter().position(|from| from.split_whitespace().next() == word) {
+            Some(place) => found.push(Reason::IdentityChanged { from: old.remove(place), to }),
+            None => found.push(Reason::SourceAdded { name: to }),
         }
     }
+    found.extend(old.into_iter().map(|name| Reason::SourceRemoved { name }));
 }
 
 /// Reports new, missing and changed sources; files of one name (of several folders) are compared in their order.
@@ -290,6 +291,10 @@ mod tests {
         let columns = json!(["identity", "columns"]);
         assert_eq!(told(json!([a, one, columns]), json!([a, two, columns])), ["`Python 3.11` is now `Python 3.12`"]);
         assert_eq!(told(json!([one, columns]), json!([one])), ["the source `columns` was removed"]);
+        assert_eq!(
+            told(json!([columns, one]), json!([two])),
+            ["`Python 3.11` is now `Python 3.12`", "the source `columns` was removed"]
+        );
         let limit = json!(["--limit", "5"]);
         assert_eq!(told(json!([a]), json!([a, limit])), ["--limit was given, left out or changed"]);
         assert!(told(json!([a, b]), json!([a, b])).is_empty());
