@@ -18,7 +18,7 @@ fn without_what_differs(text: &str) -> String {
     };
     let text = replace(text, r"\d{8}-\d{6}-[0-9a-f]{8}", "RUN");
     let text = replace(&text, r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "MOMENT");
-    let text = replace(&text, r"\d+(\.\d+)? (ms|s|min)\b", "TIME");
+    let text = replace(&text, r"\d+([.:]\d+)? (ms|s|min|h)\b", "TIME");
     replace(&text, r"\d+(\.\d+)? [KM]iB\b", "SIZE")
 }
 

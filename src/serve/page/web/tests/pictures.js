@@ -13,7 +13,14 @@ const shown = {};
 async function take(name) {
   await page.waitForLoadState("networkidle");
   await page.evaluate(() => document.fonts.ready);
-  const text = await page.locator("body").innerText();
+  // The state above is that of the first load: what the page asks for later is there when its text stays the same.
+  let text = "";
+  for (let same = 0; same < 3; ) {
+    const now = await page.locator("body").innerText();
+    same = now === text ? same + 1 : 0;
+    text = now;
+    await page.waitForTimeout(300);
+  }
   // The log is in the order in which nodes ended.
   shown[name] = text.split("\nLog\n")[0];
   await page.screenshot({ path: `${process.env.PICTURES}/${name}.png` });
