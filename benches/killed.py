@@ -2,25 +2,25 @@
 """How many calls are paid when a run of 1,000 calls is killed (`kill -9`) in the middle and started again; then once more
 with nothing changed. Counts, not times.
 
-    PEERS=../shared/peers benches/killed.py [--bin target/release/searchmill] [--data-designer PYTHON] [--dvc DVC]
+    benches/killed.py [--bin target/release/searchmill] [--data-designer PYTHON] [--dvc DVC] [--verifiers VF-EVAL] [--rows 1000]
 
 `--data-designer` is the Python of an environment with Data Designer, `--dvc` the program of one with DVC and openai: a stage
-that runs a loop over the questions. Prints a line of JSON per tool: calls until the kill, after it, and of the third run.
+that runs a loop over the questions. `--verifiers` starts a process for each rollout, about one second each. Prints a line of
+JSON per tool: calls until the kill, after it, and of the third run.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
+import threading
 import time
-import urllib.request
 from pathlib import Path
 
-ROWS, PORT = 1000, 18641
+THINKS = 0.05  # seconds
 
 SEARCHMILL = """\
 name: answers
@@ -44,9 +44,9 @@ builder = dd.DataDesignerConfigBuilder(
 builder.with_seed_dataset(dd.LocalFileSeedSource(path="questions.jsonl"))
 builder.add_column(dd.LLMTextColumnConfig(name="answer", prompt="{{ question }}", model_alias="m"))
 made = DataDesigner(artifact_path="made", model_providers=[provider]).create(
-    builder, num_records=1000, dataset_name="answers", resume=dd.ResumeMode.IF_POSSIBLE
+    builder, num_records=ROWS, dataset_name="answers", resume=dd.ResumeMode.IF_POSSIBLE
 )
-assert made.load_dataset()["answer"].notna().sum() == 1000
+assert made.load_dataset()["answer"].notna().sum() == ROWS
 """
 
 LOOP = """\
@@ -64,27 +64,92 @@ asyncio.run(main())
 """
 
 
-def served() -> int:
-    return json.load(urllib.request.urlopen(f"http://127.0.0.1:{PORT}/stats"))["served"]
+VERIFIERS = """\
+import json
+import verifiers.v1 as vf
+class Data(vf.TaskData):
+    pass
+class Task(vf.Task[Data]):
+    @vf.reward(weight=1.0)
+    async def reward(self, trace: vf.Trace) -> float:
+        return 1.0
+class Answers(vf.Taskset[Task, vf.TasksetConfig]):
+    def load(self):
+        rows = [json.loads(line) for line in open("questions.jsonl")]
+        return [Task(Data(idx=n, name=row["id"], prompt=row["question"]), self.config.task) for n, row in enumerate(rows)]
+__all__ = ["Answers"]
+"""
 
 
-def measure(tool: str, command: list[str], folder: Path) -> None:
-    """Kills the command once half of the calls are served, and runs it twice more."""
-    begun = served()
+class Endpoint:
+    """An OpenAI-compatible chat endpoint that counts what it served, whole or as a stream."""
+
+    def __init__(self) -> None:
+        self.served = 0
+        self.port = 0
+        ready = threading.Event()
+        threading.Thread(target=asyncio.run, args=(self.serve(ready),), daemon=True).start()
+        ready.wait()
+
+    async def serve(self, ready: threading.Event) -> None:
+        server = await asyncio.start_server(self.connection, "127.0.0.1", 0, backlog=1024)
+        self.port = server.sockets[0].getsockname()[1]
+        ready.set()
+        await server.serve_forever()
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = 0
+                for line in head.splitlines():
+                    if line.startswith("content-length:"):
+                        length = int(line.partition(":")[2])
+                body = await reader.readexactly(length)
+                kind, content = "application/json", b'{"object": "list", "data": [{"id": "mock", "object": "model"}]}'
+                if body:
+                    self.served += 1
+                    await asyncio.sleep(THINKS)
+                    kind, content = self.answer(json.loads(body))
+                writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def answer(self, asked: dict) -> tuple[str, bytes]:
+        message = {"role": "assistant", "content": "As large as the others."}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        known = {"id": f"chatcmpl-{self.served}", "created": 1700000000, "model": "mock"}
+        if not asked.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            return "application/json", json.dumps(known | {"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+        known["object"] = "chat.completion.chunk"
+        events = [
+            known | {"choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+            known | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            known | {"choices": [], "usage": usage},
+        ]
+        return "text/event-stream", "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode() + b"data: [DONE]\n\n"
+
+
+def measure(tool: str, command: list[str], again: list[str], folder: Path, endpoint: Endpoint, rows: int) -> None:
+    """Kills the command once half of the calls are served, and runs `again` twice; `again` may have a pattern of a path."""
+    begun = endpoint.served
     with open(folder / "log", "wb") as log:
         child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-        while served() - begun < ROWS // 2:
+        while endpoint.served - begun < rows // 2:
             assert child.poll() is None, (folder / "log").read_text()
             time.sleep(0.005)
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         # What is in flight is still served.
         time.sleep(1)
-        counts = [served() - begun]
+        counts = [endpoint.served - begun]
+        again = [str(next(folder.glob(word))) if "*" in word else word for word in again]
         for _ in range(2):
-            before = served()
-            subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=True)
-            counts.append(served() - before)
+            before = endpoint.served
+            subprocess.run(again, cwd=folder, stdout=log, stderr=log, check=True)
+            counts.append(endpoint.served - before)
     print(json.dumps({"tool": tool, "until_the_kill": counts[0], "after_it": counts[1], "once_more": counts[2]}), flush=True)
 
 
@@ -93,38 +158,39 @@ def main() -> None:
     parser.add_argument("--bin", default="target/release/searchmill")
     parser.add_argument("--data-designer")
     parser.add_argument("--dvc")
+    parser.add_argument("--verifiers")
+    parser.add_argument("--rows", type=int, default=1000)
     given = parser.parse_args()
-    mock = subprocess.Popen(
-        [sys.executable, os.path.join(os.environ["PEERS"], "mock_openai.py"), str(PORT), "--think-ms", "50"]
-    )
-    try:
-        while socket.socket().connect_ex(("127.0.0.1", PORT)):
-            time.sleep(0.05)
-        for tool in ("searchmill", "data_designer", "dvc"):
-            program = given.bin if tool == "searchmill" else getattr(given, tool)
-            if not program:
-                continue
-            program = os.path.abspath(program)
-            with tempfile.TemporaryDirectory() as place:
-                folder = Path(place)
-                rows = (json.dumps({"id": str(n), "question": f"How large is city {n}?"}) + "\n" for n in range(ROWS))
-                (folder / "questions.jsonl").write_text("".join(rows), "utf-8")
-                url = f"http://127.0.0.1:{PORT}/v1"
-                for name, text in (("p.yaml", SEARCHMILL), ("job.py", DATA_DESIGNER), ("loop.py", LOOP)):
-                    (folder / name).write_text(text.replace("URL", url), "utf-8")
-                command = [program, "run", "p.yaml"]
-                if tool == "data_designer":
-                    command = [program, "job.py"]
-                elif tool == "dvc":
-                    subprocess.run([program, "init", "--no-scm", "-q"], cwd=folder, check=True)
-                    python = os.path.join(os.path.dirname(program), "python")
-                    stage = ["stage", "add", "-q", "-n", "answers", "-d", "questions.jsonl", "-d", "loop.py"]
-                    subprocess.run([program, *stage, "-o", "answers.json", python, "loop.py"], cwd=folder, check=True)
-                    command = [program, "repro"]
-                measure(tool, command, folder)
-    finally:
-        mock.terminate()
-        mock.wait()
+    endpoint = Endpoint()
+    os.environ["OPENAI_API_KEY"] = "x"
+    for tool in ("searchmill", "data_designer", "dvc", "verifiers"):
+        program = given.bin if tool == "searchmill" else getattr(given, tool)
+        if not program:
+            continue
+        program = os.path.abspath(program)
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            rows = (json.dumps({"id": str(n), "question": f"How large is city {n}?"}) + "\n" for n in range(given.rows))
+            (folder / "questions.jsonl").write_text("".join(rows), "utf-8")
+            url = f"http://127.0.0.1:{endpoint.port}/v1"
+            for name, text in (("p.yaml", SEARCHMILL), ("job.py", DATA_DESIGNER), ("loop.py", LOOP), ("answers.py", VERIFIERS)):
+                (folder / name).write_text(text.replace("URL", url).replace("ROWS", str(given.rows)), "utf-8")
+            command = again = [program, "run", "p.yaml"]
+            if tool == "data_designer":
+                command = again = [program, "job.py"]
+            elif tool == "dvc":
+                subprocess.run([program, "init", "--no-scm", "-q"], cwd=folder, check=True)
+                python = os.path.join(os.path.dirname(program), "python")
+                stage = ["stage", "add", "-q", "-n", "answers", "-d", "questions.jsonl", "-d", "loop.py"]
+                subprocess.run([program, *stage, "-o", "answers.json", python, "loop.py"], cwd=folder, check=True)
+                command = again = [program, "repro"]
+            elif tool == "verifiers":
+                os.environ["PYTHONPATH"] = place
+                command = [program, "answers", "-m", "mock", "-c", "30", "--no-push", "--client.base-url", url]
+                command += ["--client.api-key-var", "OPENAI_API_KEY", "--env.agent.harness.id", "null"]
+                command += ["--env.agent.runtime.type", "subprocess"]
+                again = [program, "@", "outputs/*/configs/resolved/eval.json", "--resume"]
+            measure(tool, command, again, folder, endpoint, given.rows)
 
 
 if __name__ == "__main__":
