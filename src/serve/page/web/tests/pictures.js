@@ -8,16 +8,19 @@ const context = await browser.newContext({ viewport: { width: 1100, height: 800 
 const page = await context.newPage();
 page.setDefaultTimeout(30_000);
 const shown = {};
+// What the page has asked for and not yet got; a stream of events never ends.
+const asked = new Set();
+page.on("request", (request) => request.resourceType() !== "eventsource" && asked.add(request));
+page.on("requestfinished", (request) => asked.delete(request));
+page.on("requestfailed", (request) => asked.delete(request));
 
 /** Takes a picture once the page is at rest. */
 async function take(name) {
-  await page.waitForLoadState("networkidle");
   await page.evaluate(() => document.fonts.ready);
-  // The state above is that of the first load: what the page asks for later is there when its text stays the same.
   let text = "";
   for (let same = 0; same < 3; ) {
     const now = await page.locator("body").innerText();
-    same = now === text ? same + 1 : 0;
+    same = asked.size === 0 && now === text ? same + 1 : 0;
     text = now;
     await page.waitForTimeout(300);
   }
@@ -52,6 +55,7 @@ await page.waitForFunction((before) => {
 }, before);
 await page.locator(".body .line a").first().click();
 await page.locator("article.r-assistant").first().waitFor();
+await page.locator(".tabs", { hasText: "q-000009@1" }).waitFor();
 await take("conversation");
 
 console.log(JSON.stringify(shown));
