@@ -10,7 +10,7 @@ JSON per tool: calls until the kill, after it, and of the third run.
 """
 
 import argparse
-import asyncio
+import http.server
 import json
 import os
 import signal
@@ -81,75 +81,74 @@ __all__ = ["Answers"]
 """
 
 
-class Endpoint:
+class Endpoint(http.server.BaseHTTPRequestHandler):
     """An OpenAI-compatible chat endpoint that counts what it served, whole or as a stream."""
 
-    def __init__(self) -> None:
-        self.served = 0
-        self.port = 0
-        ready = threading.Event()
-        threading.Thread(target=asyncio.run, args=(self.serve(ready),), daemon=True).start()
-        ready.wait()
+    protocol_version = "HTTP/1.1"
+    served = 0
+    lock = threading.Lock()
 
-    async def serve(self, ready: threading.Event) -> None:
-        server = await asyncio.start_server(self.connection, "127.0.0.1", 0, backlog=1024)
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        await server.serve_forever()
+    def do_GET(self) -> None:
+        self.give("application/json", b'{"object": "list", "data": [{"id": "mock", "object": "model"}]}')
 
-    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                length = 0
-                for line in head.splitlines():
-                    if line.startswith("content-length:"):
-                        length = int(line.partition(":")[2])
-                body = await reader.readexactly(length)
-                kind, content = "application/json", b'{"object": "list", "data": [{"id": "mock", "object": "model"}]}'
-                if body:
-                    self.served += 1
-                    await asyncio.sleep(THINKS)
-                    kind, content = self.answer(json.loads(body))
-                writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    def answer(self, asked: dict) -> tuple[str, bytes]:
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.lock:
+            Endpoint.served += 1
+        time.sleep(THINKS)
         message = {"role": "assistant", "content": "As large as the others."}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        known = {"id": f"chatcmpl-{self.served}", "created": 1700000000, "model": "mock"}
+        known = {"id": "chatcmpl-1", "created": 1700000000, "model": "mock"}
         if not asked.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            return "application/json", json.dumps(known | {"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+            answer = known | {"object": "chat.completion", "choices": [choice], "usage": usage}
+            self.give("application/json", json.dumps(answer).encode())
+            return
         known["object"] = "chat.completion.chunk"
         events = [
             known | {"choices": [{"index": 0, "delta": message, "finish_reason": None}]},
             known | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
             known | {"choices": [], "usage": usage},
         ]
-        return "text/event-stream", "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode() + b"data: [DONE]\n\n"
+        lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        self.give("text/event-stream", "".join(lines).encode())
+
+    def give(self, kind: str, content: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
-def measure(tool: str, command: list[str], again: list[str], folder: Path, endpoint: Endpoint, rows: int) -> None:
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024
+
+    def handle_error(self, *_: object) -> None:
+        """A killed client leaves its connections broken."""
+
+
+def measure(tool: str, command: list[str], again: list[str], folder: Path, rows: int) -> None:
     """Kills the command once half of the calls are served, and runs `again` twice; `again` may have a pattern of a path."""
-    begun = endpoint.served
+    begun = Endpoint.served
     with open(folder / "log", "wb") as log:
         child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-        while endpoint.served - begun < rows // 2:
+        while Endpoint.served - begun < rows // 2:
             assert child.poll() is None, (folder / "log").read_text()
             time.sleep(0.005)
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         # What is in flight is still served.
         time.sleep(1)
-        counts = [endpoint.served - begun]
+        counts = [Endpoint.served - begun]
         again = [str(next(folder.glob(word))) if "*" in word else word for word in again]
         for _ in range(2):
-            before = endpoint.served
+            before = Endpoint.served
             subprocess.run(again, cwd=folder, stdout=log, stderr=log, check=True)
-            counts.append(endpoint.served - before)
+            counts.append(Endpoint.served - before)
     print(json.dumps({"tool": tool, "until_the_kill": counts[0], "after_it": counts[1], "once_more": counts[2]}), flush=True)
 
 
@@ -161,7 +160,8 @@ def main() -> None:
     parser.add_argument("--verifiers")
     parser.add_argument("--rows", type=int, default=1000)
     given = parser.parse_args()
-    endpoint = Endpoint()
+    server = Server(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["OPENAI_API_KEY"] = "x"
     for tool in ("searchmill", "data_designer", "dvc", "verifiers"):
         program = given.bin if tool == "searchmill" else getattr(given, tool)
@@ -172,7 +172,7 @@ def main() -> None:
             folder = Path(place)
             rows = (json.dumps({"id": str(n), "question": f"How large is city {n}?"}) + "\n" for n in range(given.rows))
             (folder / "questions.jsonl").write_text("".join(rows), "utf-8")
-            url = f"http://127.0.0.1:{endpoint.port}/v1"
+            url = f"http://127.0.0.1:{server.server_port}/v1"
             for name, text in (("p.yaml", SEARCHMILL), ("job.py", DATA_DESIGNER), ("loop.py", LOOP), ("answers.py", VERIFIERS)):
                 (folder / name).write_text(text.replace("URL", url).replace("ROWS", str(given.rows)), "utf-8")
             command = again = [program, "run", "p.yaml"]
@@ -190,7 +190,7 @@ def main() -> None:
                 command += ["--client.api-key-var", "OPENAI_API_KEY", "--env.agent.harness.id", "null"]
                 command += ["--env.agent.runtime.type", "subprocess"]
                 again = [program, "@", "outputs/*/configs/resolved/eval.json", "--resume"]
-            measure(tool, command, again, folder, endpoint, given.rows)
+            measure(tool, command, again, folder, given.rows)
 
 
 if __name__ == "__main__":

@@ -201,11 +201,16 @@ def syntax_error(file):
     return None
 
 
+def named(package):
+    """Returns the name of an installed package. What an installation left behind may have no metadata."""
+    return (package.metadata or {}).get("Name") or ""
+
+
 def packages():
     """Returns the installed packages with their versions."""
     import importlib.metadata
 
-    found = {(item.metadata["Name"] or "", item.version or "") for item in importlib.metadata.distributions()}
+    found = {(named(item), item.version or "") for item in importlib.metadata.distributions()}
     return ["{} {}".format(*item) for item in sorted(found) if item[0]]
 
 
@@ -218,8 +223,7 @@ def brought():
 
     found, seen = [], set()
     for package in importlib.metadata.distributions():
-        # What an installation left behind may have no metadata.
-        name = (package.metadata or {}).get("Name") or ""
+        name = named(package)
         # Of two with one name, Python imports the first.
         if name and name not in seen:
             seen.add(name)

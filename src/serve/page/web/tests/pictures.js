@@ -8,9 +8,9 @@ const context = await browser.newContext({ viewport: { width: 1100, height: 800 
 const page = await context.newPage();
 page.setDefaultTimeout(30_000);
 const shown = {};
-// What the page has asked for and not yet got; a stream of events never ends.
+// What the page has asked for and not yet got.
 const asked = new Set();
-page.on("request", (request) => request.resourceType() !== "eventsource" && asked.add(request));
+page.on("request", (request) => asked.add(request));
 page.on("requestfinished", (request) => asked.delete(request));
 page.on("requestfailed", (request) => asked.delete(request));
 
@@ -18,7 +18,11 @@ page.on("requestfailed", (request) => asked.delete(request));
 async function take(name) {
   await page.evaluate(() => document.fonts.ready);
   let text = "";
+  const begun = Date.now();
   for (let same = 0; same < 3; ) {
+    if (Date.now() - begun > 60_000) {
+      throw new Error(`${name} does not come to rest: ${[...asked].map((request) => request.url()).join(" ")}`);
+    }
     const now = await page.locator("body").innerText();
     same = asked.size === 0 && now === text ? same + 1 : 0;
     text = now;
