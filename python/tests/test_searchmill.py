@@ -342,7 +342,7 @@ def test_an_installed_package_brings_operators(place: Path, monkeypatch: pytest.
     # Its package is part of the key: every file of it.
     (site / "toolbox" / "words.py").write_text("def words(text):\n    return -1\n", "utf-8")
     (reason,) = sm.why("mapped", file=file, directory=place)["reasons"]
-    assert "operator toolbox-count of toolbox 1.0, files " in reason or "is now `…" in reason
+    assert "operator toolbox-count of toolbox 1.0, toolbox.steps:count, files " in reason or "is now `…" in reason
     other = sm.run(file, targets=["mapped"], directory=place, progress=False)
     assert other.ran == ["mapped"] and set(other.load("mapped").to_arrow()["length"].to_pylist()) == {-1}
     with pytest.raises(sm.UsageFailed, match="did you mean `toolbox-count`"):
@@ -354,6 +354,30 @@ def test_an_installed_package_brings_operators(place: Path, monkeypatch: pytest.
     info.write_text("[searchmill.operators]\ntoolbox-count = other.steps:count\n", "utf-8")
     with pytest.raises(sm.UsageFailed, match="`other` and `toolbox` both bring an operator `toolbox-count`"):
         sm.plan(mapped(place, "python: toolbox-count"), directory=place)
+
+
+def test_entry_points_that_change_in_their_place_are_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = place / "lib" / "site-packages"
+    package(
+        site,
+        "moved",
+        "1.0",
+        "def count(text):\n    return {'length': 1}\n\ndef other(text):\n    return {'length': 2}\n",
+    )
+    info = site / "moved-1.0.dist-info" / "entry_points.txt"
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{site}")
+    file = mapped(place, "python: moved-count, output: {length: int}")
+
+    def lengths() -> set[int]:
+        ran = sm.run(file, targets=["mapped"], directory=place, progress=False)
+        return set(ran.load("mapped").to_arrow()["length"].to_pylist())
+
+    assert lengths() == {1}
+    info.write_text("[searchmill.operators]\nmoved-count = moved.steps:other\n", "utf-8")
+    assert lengths() == {2}
+    info.write_text(info.read_text("utf-8") + "moved-count = moved.steps:count\n", "utf-8")
+    with pytest.raises(sm.UsageFailed, match="`moved` brings more than one operator `moved-count`"):
+        sm.plan(file, directory=place)
 
 
 def test_a_package_may_hold_what_cannot_be_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

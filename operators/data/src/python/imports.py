@@ -275,17 +275,24 @@ def content(outermost):
 
 def installed(name, directory):
     """Finds an operator that an installed package brings."""
+    import glob
+
     known = brought()
     same = [one for one in known if one[0] == name]
     told = {"names": [one[0] for one in known], "wrong": None, "module": "", "function": "", "file": None}
     # With one more package on the search path the answer would be another.
     told.update(identity="", files=[], folders=[os.path.abspath(place) for place in sys.path])
+    # What an installed package says of itself may be written anew in its place.
+    for place in list(told["folders"]):
+        for info in glob.glob(os.path.join(glob.escape(place), "*.*-info")):
+            told["folders"] += [os.path.join(info, file) for file in ("entry_points.txt", "METADATA", "PKG-INFO")]
     if not same:
         told["wrong"] = "no package of `{}` brings an operator `{}`".format(sys.executable, name)
         return told
     if len(same) > 1:
-        packages = " and ".join("`%s`" % one[1] for one in same)
-        told["wrong"] = "{} both bring an operator `{}`".format(packages, name)
+        packages = sorted({"`%s`" % one[1] for one in same})
+        bring = "brings more than one" if len(packages) == 1 else "both bring an"
+        told["wrong"] = "{} {} operator `{}`".format(" and ".join(packages), bring, name)
         return told
     _, package, number, told["module"], told["function"] = same[0]
     imports = Imports("", folders_of(None, directory))
@@ -295,7 +302,8 @@ def installed(name, directory):
         told["wrong"] = what.format(name, package, told["module"], told["function"])
         told["file"] = None
         return told
-    told["identity"] = "operator {} of {} {}".format(name, package, number)
+    # Which function the name stands for is written beside the package's files, not in them.
+    told["identity"] = "operator {} of {} {}, {}:{}".format(name, package, number, told["module"], told["function"])
     if not own(told["file"], imports.folders):
         # Installed packages are in no key: this one is the operator itself.
         told["files"], folders, digest = content(os.path.abspath(outermost))
