@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::reject_share::Account;
+use super::scheduler::Event as Step;
 use super::{Driver, Report};
-use crate::execute::checks::{Subject, Unchecked};
-use crate::execute::context::bare_context;
-use crate::execute::deliver::Made;
-use crate::execute::identity::Known;
-use crate::execute::loss::Account;
-use crate::execute::scheduler::Event as Step;
+use crate::execute::decide::identity::Known;
+use crate::execute::node::context::bare_context;
+use crate::execute::node::deliver::Made;
+use crate::execute::node::result_checks::{Subject, Unchecked};
 use crate::operator::{Blame, OperatorError};
 use crate::plan::with_all_before;
 use crate::spec::OnFailure;

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::scheduler::Event as Step;
 use super::{Driver, Report};
-use crate::execute::context::bare_context;
+use crate::execute::decide::identity::Known;
 use crate::execute::decide::{Decider, Decision, Look, Pending};
-use crate::execute::deliver::{Made, hands_over};
-use crate::execute::identity::Known;
-use crate::execute::job::NodeJob;
+use crate::execute::node::context::bare_context;
+use crate::execute::node::deliver::{Made, hands_over};
+use crate::execute::node::job::NodeJob;
+use crate::execute::node::run::Run;
 use crate::execute::node::run_node;
-use crate::execute::run::Run;
-use crate::execute::scheduler::Event as Step;
 use crate::fingerprint::{Reason, SourceProblem};
 use crate::operator::{Blame, OperatorError};
 use crate::plan::Node;

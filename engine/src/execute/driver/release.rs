@@ -1,7 +1,7 @@
 //! Releases the folders of middle rounds while the run goes, as the `keep:` of their loop says.
 
 use super::{Driver, Report};
-use crate::execute::clock::unix_time;
+use crate::execute::settings::clock::unix_time;
 use crate::fingerprint::NodeKey;
 use crate::operator::PortType;
 use crate::store::{NodeResult, Releasing, StoreError, Trash};

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use super::recompute::{READINGS, Remake};
+use super::reject_share::Account;
+use super::scheduler::Event as Step;
 use super::{Driver, Report};
-use crate::execute::context::bare_context;
-use crate::execute::deliver::{Made, deliver, hands_over, is_delivered};
-use crate::execute::loss::Account;
+use crate::execute::decide::loop_decision::{Verdict, is_open, verdict};
 use crate::execute::node::NodeDone;
-use crate::execute::repeats::{READINGS, Remake};
-use crate::execute::scheduler::Event as Step;
-use crate::execute::verdict::{Verdict, is_open, verdict};
+use crate::execute::node::context::bare_context;
+use crate::execute::node::deliver::{Made, deliver, hands_over, is_delivered};
 use crate::operator::{Blame, OperatorError};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult, StoreError};

@@ -1,0 +1,116 @@
+//! Outcomes of a pipeline's nodes in earlier runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use crate::operator::PortType;
+use crate::plan::{Node, Plan};
+use crate::spec::RowLimit;
+use crate::store::{NodeRun, RunRecord, Store};
+
+/// Earlier runs searched for the reason why a node runs (at most), newest first.
+const RUNS: usize = 50;
+
+/// Outcomes of a pipeline's nodes in earlier runs, read on first use.
+pub(crate) struct History {
+    /// Id of the current run, which is excluded.
+    own: String,
+    nodes: OnceLock<BTreeMap<String, NodeRun>>,
+    /// The last results of the plan's frozen nodes.
+    kept: OnceLock<BTreeMap<String, Result<NodeRun, String>>>,
+}
+
+impl History {
+    pub(crate) fn before(own: &str) -> Self {
+        Self { own: own.to_owned(), nodes: OnceLock::new(), kept: OnceLock::new() }
+    }
+
+    /// Returns the newest record of a node that has a key.
+    pub(crate) fn last(&self, plan: &Plan, store: &Store, node: &str) -> Option<&NodeRun> {
+        self.nodes.get_or_init(|| self.read(plan, store)).get(node)
+    }
+
+    /// Returns the newest outputs of a frozen node computed under that limit, or why the newest ones cannot be used.
+    pub(crate) fn kept(
+        &self,
+        plan: &Plan,
+        store: &Store,
+        limit: Option<&RowLimit>,
+        node: &str,
+    ) -> Option<&Result<NodeRun, String>> {
+        self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
+    }
+
+    /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
+    fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
+        let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
+        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name)
+    }
+
+    /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
+    /// would run.
+    fn read_kept(
+        &self,
+        plan: &Plan,
+        store: &Store,
+        limit: Option<&RowLimit>,
+    ) -> BTreeMap<String, Result<NodeRun, String>> {
+        let mut kept = BTreeMap::new();
+        let frozen = plan.nodes.iter().filter(|node| node.spec.freeze);
+        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
+        // Imported runs do not count: they belong to another store.
+        for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
+            if missing.is_empty() {
+                break;
+            }
+            let gave = store.run_nodes(&run.id).into_iter().rev().filter(|last| !last.outputs.is_empty());
+            for last in gave {
+                let Some(node) = missing.get(last.node.as_str()) else { continue };
+                let id = last.node.clone();
+                if let Some(why) = unlike(node, &last, &run, limit) {
+                    kept.entry(id).or_insert(Err(why));
+                } else {
+                    missing.remove(id.as_str());
+                    kept.insert(id, Ok(last));
+                }
+            }
+        }
+        kept
+    }
+
+    /// Reads records, newest run first, until every node of the plan was found.
+    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
+        let mut nodes = BTreeMap::new();
+        let mut missing: BTreeSet<&str> = plan.nodes.iter().map(Node::id).collect();
+        for run in self.earlier(plan, store, RUNS) {
+            if missing.is_empty() {
+                break;
+            }
+            for node in store.run_nodes(&run.id) {
+                if node.key.is_some() {
+                    missing.remove(node.node.as_str());
+                    nodes.entry(node.node.clone()).or_insert(node);
+                }
+            }
+        }
+        nodes
+    }
+}
+
+/// Returns why the recorded outputs cannot be used for a frozen node.
+fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>) -> Option<String> {
+    let id = &run.id;
+    let same_type = |(port, port_type): (&String, &PortType)| {
+        last.outputs.get(port).is_some_and(|output| output.artifact_type == port_type.into())
+    };
+    if last.operator != node.entry.name {
+        return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
+    }
+    if !node.outputs.iter().all(same_type) {
+        return Some(format!("run {id} has outputs of other types"));
+    }
+    let none = RowLimit::default();
+    let limit = limit.unwrap_or(&none);
+    let said = |limit: &RowLimit| if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() };
+    (run.limit != *limit).then(|| format!("run {id} had {}, this one has {}", said(&run.limit), said(limit)))
+}

@@ -1,0 +1,271 @@
+//! Decides what to do with a node (reuse its result, run it, wait, hold it) and why. `run`, `plan`, `why` and `status`
+//! share this code.
+
+pub(super) mod history;
+pub(super) mod identity;
+pub(super) mod lookup;
+pub(super) mod loop_decision;
+
+use serde_json::Value;
+
+use self::history::History;
+use self::identity::{Known, Parts};
+use self::lookup::{Lookup, damage_reason, look_up};
+use super::settings::request::{Request, Retry};
+use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
+use crate::operator::{Effect, OperatorError, PortType};
+use crate::plan::{Node, Plan};
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
+
+/// What to do with a node.
+pub(super) enum Decision {
+    /// The node is frozen: its last result counts, whatever changed.
+    Frozen(Box<NodeRun>),
+    /// The store has a result for its key. The files of the outputs in `released` were released.
+    Cached { key: NodeKey, result: Box<NodeResult>, released: Vec<String> },
+    /// The node runs.
+    Run(Box<Pending>),
+    /// The node has no result but was not selected to run.
+    Held(Box<Pending>),
+    /// The key is known once the nodes in `on` are done.
+    Waits { on: Vec<String>, preimage: Value, reasons: Vec<Reason> },
+    /// A source cannot be read.
+    Broken(SourceProblem),
+    /// A file needed for the key cannot be fetched.
+    Unfetched(OperatorError),
+    /// The node is frozen, but its last result cannot be used.
+    Misfit(OperatorError),
+}
+
+/// A node without a result.
+pub(super) struct Pending {
+    pub(super) parts: Parts,
+    pub(super) key: NodeKey,
+    pub(super) preimage: Value,
+    pub(super) reasons: Vec<Reason>,
+}
+
+/// How thoroughly the files of a cached result are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Planning: files must exist locally or in the shared store.
+    There,
+    /// Running: folders to be delivered must exist locally.
+    Here,
+    /// A file was found damaged: all files are read and compared.
+    Closely,
+}
+
+/// Decides about the nodes of one plan.
+#[derive(Clone, Copy)]
+pub(super) struct Decider<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) store: &'a Store,
+    pub(super) request: Request<'a>,
+    pub(super) history: &'a History,
+}
+
+impl Decider<'_> {
+    /// Decides about the node at `place`, given the outputs known so far.
+    pub(super) fn decide(
+        &self,
+        place: usize,
+        known: &Known,
+        sources: &SourceDigests,
+        look: Look,
+    ) -> Result<Decision, StoreError> {
+        let node = &self.plan.nodes[place];
+        let kept = match self.kept(node) {
+            Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
+            Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
+            Some(Ok(last)) => Some(last),
+            Some(Err(why)) => return Ok(Decision::Misfit(misfit(why))),
+            None => None,
+        };
+        let (directory, limit) = (self.request.directory, self.request.rows_of(node));
+        let parts = match Parts::gather(node, known, sources, directory, limit) {
+            Err(problem) => return Ok(Decision::Broken(problem)),
+            Ok(None) => return Ok(self.waits(node, known, sources)),
+            Ok(Some(parts)) => parts,
+        };
+        let (key, preimage) = parts.key(node);
+        // The output of a frozen node is damaged or missing: only the same key can recompute the same content.
+        if kept.is_some_and(|last| last.key != Some(key)) {
+            return Ok(Decision::Misfit(misfit(GONE)));
+        }
+        let needed = look == Look::Closely || self.request.is_asked_for(self.plan, place);
+        let may_run = self.request.may_run(place);
+        let mut reasons = match self.request.forced(node).filter(|_| may_run) {
+            Some(reason) => vec![reason],
+            None => match self.look_up(node, &parts, &key, (may_run, needed), look)? {
+                Lookup::Hit(result, released) => return Ok(Decision::Cached { key, result, released }),
+                Lookup::Miss(found) => found,
+            },
+        };
+        if kept.is_some() && node.operator.declaration.effect == Effect::External {
+            return Ok(Decision::Misfit(misfit(GONE)));
+        }
+        if reasons.is_empty() {
+            reasons = self.reasons(node, Some(&key), &preimage);
+        }
+        let pending = Box::new(Pending { parts, key, preimage, reasons });
+        // The result of a released output is known: making it again is nothing new.
+        let again = matches!(pending.reasons[..], [Reason::Released { .. }]);
+        Ok(if may_run || again { Decision::Run(pending) } else { Decision::Held(pending) })
+    }
+
+    /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
+    fn kept(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
+        node.spec.freeze.then(|| self.history.kept(self.plan, self.store, self.request.limit, node.id())).flatten()
+    }
+
+    /// Whether a budget was used up before all rows of the recorded node were asked.
+    fn is_cut_short(&self, last: &NodeRun) -> bool {
+        let result = last.key.and_then(|key| self.store.result(&key));
+        result.is_some_and(|result| result.unasked > 0 && result.outputs == last.outputs)
+    }
+
+    /// Whether all outputs of the recorded node still exist.
+    fn is_whole(&self, last: &NodeRun, look: Look) -> bool {
+        let read = |output: &OutputRecord| match look {
+            Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
+            Look::There | Look::Here => true,
+        };
+        let is_there = |output: &OutputRecord| match self.store.check_output(output) {
+            Ok(()) => read(output),
+            Err(damage) => damage == Damage::Released && look != Look::Closely,
+        };
+        last.outputs.values().all(is_there)
+    }
+
+    fn look_up(
+        &self,
+        node: &Node,
+        parts: &Parts,
+        key: &NodeKey,
+        (may_run, needed): (bool, bool),
+        look: Look,
+    ) -> Result<Lookup, StoreError> {
+        let retry = if may_run { self.request.retry } else { Retry::Nothing };
+        let found = look_up(self.store, node, parts, key, (retry, needed));
+        let Lookup::Hit(result, released) = &found else { return Ok(found) };
+        for (port, output) in result.outputs.iter().filter(|(port, _)| !released.contains(port)) {
+            let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));
+            let state = match look {
+                Look::Closely => self.store.intact(&output.id)?,
+                // Outputs that are about to be delivered are compared with their digests first.
+                Look::Here if handed_over && !node.operator.declaration.destinations().is_empty() => {
+                    self.store.intact_once(&output.id)?
+                }
+                // A loop with `keep:` fetches no more than it reads.
+                Look::Here if handed_over && (needed || node.spec.keep.is_none()) => self.store.fetch(&output.id)?,
+                Look::Here | Look::There => Ok(()),
+            };
+            if let Err(damage) = state {
+                return Ok(Lookup::Miss(vec![damage_reason(port, damage)]));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
+    fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
+        let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
+        let mut on: Vec<String> = unknown().map(|input| self.plan.nodes[input.node].id().to_owned()).collect();
+        on.dedup();
+        let mut filled = Known::new();
+        for input in &node.inputs {
+            let found = known.get(&input.node).and_then(|outputs| outputs.get(&input.output)).cloned();
+            let output = found.unwrap_or_else(|| unknown_output(&input.port_type));
+            filled.entry(input.node).or_default().insert(input.output.clone(), output);
+        }
+        let (directory, limit) = (self.request.directory, self.request.rows_of(node));
+        let gathered = Parts::gather(node, &filled, sources, directory, limit).ok().flatten();
+        let Some(parts) = gathered else { return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() } };
+        let preimage = without_unknown(parts.key(node).1);
+        let mut reasons = self.reasons(node, None, &preimage);
+        // `NeverRan` and `Unfinished` are not conclusive yet: they depend on the inputs.
+        reasons.retain(|reason| !matches!(reason, Reason::NeverRan | Reason::Unfinished));
+        Decision::Waits { on, preimage, reasons }
+    }
+
+    /// Returns why a node runs, compared with the last run that recorded it.
+    fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
+        let last = self.history.last(self.plan, self.store, node.id());
+        let Some(last) = last.filter(|last| last.key.is_some()) else { return vec![Reason::NeverRan] };
+        if last.key.as_ref() == key {
+            return vec![Reason::Unfinished];
+        }
+        match self.store.preimage_of(last) {
+            Some(before) => diff_known(&before, preimage),
+            None => vec![Reason::Unfinished],
+        }
+    }
+}
+
+/// Placeholder for the digest of an unknown input: no content has this digest.
+fn unknown() -> Digest {
+    Digest::from_bytes([0; 32])
+}
+
+fn unknown_output(port_type: &PortType) -> OutputRecord {
+    OutputRecord { id: unknown().into(), artifact_type: port_type.into(), rows: 0, bytes: 0 }
+}
+
+/// Replaces unknown contents in a preimage by `null`, so that no key can be derived from it by mistake.
+fn without_unknown(mut preimage: Value) -> Value {
+    for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
+        if input[2].as_str() == Some(unknown().hex().as_str()) {
+            input[2] = Value::Null;
+        }
+    }
+    preimage
+}
+
+/// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).
+pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
+    let mut now = now.clone();
+    for (place, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
+        let same_port = before["inputs"][place][0] == input[0];
+        if input[2].is_null() && same_port {
+            input[2] = before["inputs"][place][2].clone();
+        }
+    }
+    diff(before, &now)
+}
+
+/// Why the result of a frozen node cannot be used.
+const GONE: &str = "its last result is damaged or missing in the store";
+
+const CUT_SHORT: &str = "a budget was used up before all rows of its last result were asked";
+
+fn misfit(why: &str) -> OperatorError {
+    let help = "run it once without `freeze: true` to recompute it";
+    OperatorError::pipeline(format!("the node is frozen and does not run: {why}")).with_help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn contents_that_are_not_known_yet_are_no_difference() {
+        let of = |size: u64, inputs: Value| {
+            json!({
+                "format": 1, "operator": "chunk", "version": 1, "params": {"size": size}, "inputs": inputs,
+                "outputs": [], "sources": [], "seed": null,
+            })
+        };
+        let before = of(6, json!([["documents", "document rows", "aa"], ["more", "document rows", "bb"]]));
+        let waits = of(7, json!([["documents", "document rows", null], ["more", "document rows", "cc"]]));
+        let reasons = diff_known(&before, &waits);
+        assert_eq!(
+            reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["param `size` changed from 6 to 7", "the content of input `more` changed",]
+        );
+        let rebound = of(6, json!([["documents", "document rows", null]]));
+        assert_eq!(diff_known(&before, &rebound), [Reason::InputsRebound { port: "more".to_owned() }]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Counts the nodes that run again within one run, because their result was damaged or released, or their sources changed
+//! while they were read. No I/O.
+
+use std::collections::BTreeMap;
+
+use crate::store::Damage;
+
+/// Recomputations of a node's damaged result in one run (at most).
+const REMAKES: u32 = 3;
+/// Runs of a node whose sources change while they are read (at most).
+pub(super) const READINGS: u32 = 3;
+
+/// What to do about a damaged input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remake {
+    /// Run the node that produced it.
+    Launch,
+    /// That node is already being recomputed.
+    Wait,
+    /// The result was recomputed too often.
+    GiveUp,
+}
+
+/// Nodes that run again.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    /// Nodes being recomputed, each with the nodes that wait for it. Without any, its own check found it damaged.
+    remaking: BTreeMap<usize, Vec<usize>>,
+    /// Recomputations by node.
+    remade: BTreeMap<usize, u32>,
+    /// Changes of a node's sources while they were read, by node.
+    changed: BTreeMap<usize, u32>,
+}
+
+impl Repeats {
+    /// Whether a node is being recomputed because its result was damaged.
+    pub(super) fn is_remade(&self, place: usize) -> bool {
+        self.remaking.contains_key(&place)
+    }
+
+    /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
+    /// machine; an output may be released, and made again, for several nodes.
+    pub(crate) fn damaged(&mut self, from: usize, found_by: usize, damage: Damage) -> Remake {
+        if let Some(waiting) = self.remaking.get_mut(&from) {
+            waiting.push(found_by);
+            return Remake::Wait;
+        }
+        if damage != Damage::Released && !self.may_remake(from) {
+            return Remake::GiveUp;
+        }
+        self.remaking.insert(from, vec![found_by]);
+        Remake::Launch
+    }
+
+    /// Records that a node's own check found its output damaged; returns whether the node may run again.
+    pub(super) fn damaged_itself(&mut self, place: usize) -> bool {
+        let may = self.may_remake(place);
+        if may {
+            self.remaking.entry(place).or_default();
+        }
+        may
+    }
+
+    fn may_remake(&mut self, place: usize) -> bool {
+        let times = self.remade.entry(place).or_default();
+        *times += 1;
+        *times <= REMAKES
+    }
+
+    /// Records that a node's sources changed while they were read; returns whether it may run again.
+    pub(crate) fn changed(&mut self, place: usize) -> bool {
+        let count = self.changed.entry(place).or_default();
+        *count += 1;
+        *count < READINGS
+    }
+
+    /// Takes the nodes that wait for a recomputed node; `None` for any other node.
+    pub(crate) fn waiting(&mut self, place: usize) -> Option<Vec<usize>> {
+        self.remaking.remove(&place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_result_is_recomputed_once_for_all_that_wait_and_not_for_ever() {
+        let mut repeats = Repeats::default();
+        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
+        assert_eq!(repeats.damaged(0, 2, Damage::Corrupt), Remake::Wait);
+        assert!(repeats.is_remade(0));
+        assert_eq!(repeats.waiting(0), Some(vec![1, 2]));
+        assert_eq!((repeats.waiting(0), repeats.is_remade(0)), (None, false));
+        for _ in 1..REMAKES {
+            assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
+            for other in 2..9 {
+                assert_eq!(
+                    repeats.damaged(0, other, Damage::Corrupt),
+                    Remake::Wait,
+                    "one recomputation is for all that wait"
+                );
+            }
+            assert_eq!(repeats.waiting(0).map(|waiting| waiting.len()), Some(8));
+        }
+        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::GiveUp);
+    }
+
+    #[test]
+    fn a_released_output_is_made_again_as_often_as_it_is_needed() {
+        let mut repeats = Repeats::default();
+        for _ in 0..1000 {
+            assert_eq!(repeats.damaged(0, 1, Damage::Released), Remake::Launch);
+            assert_eq!(repeats.waiting(0), Some(vec![1]));
+        }
+    }
+
+    #[test]
+    fn a_node_whose_check_finds_it_damaged_waits_for_nothing_and_runs_again() {
+        let mut repeats = Repeats::default();
+        assert!(repeats.damaged_itself(0) && repeats.is_remade(0));
+        assert!(repeats.damaged_itself(0), "damaged again before it ended");
+        assert_eq!(repeats.waiting(0), Some(Vec::new()));
+        // A node that is recomputed for another one, and is damaged again when it is checked.
+        assert_eq!(repeats.damaged(0, 7, Damage::Corrupt), Remake::Launch);
+        assert!(!repeats.damaged_itself(0), "too often");
+        assert_eq!(repeats.waiting(0), Some(vec![7]));
+    }
+
+    #[test]
+    fn a_node_whose_sources_change_runs_so_many_times() {
+        let mut repeats = Repeats::default();
+        let runs = 1 + (0..10).take_while(|_| repeats.changed(7)).count();
+        assert_eq!(runs, READINGS as usize);
+    }
+}

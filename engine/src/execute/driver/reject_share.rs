@@ -1,0 +1,237 @@
+//! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use searchmill_schemas::{Reject, from_batch};
+
+use crate::execute::decide::identity::Known;
+use crate::fingerprint::NodeKey;
+use crate::operator::{InputArtifact, PortType};
+use crate::plan::{Input, Node, Plan};
+use crate::report::RejectReason;
+use crate::store::{OutputRecord, Store};
+
+/// The output of every operator that holds its rejected rows.
+const REJECTS: &str = "rejects";
+
+/// The state of a run's nodes.
+pub(super) struct Account<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) known: &'a Known,
+    /// Keys of settled nodes.
+    pub(crate) keys: &'a BTreeMap<usize, NodeKey>,
+    pub(crate) store: &'a Store,
+    /// Base of relative paths.
+    pub(crate) directory: &'a Path,
+}
+
+/// Rows lost by one node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Loss {
+    place: usize,
+    lost: u64,
+    of: u64,
+}
+
+impl Loss {
+    fn share(&self) -> f64 {
+        self.lost as f64 / self.of.max(1) as f64
+    }
+}
+
+/// The share of rows left on the path with the most losses, and the node with the largest loss.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    share: f64,
+    worst: Option<Loss>,
+}
+
+const WHOLE: Left = Left { share: 1.0, worst: None };
+
+/// What is left where a node is reached.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Before and after its own loss; in a loop, of the rows of its round.
+    arriving: Left,
+    leaving: Left,
+    /// After the worst of the rounds before: their rows are others, so their losses do not add up.
+    earlier: Left,
+}
+
+const UNTOUCHED: Reached = Reached { arriving: WHOLE, leaving: WHOLE, earlier: WHOLE };
+
+impl Left {
+    fn worse(self, other: Self) -> Self {
+        if other.share < self.share { other } else { self }
+    }
+
+    fn after(self, own: Loss) -> Self {
+        let worst = self.worst.filter(|worst| worst.share() >= own.share()).unwrap_or(own);
+        Self { share: self.share * (1.0 - own.share()), worst: Some(worst) }
+    }
+}
+
+impl Account<'_> {
+    /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
+    pub(crate) fn held_back(&self, place: usize) -> Option<String> {
+        let node = &self.plan.nodes[place];
+        let left = self.left(place);
+        let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
+        if lost > most + 1e-9 {
+            let why = left.worst.map(|worst| self.words(&worst)).unwrap_or_default();
+            let (lost, most) = (lost * 100.0, most * 100.0);
+            return Some(format!(
+                "{lost:.0} % of the rows were lost before it (`max_reject_share`: {most:.0} %): {why}"
+            ));
+        }
+        let nothing = || match left.worst {
+            Some(worst) => Some(format!("no rows are left: {}", self.words(&worst))),
+            None if self.had_rows(place) => Some("no rows are left of those that were read".to_owned()),
+            None => self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty")),
+        };
+        if self.is_empty(node) && !node.operator.declaration.allows_empty() { nothing() } else { None }
+    }
+
+    /// Returns how many rows a node lost itself, and of how many.
+    pub(crate) fn lost(&self, place: usize) -> (u64, u64) {
+        let output = || self.plan.nodes[place].default_output().and_then(|port| self.output(place, port));
+        self.own(place).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
+    }
+
+    /// Describes the loss of a node and its most frequent reason.
+    fn words(&self, loss: &Loss) -> String {
+        let node = &self.plan.nodes[loss.place];
+        let reasons = self.output(loss.place, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
+        let first = reasons.as_ref().and_then(|reasons| reasons.first());
+        let reason = first.map(|reason| format!(", most often `{}`: {}", reason.kind, reason.message));
+        format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
+    }
+
+    fn output(&self, place: usize, port: &str) -> Option<&OutputRecord> {
+        self.known.get(&place)?.get(port)
+    }
+
+    /// Returns the share left after a node, on the path with the most losses, its own included.
+    fn left(&self, place: usize) -> Left {
+        // Places are in topological order: dependencies come first.
+        let mut reached: BTreeMap<usize, Reached> = BTreeMap::new();
+        for before in self.before(place) {
+            let node = &self.plan.nodes[before];
+            let of_input = |input: &Input| {
+                let Reached { arriving, leaving, earlier } = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
+                // A node that reads the rejects does not lose them.
+                let left = if input.output == REJECTS { arriving } else { leaving };
+                let (own, from) = (round(node), round(&self.plan.nodes[input.node]));
+                match (own, from) {
+                    (own, from) if own == from => (left, earlier),
+                    (Some((own, _)), Some((from, _))) if own == from => (WHOLE, left.worse(earlier)),
+                    _ => (left.worse(earlier), WHOLE),
+                }
+            };
+            let worse = |one: (Left, Left), other: (Left, Left)| (one.0.worse(other.0), one.1.worse(other.1));
+            let (arriving, earlier) = node.inputs.iter().map(of_input).fold((WHOLE, WHOLE), worse);
+            let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
+            reached.insert(before, Reached { arriving, leaving, earlier });
+        }
+        reached.get(&place).map_or(WHOLE, |reached| reached.leaving.worse(reached.earlier))
+    }
+
+    /// Returns a node and all whose outputs it reads, directly or through others, in order.
+    fn before(&self, place: usize) -> BTreeSet<usize> {
+        let (mut found, mut pending) = (BTreeSet::from([place]), vec![place]);
+        while let Some(place) = pending.pop() {
+            let inputs = self.plan.nodes[place].inputs.iter().map(|input| input.node);
+            pending.extend(inputs.filter(|before| found.insert(*before)));
+        }
+        found
+    }
+
+    /// Returns the rows lost by the node itself.
+    fn own(&self, place: usize) -> Option<Loss> {
+        let node = &self.plan.nodes[place];
+        let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
+        let result = self.keys.get(&place).and_then(|key| self.store.result(key));
+        // Rows that the budget left out wait for the next run: they are neither lost nor counted.
+        let (unasked, dropped) = result.map_or((0, 0), |result| (result.unasked, result.dropped));
+        let lost = rejects.saturating_sub(unasked) + dropped;
+        if lost == 0 {
+            return None;
+        }
+        let samples = node.operator.declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
+        let is_whole = node.operator.declaration.goal().is_none();
+        let of = match main_input(node).filter(|_| is_whole).and_then(|input| self.output(input.node, &input.output)) {
+            Some(input) => input.rows.saturating_mul(samples).saturating_sub(unasked),
+            None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
+        };
+        Some(Loss { place, lost, of: of.max(lost) })
+    }
+
+    /// Whether the node reads tables and all of them are empty.
+    fn is_empty(&self, node: &Node) -> bool {
+        let mut tables = rows_inputs(node).peekable();
+        let rows = |input: &Input| self.output(input.node, &input.output).map_or(0, |output| output.rows);
+        tables.peek().is_some() && tables.all(|input| rows(input) == 0)
+    }
+
+    /// Whether any node before it produced rows.
+    fn had_rows(&self, place: usize) -> bool {
+        let gives = |before: usize| {
+            let node = &self.plan.nodes[before];
+            let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
+            port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
+        };
+        self.before(place).into_iter().filter(|before| *before != place).any(gives)
+    }
+
+    /// Returns a local destination that exists and is not empty.
+    fn existing(&self, node: &Node) -> Option<String> {
+        let holds = |path: &String| {
+            std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0)
+        };
+        node.operator.declaration.destinations().into_iter().find(holds)
+    }
+}
+
+/// Number of different reasons that are counted (at most): messages may quote their row.
+const MOST_REASONS: usize = 4096;
+
+/// Returns why rows were rejected, most frequent reason first; nothing if the rejects cannot be read.
+pub(crate) fn reject_reasons(store: &Store, rejects: &OutputRecord) -> Vec<RejectReason> {
+    let mut reasons = read_reasons(store, rejects).unwrap_or_default();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.rows));
+    reasons.truncate(RejectReason::KEPT);
+    reasons
+}
+
+fn read_reasons(store: &Store, rejects: &OutputRecord) -> Option<Vec<RejectReason>> {
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut found: BTreeMap<(String, String), RejectReason> = BTreeMap::new();
+    for batch in rows.batches() {
+        for reject in from_batch::<Reject>(&batch.ok()?).ok()? {
+            let reason = RejectReason::of(reject);
+            let group = reason.group();
+            if let Some(known) = found.get_mut(&group) {
+                known.rows += 1;
+            } else if found.len() < MOST_REASONS {
+                found.insert(group, reason);
+            }
+        }
+    }
+    Some(found.into_values().collect())
+}
+
+/// Returns the loop that a node is part of, and its round.
+fn round(node: &Node) -> Option<(&str, &str)> {
+    node.spec.matrix.iter().find_map(|coordinate| Some((coordinate.repeats.as_deref()?, coordinate.name.as_str())))
+}
+
+fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {
+    node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_)))
+}
+
+/// Returns the table whose rows a node processes.
+fn main_input(node: &Node) -> Option<&Input> {
+    let main = node.main_port.as_deref();
+    rows_inputs(node).find(|input| Some(input.port.as_str()) == main)
+}

@@ -1,0 +1,376 @@
+//! The record of a run: reports, counts and records the outcome of each node.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use indexmap::IndexMap;
+
+use super::event_log::Recorded;
+use super::reject_share::reject_reasons;
+use super::run_id::{after_all, run_id};
+use crate::execute::node::deliver::Made;
+use crate::execute::settings::clock::unix_time;
+use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::operator::{Blame, Effect, FailedCalls, OperatorError, Redactor, Usage};
+use crate::plan::{End, Loop, Node, NotReached, Plan};
+use crate::report::{Event, RejectReason, Reporter, RunSummary};
+use crate::spec::{OnFailure, RowLimit};
+use crate::store::{
+    ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
+};
+
+/// The reporter, counters and ledger of one run.
+pub(super) struct Books {
+    store: Store,
+    record: RunRecord,
+    ledger: Arc<Mutex<RunWriter>>,
+    summary: RunSummary,
+    spent_nanos: u64,
+    /// Outcomes of checks by node, until the node is recorded.
+    checks: BTreeMap<String, Vec<CheckOutcome>>,
+    /// Failed attempts at calls by node, until the node is recorded.
+    failed_calls: BTreeMap<String, FailedCalls>,
+    /// Why rows of the run were rejected, most frequent first.
+    reject_reasons: Vec<RejectReason>,
+    /// By deciding node until it is recorded: the nodes of the round that its loop hands on.
+    hands_on: BTreeMap<String, Vec<String>>,
+    start: Instant,
+    redactor: Redactor,
+    /// Receives the events of the run and records them.
+    pub(crate) reporter: Arc<dyn Reporter>,
+}
+
+impl Books {
+    /// Starts the record of a run of `nodes` nodes.
+    pub(crate) fn open(
+        plan: &Plan,
+        store: &Store,
+        nodes: usize,
+        (limit, fits): (&RowLimit, Option<Digest>),
+        reporter: Arc<dyn Reporter>,
+        redactor: &Redactor,
+    ) -> Result<Self, StoreError> {
+        let started = unix_time();
+        let record = RunRecord {
+            id: run_id(after_all(store, started)),
+            pipeline: plan.name.clone(),
+            file: plan.file.display().to_string(),
+            params: plan.params.clone(),
+            set: plan.overrides.set.clone(),
+            params_files: plan.overrides.params_files.clone(),
+            limit: limit.clone(),
+            handed_on: plan.handed_on_by_name(),
+            started,
+            finished: None,
+            exit: None,
+            nodes,
+            fits,
+            ledger: None,
+        };
+        let ledger = Arc::new(Mutex::new(store.start_run(&record)?));
+        let currency = plan.currency().unwrap_or_default();
+        let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
+        let recorded = Recorded {
+            inner: reporter,
+            ledger: Arc::clone(&ledger),
+            redactor: redactor.clone(),
+            progress: Mutex::default(),
+        };
+        Ok(Self {
+            store: store.clone(),
+            record,
+            ledger,
+            summary,
+            spent_nanos: 0,
+            checks: BTreeMap::new(),
+            failed_calls: BTreeMap::new(),
+            reject_reasons: Vec::new(),
+            hands_on: BTreeMap::new(),
+            start: Instant::now(),
+            redactor: redactor.clone(),
+            reporter: Arc::new(recorded),
+        })
+    }
+
+    /// Returns the id of the run.
+    pub(crate) fn run(&self) -> &str {
+        &self.record.id
+    }
+
+    /// Returns the start time of the run (Unix time in seconds).
+    pub(crate) fn started(&self) -> f64 {
+        self.record.started
+    }
+
+    /// Reports the start of the run.
+    pub(crate) fn begin(&self) {
+        let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
+        self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
+    }
+
+    /// Marks the run as interrupted.
+    pub(crate) fn interrupted(&mut self) {
+        self.summary.interrupted = true;
+    }
+
+    /// Records that a node started. The ledger is flushed, so that a killed run leaves a record of its started nodes
+    /// and marks the cached results it used so far as in use.
+    pub(crate) fn begun(&self, begun: &NodeRun) -> Result<(), StoreError> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(begun)?;
+        ledger.flush()
+    }
+
+    /// Adds the calls, tokens and cost of a node, and its attempts that failed.
+    pub(crate) fn count(&mut self, node: &Node, spent: &Usage, failed: FailedCalls) {
+        self.summary.failed_calls += &failed;
+        self.failed_calls.insert(node.id().to_owned(), failed);
+        self.summary.calls += spent.calls;
+        self.summary.service_calls += spent.service_calls;
+        self.summary.prompt_tokens += spent.prompt_tokens;
+        self.summary.completion_tokens += spent.completion_tokens;
+        self.spent_nanos += spent.cost_nanos;
+        self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
+    }
+
+    /// Reports that the budget is used up, once per run.
+    pub(super) fn budget_used_up(&mut self, limit: String) {
+        if self.summary.budget.is_none() {
+            self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
+            self.summary.budget = Some(limit);
+        }
+    }
+
+    /// Records a cached node, and why its outputs are held back, if they are.
+    pub(crate) fn cached(
+        &mut self,
+        node: &Node,
+        key: Option<NodeKey>,
+        outputs: &IndexMap<String, OutputRecord>,
+        figures: &BTreeMap<String, f64>,
+        held_back: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.summary.cached += 1;
+        let (output, rows, bytes) = default_output(node, outputs);
+        let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
+        self.summary.emptied += usize::from(is_emptied(node, outputs));
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let figures = figures.clone();
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures });
+        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
+        self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
+    }
+
+    /// Records a node that ran, and why its outputs are held back, if they are.
+    pub(crate) fn finished(
+        &mut self,
+        node: &Node,
+        result: &NodeResult,
+        reasons: Vec<Reason>,
+        cached_rows: u64,
+        held_back: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.summary.finished += 1;
+        if node.operator.declaration.effect == Effect::External {
+            self.summary.dead_letters += result.rejects();
+        } else {
+            self.summary.rejects += result.rejects();
+        }
+        self.summary.emptied += usize::from(is_emptied(node, &result.outputs));
+        let (output, rows, bytes) = default_output(node, &result.outputs);
+        let rejects = result.outputs.get("rejects").filter(|output| output.rows > 0);
+        let mut rejected_for = rejects.map(|rejects| reject_reasons(&self.store, rejects)).unwrap_or_default();
+        RejectReason::add(&mut self.reject_reasons, &rejected_for);
+        rejected_for.truncate(RejectReason::MOST);
+        self.reporter.event(&Event::NodeFinished {
+            output,
+            bytes,
+            node: node.id().to_owned(),
+            operator: node.entry.name.to_owned(),
+            rows,
+            rejects: result.rejects(),
+            rejected_for: rejected_for.first().map(ToString::to_string),
+            reject_reasons: rejected_for,
+            key: result.key,
+            cached_rows,
+            calls: result.calls,
+            service_calls: result.service_calls,
+            failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
+            prompt_tokens: result.prompt_tokens,
+            completion_tokens: result.completion_tokens,
+            cost: result.usage().cost(),
+            seconds: result.seconds,
+            figures: result.figures.clone(),
+            summary: result.summary.clone(),
+        });
+        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Finished);
+        let (key, outputs, seconds) = (Some(result.key), result.outputs.clone(), result.seconds);
+        self.note(&NodeRun { key, reasons, outputs, error: held_back, seconds, ..ended(node, outcome) })
+    }
+
+    /// Returns the outcome of a node: `outcome`, unless its outputs are held back, which is reported.
+    fn tell_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
+        let Some(why) = why else { return outcome };
+        self.summary.held_back += 1;
+        let (destinations, reason) = (node.operator.declaration.destinations(), why.clone());
+        self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
+        NodeOutcome::HeldBack
+    }
+
+    /// Records a failed node.
+    pub(crate) fn failed(
+        &mut self,
+        node: &Node,
+        error: &OperatorError,
+        key: Option<NodeKey>,
+        reasons: Vec<Reason>,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        self.summary.failed += 1;
+        self.summary.machine_failure |= error.blame == Blame::Machine;
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let (message, help) = (error.message.clone(), error.help.clone());
+        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
+        let error = Some(self.redactor.strike(&error.message).into_owned());
+        self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
+    }
+
+    /// Reports the outcomes of a node's checks, without secrets; they are recorded with the node.
+    pub(crate) fn checked(&mut self, node: &Node, mut outcomes: Vec<CheckOutcome>) -> Vec<CheckOutcome> {
+        self.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
+        let failed = |reaction| outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction).count();
+        self.summary.checks_held += failed(OnFailure::Hold);
+        self.summary.checks_warned += failed(OnFailure::Warn);
+        self.reporter.event(&Event::NodeChecked { node: node.id().to_owned(), checks: outcomes.clone() });
+        self.checks.insert(node.id().to_owned(), outcomes.clone());
+        outcomes
+    }
+
+    /// Records a node whose result is stored and failed a check, or could not be checked.
+    pub(super) fn check_failed(&mut self, node: &Node, error: &OperatorError, made: &Made) -> Result<(), StoreError> {
+        self.summary.failed += 1;
+        self.summary.machine_failure |= error.blame == Blame::Machine;
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let (message, help) = (error.message.clone(), error.help.clone());
+        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
+        let (reasons, seconds) = made.ran();
+        let error = Some(self.redactor.strike(&error.message).into_owned());
+        let (key, outputs) = (made.key(), made.outputs().clone());
+        self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
+    }
+
+    /// Reports that folders of a middle round were released.
+    pub(crate) fn released(&mut self, node: &Node, bytes: u64) {
+        self.summary.released += bytes;
+        self.reporter.event(&Event::NodeReleased { node: node.id().to_owned(), bytes });
+    }
+
+    /// Records a node that did not run or was interrupted.
+    pub(crate) fn skipped(
+        &mut self,
+        node: &Node,
+        key: Option<NodeKey>,
+        reasons: Vec<Reason>,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        self.summary.skipped += 1;
+        self.reporter.event(&Event::NodeSkipped { node: node.id().to_owned() });
+        self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
+    }
+
+    /// Records what a loop hands on, now that this is known, and reports that it ended if rows ended it.
+    pub(super) fn loop_ended(&mut self, plan: &Plan, repeats: &Loop) -> Result<(), StoreError> {
+        self.record.handed_on = plan.handed_on_by_name();
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).describe(&self.record)?;
+        if let Some(End { last, left_out, hands_on, why: Some(reason) }) = repeats.end.clone() {
+            let repeats = repeats.id.clone();
+            self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
+        }
+        Ok(())
+    }
+
+    /// Notes what a loop hands on; it is recorded with the node that decided that.
+    pub(crate) fn hands_on(&mut self, plan: &Plan, decision: usize) {
+        let Some((repeats, end)) = plan.decides(decision).and_then(|repeats| Some((repeats, repeats.end.as_ref()?)))
+        else {
+            return;
+        };
+        let ids = repeats.nodes(end.hands_on).iter().map(|place| plan.nodes[*place].id().to_owned()).collect();
+        self.hands_on.insert(plan.nodes[decision].id().to_owned(), ids);
+    }
+
+    /// Records a node that does not run because a loop ended.
+    pub(crate) fn ended(&mut self, node: &Node, end: &NotReached<'_>) -> Result<(), StoreError> {
+        self.summary.ended += 1;
+        let (id, repeats) = (node.id().to_owned(), end.repeats.id.clone());
+        let (needs, reason) = (end.needs.map(str::to_owned), end.to_string());
+        self.reporter.event(&Event::NodeEnded { node: id, repeats, needs, reason });
+        let error = Some(self.redactor.strike(&end.to_string()).into_owned());
+        self.note(&NodeRun { error, ..ended(node, NodeOutcome::Ended) })
+    }
+
+    fn note(&mut self, run: &NodeRun) -> Result<(), StoreError> {
+        let checks = self.checks.remove(&run.node).unwrap_or_default();
+        let hands_on = self.hands_on.remove(&run.node).unwrap_or_default();
+        let run = &NodeRun { checks, hands_on, ..run.clone() };
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(run)?;
+        if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { ledger.flush() }
+    }
+
+    /// Reports the end of the run.
+    pub(crate) fn end(&mut self) {
+        self.summary.seconds = self.start.elapsed().as_secs_f64();
+        self.summary.reject_reasons = self.reject_reasons.iter().take(RejectReason::MOST).cloned().collect();
+        self.reporter.event(&Event::RunFinished(self.summary.clone()));
+        self.record.finished = Some(unix_time());
+        self.record.exit = Some(i32::from(self.summary.exit_code()));
+    }
+
+    /// Writes the final record and shares it.
+    pub(crate) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.finish(&self.record)?;
+        drop(ledger);
+        let shared = self.store.share_run(&self.record.id);
+        outcome.and(shared).map(|()| self.summary)
+    }
+}
+
+/// A record with this outcome and all other fields empty.
+fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
+    NodeRun {
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        key: None,
+        outcome,
+        reasons: Vec::new(),
+        outputs: IndexMap::new(),
+        error: None,
+        seconds: 0.0,
+        preimage: None,
+        checks: Vec::new(),
+        hands_on: Vec::new(),
+    }
+}
+
+/// Returns type, rows and bytes of a node's default output.
+/// Whether a node that pays for nothing rejected all its rows: whatever comes after it works on nothing. (Failed rows of
+/// external nodes are reported in any case.)
+fn is_emptied(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> bool {
+    let pays = node.operator.declaration.effect == Effect::External;
+    let (tables, rejects): (Vec<_>, Vec<_>) = outputs
+        .iter()
+        .filter(|(_, output)| matches!(output.artifact_type, ArtifactType::Rows { .. }))
+        .partition(|(port, _)| *port != "rejects");
+    let lost = rejects.iter().any(|(_, output)| output.rows > 0);
+    !pays && lost && !tables.is_empty() && tables.iter().all(|(_, output)| output.rows == 0)
+}
+
+fn default_output(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}

@@ -1,0 +1,188 @@
+//! Decides which node runs next. No clock, I/O or threads: every decision is a function of the events so far.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::execute::settings::resources::{Demand, Pool};
+
+/// A change in the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The node has a result.
+    Succeeded(usize),
+    /// The node failed.
+    Failed(usize),
+    /// Start no further nodes.
+    Stop,
+}
+
+/// An instruction to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Start the node.
+    Launch(usize),
+    /// The node will not run.
+    Skip(usize),
+}
+
+/// A node as the scheduler sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Task {
+    pub(crate) dependents: Vec<usize>,
+    pub(crate) dependencies: usize,
+    pub(crate) demand: Demand,
+}
+
+/// State of the scheduler.
+pub(super) struct Scheduler {
+    tasks: Vec<Task>,
+    waiting: Vec<usize>,
+    ready: BTreeSet<usize>,
+    running: BTreeSet<usize>,
+    settled: Vec<bool>,
+    pool: Pool,
+    keep_going: bool,
+    stopping: bool,
+}
+
+impl Scheduler {
+    pub(crate) fn new(tasks: Vec<Task>, pool: Pool, keep_going: bool) -> Self {
+        let waiting: Vec<usize> = tasks.iter().map(|task| task.dependencies).collect();
+        let ready = (0..tasks.len()).filter(|node| waiting[*node] == 0).collect();
+        let settled = vec![false; tasks.len()];
+        Self { tasks, waiting, ready, running: BTreeSet::new(), settled, pool, keep_going, stopping: false }
+    }
+
+    /// Returns the nodes to launch first.
+    pub(crate) fn start(&mut self) -> Vec<Command> {
+        self.launch()
+    }
+
+    /// Returns the commands that follow from an event.
+    pub(crate) fn step(&mut self, event: Event) -> Vec<Command> {
+        let mut commands = Vec::new();
+        match event {
+            Event::Succeeded(node) => {
+                self.settle(node);
+                for index in 0..self.tasks[node].dependents.len() {
+                    let next = self.tasks[node].dependents[index];
+                    self.waiting[next] -= 1;
+                    if self.waiting[next] == 0 && !self.settled[next] {
+                        self.ready.insert(next);
+                    }
+                }
+            }
+            Event::Failed(node) => {
+                self.settle(node);
+                self.skip_dependents(node, &mut commands);
+                self.stopping |= !self.keep_going;
+            }
+            Event::Stop => self.stopping = true,
+        }
+        if self.stopping {
+            self.skip_unstarted(&mut commands);
+        } else {
+            commands.extend(self.launch());
+        }
+        commands
+    }
+
+    /// Whether all nodes are settled.
+    pub(super) fn is_done(&self) -> bool {
+        self.running.is_empty() && self.ready.is_empty()
+    }
+
+    fn settle(&mut self, node: usize) {
+        if self.running.remove(&node) {
+            self.pool.give_back(&self.tasks[node].demand);
+        }
+        self.settled[node] = true;
+    }
+
+    /// Launches ready nodes in plan order; a node that does not fit now does not block smaller ones.
+    fn launch(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        let candidates: Vec<usize> = self.ready.iter().copied().take(1024).collect();
+        for node in candidates {
+            if self.pool.is_full() {
+                break;
+            }
+            if self.pool.take(&self.tasks[node].demand) {
+                self.ready.remove(&node);
+                self.running.insert(node);
+                commands.push(Command::Launch(node));
+            }
+        }
+        commands
+    }
+
+    fn skip_dependents(&mut self, node: usize, commands: &mut Vec<Command>) {
+        let mut pending: VecDeque<usize> = self.tasks[node].dependents.iter().copied().collect();
+        while let Some(next) = pending.pop_front() {
+            if !self.settled[next] {
+                self.settled[next] = true;
+                self.ready.remove(&next);
+                commands.push(Command::Skip(next));
+                pending.extend(self.tasks[next].dependents.iter().copied());
+            }
+        }
+    }
+
+    fn skip_unstarted(&mut self, commands: &mut Vec<Command>) {
+        self.ready.clear();
+        for node in 0..self.tasks.len() {
+            if !self.settled[node] && !self.running.contains(&node) {
+                self.settled[node] = true;
+                commands.push(Command::Skip(node));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execute::settings::resources::Machine;
+
+    /// A diamond: 0 → 1 → 3 and 0 → 2 → 3.
+    fn diamond(jobs: usize, keep_going: bool) -> Scheduler {
+        let task = |dependents: &[usize], dependencies| Task {
+            dependents: dependents.to_vec(),
+            dependencies,
+            demand: Demand::default(),
+        };
+        let tasks = vec![task(&[1, 2], 0), task(&[3], 1), task(&[3], 1), task(&[], 2)];
+        Scheduler::new(tasks, Pool::new(jobs, &Machine::default()), keep_going)
+    }
+
+    #[test]
+    fn a_node_starts_when_all_before_it_are_done_and_a_job_is_free() {
+        let mut scheduler = diamond(1, false);
+        assert_eq!(scheduler.start(), [Command::Launch(0)]);
+        assert_eq!(scheduler.step(Event::Succeeded(0)), [Command::Launch(1)]);
+        assert_eq!(scheduler.step(Event::Succeeded(1)), [Command::Launch(2)]);
+        assert_eq!(scheduler.step(Event::Succeeded(2)), [Command::Launch(3)]);
+        assert!(scheduler.step(Event::Succeeded(3)).is_empty());
+        assert!(scheduler.is_done());
+    }
+
+    #[test]
+    fn a_failure_skips_what_needs_it_and_keep_going_runs_the_rest() {
+        let mut scheduler = diamond(4, true);
+        scheduler.start();
+        assert_eq!(scheduler.step(Event::Succeeded(0)), [Command::Launch(1), Command::Launch(2)]);
+        assert_eq!(scheduler.step(Event::Failed(1)), [Command::Skip(3)]);
+        assert!(!scheduler.is_done());
+        assert!(scheduler.step(Event::Succeeded(2)).is_empty());
+        assert!(scheduler.is_done());
+    }
+
+    #[test]
+    fn stop_starts_nothing_new_and_waits_for_what_runs() {
+        let mut scheduler = diamond(1, false);
+        scheduler.start();
+        assert_eq!(scheduler.step(Event::Stop), [Command::Skip(1), Command::Skip(2), Command::Skip(3)]);
+        assert!(!scheduler.is_done());
+        assert!(scheduler.step(Event::Succeeded(0)).is_empty());
+        assert!(scheduler.is_done());
+    }
+}

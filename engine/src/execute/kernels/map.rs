@@ -1,0 +1,170 @@
+//! Runs a row-wise kernel over batches in parallel; output stays in input order. Parts of the input mapped before are
+//! reused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use arrow::array::RecordBatch;
+
+use crate::fingerprint::{Digest, RowKey};
+use crate::operator::{Context, MapKernel, MapOutput, OperatorError, RowsInput, stack_size};
+use crate::store::{Block, Blocks, StoreSink};
+
+/// Rows per task (at most).
+const SLICE_ROWS: usize = 1024;
+/// Rows per task (at least): smaller tasks cost more in hand-over than they gain.
+const LEAST_SLICE_ROWS: usize = 16;
+
+type Mapped = Result<(usize, MapOutput), OperatorError>;
+
+/// An item for the writing thread, in input order.
+enum Slot {
+    /// A piece being mapped.
+    Piece(Receiver<Mapped>),
+    /// The end of a part with this many rows; its output can be reused under the key.
+    End(RowKey, u64),
+    /// The remembered output of a part, and the part's number.
+    Known(RowKey, Block, usize),
+}
+
+/// A kernel and its input.
+pub(super) struct MapJob<'a> {
+    pub(crate) kernel: Arc<dyn MapKernel>,
+    pub(crate) rows: &'a RowsInput,
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) context: &'a Context,
+}
+
+/// Maps all rows: a reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few
+/// pieces per thread are in flight. Returns the number of known rows.
+pub(crate) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
+    let threads = job.context.threads();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .stack_size(stack_size())
+        .build()
+        .map_err(|error| OperatorError::machine(format!("cannot start {threads} threads: {error}")))?;
+    let abandoned = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (slots, ordered) = sync_channel::<Slot>(threads * 3);
+        let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
+        scope.spawn(move || feed.all());
+        let written = Writing { job, sink, done: 0, known: 0 }.all(&ordered);
+        abandoned.store(true, Ordering::Relaxed);
+        drop(ordered);
+        written
+    })
+}
+
+/// Returns the rows per piece. Small tables are cut smaller, so that all threads have work and progress is visible; the
+/// output is the same.
+fn slice_rows(rows: u64, threads: usize) -> usize {
+    let share = usize::try_from(rows).unwrap_or(usize::MAX) / (threads * 8);
+    share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
+}
+
+struct Feed<'a> {
+    job: &'a MapJob<'a>,
+    pool: &'a rayon::ThreadPool,
+    slots: SyncSender<Slot>,
+    abandoned: &'a AtomicBool,
+    slice: usize,
+}
+
+impl Feed<'_> {
+    fn all(&self) {
+        for part in 0..self.job.rows.parts().len() {
+            let key =
+                self.job.rows.part_digest(part).and_then(Digest::parse).map(|digest| self.job.blocks.key(&digest));
+            let sent = match key.and_then(|key| Some((key, self.job.blocks.find(&key)?))) {
+                Some((key, block)) => self.send(Slot::Known(key, block, part)),
+                None => self.part(part, key),
+            };
+            if sent.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Returns `None` if the writer has stopped.
+    fn send(&self, slot: Slot) -> Option<()> {
+        if self.abandoned.load(Ordering::Relaxed) { None } else { self.slots.send(slot).ok() }
+    }
+
+    fn part(&self, part: usize, key: Option<RowKey>) -> Option<()> {
+        let mut rows = 0;
+        for batch in self.job.rows.part_batches(part) {
+            rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            for piece in pieces(batch, self.slice) {
+                let (sender, slot) = sync_channel(1);
+                self.send(Slot::Piece(slot))?;
+                let kernel = Arc::clone(&self.job.kernel);
+                self.pool.spawn(move || {
+                    // Sending fails only when the node has already failed.
+                    drop(sender.send(map_piece(kernel.as_ref(), piece)));
+                });
+            }
+        }
+        key.map_or(Some(()), |key| self.send(Slot::End(key, rows)))
+    }
+}
+
+fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
+    match batch {
+        Err(error) => vec![Err(error)],
+        Ok(batch) => (0..batch.num_rows())
+            .step_by(slice)
+            .map(|start| Ok(batch.slice(start, slice.min(batch.num_rows() - start))))
+            .collect(),
+    }
+}
+
+fn map_piece(kernel: &dyn MapKernel, piece: Result<RecordBatch, OperatorError>) -> Mapped {
+    let piece = piece?;
+    let mut output = MapOutput::default();
+    kernel.map(&piece, &mut output)?;
+    Ok((piece.num_rows(), output))
+}
+
+struct Writing<'a, 's> {
+    job: &'a MapJob<'a>,
+    sink: &'s mut StoreSink,
+    done: u64,
+    known: u64,
+}
+
+impl Writing<'_, '_> {
+    fn all(mut self, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
+        for slot in ordered {
+            self.job.context.check_cancelled()?;
+            match slot {
+                Slot::Piece(piece) => {
+                    let died = |_| OperatorError::engine("a worker thread panicked: this is a bug in the operator");
+                    let (rows, output) = piece.recv().map_err(died)??;
+                    output.write(self.sink)?;
+                    self.done += rows as u64;
+                }
+                Slot::End(key, rows) => self.sink.end_block(key, rows)?,
+                Slot::Known(key, block, part) => self.known(key, &block, part)?,
+            }
+            self.job.context.progress().set(self.done, self.job.rows.rows, "rows");
+        }
+        Ok(self.known)
+    }
+
+    fn known(&mut self, key: RowKey, block: &Block, part: usize) -> Result<(), OperatorError> {
+        self.done += block.rows;
+        if self.sink.adopt_block(key, block)? {
+            self.known += block.rows;
+            return Ok(());
+        }
+        // The block's columns differ from those of the rows before it: recomputed, the part fits or fails as it would
+        // without the memo.
+        for batch in self.job.rows.part_batches(part) {
+            let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
+            output.write(self.sink)?;
+        }
+        self.sink.end_block(key, block.rows)
+    }
+}

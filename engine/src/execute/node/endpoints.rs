@@ -1,0 +1,152 @@
+//! What the nodes of a run share for external calls: one rate limiter per endpoint, one budget, and a watch that
+//! reports silent endpoints.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+
+use super::period_budget::Ledger;
+use crate::execute::decide::identity::Parts;
+use crate::execute::kernels::observations::Observed;
+use crate::execute::settings::options::Settings;
+use crate::fingerprint::Digest;
+use crate::operator::{
+    Budget, EndpointSession, EndpointUse, ObservedSession, OperatorError, RateLimiter, Redactor, refers_to_service,
+};
+use crate::plan::{Node, Plan};
+use crate::report::{Event, Reporter};
+use crate::store::{CallCache, Store};
+
+/// Longest interval between two checks of the watch.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The endpoints of a run.
+pub(crate) struct Endpoints {
+    limiters: BTreeMap<String, Arc<RateLimiter>>,
+    pub(crate) budget: Arc<Budget>,
+    /// Redacts the secrets that the plan refers to and that are set.
+    pub(crate) redactor: Redactor,
+    shortest: Duration,
+    /// Remembered and new calls by model; nodes that call the same model share them.
+    calls: Mutex<BTreeMap<Digest, Arc<CallCache>>>,
+    rebuy: bool,
+}
+
+impl Endpoints {
+    /// Creates rate limiters for all endpoints the plan's nodes call. If nodes set different limits for one endpoint,
+    /// the strictest apply.
+    pub(crate) fn new(plan: &Plan, options: &Settings, store: &Store, run: &str, redactor: Redactor) -> Self {
+        let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
+        let found =
+            plan.nodes.iter().flat_map(|node| node.operator.declaration.endpoints().map(move |found| (node, found)));
+        for (node, found) in found {
+            let name = name(node, found);
+            match uses.get_mut(&name) {
+                Some(before) => {
+                    before.limits = before.limits.stricter(&found.limits);
+                    before.stall_after = before.stall_after.min(found.stall_after);
+                }
+                None => drop(uses.insert(name, found.clone())),
+            }
+        }
+        let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);
+        let limiter = |(name, found): (String, EndpointUse)| {
+            let limiter = RateLimiter::new(&name, &found.limits, found.stall_after);
+            (name, limiter)
+        };
+        let limiters = uses.into_iter().map(limiter).collect();
+        let zone = plan.schedule.as_ref().map_or("UTC", |schedule| schedule.cadence.timezone());
+        let limits = options.asked.budget;
+        let budget = match options.trial {
+            Some(_) => Budget::new(limits),
+            None => Budget::recorded(limits, Arc::new(Ledger::open(store, &plan.name, run, plan.periods, zone))),
+        };
+        let rebuy = options.asked.rebuy;
+        Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy }
+    }
+
+    /// Returns the endpoint session of a node.
+    pub(crate) fn session(&self, node: &Node) -> EndpointSession {
+        let declaration = &node.operator.declaration;
+        let limiter = |found: &EndpointUse| self.limiters.get(&name(node, found)).cloned();
+        let observe = |found: &EndpointUse| {
+            let caller = format!("{} ({})", node.id(), found.model).into();
+            ObservedSession { limiter: limiter(found), caller, ..ObservedSession::default() }
+        };
+        let observed = declaration.observed.iter().map(observe).collect();
+        let limiter = declaration.endpoint.as_ref().and_then(limiter);
+        let redactor = self.redactor.clone();
+        let caller = node.id().into();
+        let budget = Arc::clone(&self.budget);
+        EndpointSession { budget, caller, limiter, redactor, observed, ..EndpointSession::default() }
+    }
+
+    /// Returns the call cache of the model that a node calls.
+    pub(crate) fn calls(&self, node: &Node, parts: &Parts, store: &Store) -> Option<Arc<CallCache>> {
+        let endpoint = node.operator.declaration.endpoint.as_ref()?;
+        Some(self.calls_of(parts.calls_base(node, endpoint, false), store))
+    }
+
+    /// Returns the observations of the services that a node calls beside its endpoint.
+    pub(crate) fn observed(&self, node: &Node, parts: &Parts, store: &Store) -> Observed {
+        let services = node.operator.declaration.observed.iter();
+        Observed::new(services.map(|service| self.calls_of(parts.calls_base(node, service, true), store)).collect())
+    }
+
+    fn calls_of(&self, base: Digest, store: &Store) -> Arc<CallCache> {
+        let new = || Arc::new(CallCache::new(store, &base).asking(self.rebuy));
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(calls.entry(base).or_insert_with(new))
+    }
+
+    /// Returns why a node's endpoint, or a service that it observes, takes no more calls, if one does not.
+    pub(crate) fn closed(&self, node: &Node) -> Option<OperatorError> {
+        self.session(node).any_closed()
+    }
+
+    /// Reports silent endpoints until aborted.
+    pub(crate) fn watch(&self, reporter: Arc<dyn Reporter>) -> Option<AbortHandle> {
+        if self.limiters.is_empty() {
+            return None;
+        }
+        let limiters: Vec<Arc<RateLimiter>> = self.limiters.values().cloned().collect();
+        let every = (self.shortest / 4).clamp(Duration::from_millis(10), LOOK);
+        let watch = async move {
+            loop {
+                tokio::time::sleep(every).await;
+                for silence in limiters.iter().filter_map(|limiter| limiter.watch(Instant::now())) {
+                    let endpoint = silence.endpoint;
+                    reporter.event(&match silence.silent {
+                        Some(silent) => {
+                            Event::EndpointSilent { endpoint, seconds: silent.as_secs_f64(), waiting: silence.waiting }
+                        }
+                        None => Event::EndpointHeard { endpoint },
+                    });
+                }
+            }
+        };
+        Some(tokio::spawn(watch).abort_handle())
+    }
+}
+
+/// Returns a redactor of the secrets that the plan refers to and that are set.
+pub(crate) fn redactor(plan: &Plan, options: &Settings) -> Redactor {
+    let redactor = Redactor::of_environment();
+    for name in plan.nodes.iter().flat_map(Node::secrets) {
+        if let Some(value) = (options.secrets)(&name) {
+            redactor.learn(&name, &value);
+        }
+    }
+    let services = plan.nodes.iter().flat_map(|node| &node.spec.services);
+    for name in services.flat_map(|service| &service.env) {
+        redactor.learn_variable(name);
+    }
+    redactor
+}
+
+/// Returns the name of an endpoint. A service belongs to one node, so its name contains the node's id.
+fn name(node: &Node, found: &EndpointUse) -> String {
+    if refers_to_service(&found.name) { format!("{} of `{}`", found.name, node.id()) } else { found.name.clone() }
+}

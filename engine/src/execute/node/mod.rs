@@ -1,0 +1,171 @@
+//! One node from lease to record: wait for other holders, run, commit, write the result.
+
+pub(super) mod compute;
+pub(super) mod context;
+pub(super) mod deliver;
+pub(super) mod endpoints;
+pub(super) mod executor;
+pub(super) mod job;
+pub(super) mod lease_check;
+pub(super) mod period_budget;
+pub(super) mod result_checks;
+pub(super) mod run;
+pub(super) mod service;
+pub(super) mod worker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::compute::compute;
+use self::executor::blocking;
+use self::job::NodeJob;
+use self::lease_check::Tenure;
+use super::decide::lookup::{Lookup, has_floor, look_up};
+use crate::fingerprint::{NodeKey, Reason};
+use crate::operator::{Blame, Effect, FailedCalls, OperatorError, PortType, TreeKind, Usage};
+use crate::report::Event;
+use crate::store::{Damage, NodeResult};
+
+/// Pause before a changing source is read again.
+const WRITERS_PAUSE: Duration = Duration::from_millis(300);
+
+/// The outcome of a node.
+pub(super) struct NodeDone {
+    pub(super) place: usize,
+    pub(super) key: NodeKey,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) outcome: Result<NodeResult, OperatorError>,
+    /// Another process computed the result meanwhile.
+    pub(super) reused: bool,
+    pub(super) cached_rows: u64,
+    /// Rows that were not asked because a budget was used up.
+    pub(super) unasked: u64,
+    /// The node's cost, also if it failed.
+    pub(super) spent: Usage,
+    /// Its attempts at calls that failed.
+    pub(super) failed_calls: FailedCalls,
+    pub(super) seconds: f64,
+    /// An input found damaged before the kernel ran: its place among the inputs, and the damage.
+    pub(super) damaged: Option<(usize, Damage)>,
+    /// Another machine took the node over while this one was suspended.
+    pub(super) taken_over: bool,
+}
+
+pub(super) async fn run_node(job: NodeJob) -> NodeDone {
+    let start = Instant::now();
+    let (place, key, reasons) = (job.place, job.key, job.reasons.clone());
+    let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
+    let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
+        let seconds = start.elapsed().as_secs_f64();
+        let spent = match &outcome {
+            Ok(_) if reused => Usage::default(),
+            Ok(result) => result.usage(),
+            Err(_) => paid.spent(),
+        };
+        NodeDone {
+            place,
+            key,
+            reasons,
+            outcome,
+            reused,
+            cached_rows,
+            unasked: 0,
+            spent,
+            failed_calls: attempts.so_far(),
+            seconds,
+            damaged: None,
+            taken_over: false,
+        }
+    };
+    let lease = match take_lease(&job, &key).await {
+        Ok(lease) => Arc::new(lease),
+        Err(error) => return done(Err(error), false, 0),
+    };
+    let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
+    let mut job = match looked {
+        Ok((job, Found::Nothing)) => job,
+        Ok((_, Found::Made(result))) => return done(Ok(*result), true, 0),
+        Ok((_, Found::Damaged(place, damage))) => {
+            return NodeDone { damaged: Some((place, damage)), ..done(Err(OperatorError::cancelled()), false, 0) };
+        }
+        Err(error) => return done(Err(error), false, 0),
+    };
+    let asks = job.node().operator.declaration.pays();
+    let tenure = Tenure::new(&job.run.store, key, Arc::clone(&lease), asks);
+    if asks {
+        job.session.tenure = Some(tenure.clone());
+    }
+    let computed = compute(Arc::new(job), start, asks.then_some(&*tenure)).await;
+    drop(lease);
+    if tenure.is_over() {
+        return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
+    }
+    if matches!(&computed, Err(error) if error.blame == Blame::Changed) {
+        // The node will run again; give the writer time to finish.
+        tokio::time::sleep(WRITERS_PAUSE).await;
+    }
+    match computed {
+        Ok((result, rows)) => NodeDone { unasked: rows.unasked, ..done(Ok(result), false, rows.cached_rows) },
+        Err(error) => done(Err(error), false, 0),
+    }
+}
+
+/// What is found once the lease is held.
+enum Found {
+    /// Another process or machine computed the result meanwhile.
+    Made(Box<NodeResult>),
+    /// This input is damaged.
+    Damaged(usize, Damage),
+    Nothing,
+}
+
+fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
+    if let Some(result) = made_meanwhile(job) {
+        return Ok(Found::Made(result));
+    }
+    job.run.store.sound()?;
+    Ok(damaged_input(job)?.map_or(Found::Nothing, |(place, damage)| Found::Damaged(place, damage)))
+}
+
+fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
+    if !job.recall {
+        return None;
+    }
+    let node = job.node();
+    if has_floor(node) {
+        job.run.store.forget_floor(&job.parts.row_base(node));
+    }
+    match look_up(&job.run.store, node, &job.parts, &job.key, (job.run.options.asked.retry(), true)) {
+        Lookup::Hit(result, _) => Some(result),
+        Lookup::Miss(_) => None,
+    }
+}
+
+/// Fetches the inputs, compares them with their digests and returns the first damaged one. Inputs of expensive nodes
+/// (external, or reading a model) are compared every time, others once per run.
+fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    let node = job.node();
+    let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
+    let dear = learns || node.operator.declaration.effect == Effect::External;
+    let begun = Instant::now();
+    for (place, input) in job.inputs.iter().enumerate() {
+        let state = if dear { job.run.store.intact(&input.id)? } else { job.run.store.intact_once(&input.id)? };
+        if let Err(damage) = state {
+            return Ok(Some((place, damage)));
+        }
+    }
+    let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();
+    tracing::debug!("inputs of `{}` ({bytes} bytes) compared in {:.6} s", node.id(), begun.elapsed().as_secs_f64());
+    Ok(None)
+}
+
+async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<crate::store::Lease, OperatorError> {
+    if let Some(lease) = job.run.store.try_lease(key)? {
+        return Ok(lease);
+    }
+    let node = job.node().id().to_owned();
+    job.run.reporter.event(&Event::NodeWaiting { node });
+    let stop = job.run.stop.clone();
+    let lease = job.run.store.lease(key, move || stop.is_draining()).await?;
+    lease.ok_or_else(OperatorError::cancelled)
+}

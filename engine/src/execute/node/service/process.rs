@@ -1,0 +1,116 @@
+//! The process of a service.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::listener::is_taken;
+use crate::execute::process::group_guard::{Guard, end_group};
+use crate::execute::process::program::{Tail, program};
+use crate::operator::{OperatorError, ProgressSink};
+use crate::spec::ServiceSpec;
+
+/// Environment variables that every service gets.
+const ALWAYS: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
+/// Time a service has to end before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// Interval between checks whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where a service runs.
+pub(crate) struct Place<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) port: u16,
+    /// Value of `CUDA_VISIBLE_DEVICES`, if GPUs are leased for it.
+    pub(crate) visible: Option<String>,
+}
+
+/// A running service in its own process group.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    guard: Guard,
+    port: u16,
+    tail: Arc<Tail>,
+}
+
+impl Process {
+    pub(crate) fn start(
+        service: &ServiceSpec,
+        words: &[String],
+        place: &Place<'_>,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<Self, OperatorError> {
+        let passed = ALWAYS.into_iter().chain(service.env.iter().map(String::as_str));
+        let Some(mut command) = program(words, passed, place.directory) else {
+            return Err(OperatorError::engine("a service has no program"));
+        };
+        if let Some(visible) = &place.visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        let name = service.name.clone();
+        let mut child = command.spawn().map_err(|error| {
+            let program = command.get_program().display();
+            OperatorError::machine(format!("cannot start `{program}` for the service `{name}`: {error}"))
+                .with_help("write the program's full path, or add its folder to PATH")
+        })?;
+        let guard = Guard::of(child.id());
+        let tail = Arc::new(Tail::default());
+        let pipes = [child.stdout.take().map(boxed), child.stderr.take().map(boxed)];
+        for pipe in pipes.into_iter().flatten() {
+            let (name, tail, progress) = (name.clone(), Arc::clone(&tail), Arc::clone(&progress));
+            std::thread::spawn(move || tail.listen(pipe, |line| progress.log(&format!("{name}: {line}"))));
+        }
+        Ok(Self { name, child, guard, port: place.port, tail })
+    }
+
+    /// Whether another program listens on its port.
+    pub(super) fn port_is_taken(&self) -> bool {
+        is_taken(self.port, self.child.id())
+    }
+
+    /// Returns an error if it has ended by itself.
+    pub(crate) fn fault(&mut self) -> Option<OperatorError> {
+        let ended = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // The last lines may still be in the pipe.
+        std::thread::sleep(LOOK);
+        let message = format!("the service `{}` has ended ({ended}){}", self.name, self.tail.said());
+        Some(OperatorError::pipeline(message).with_help("its output is in the node's log: `searchmill logs`"))
+    }
+
+    /// Returns the error of a service that was not ready in time.
+    pub(crate) fn late(process: Option<&Self>, service: &ServiceSpec, answer: &str) -> OperatorError {
+        let (name, seconds, ready) = (&service.name, service.within.as_secs(), &service.ready);
+        let said = process.map(|process| process.tail.said()).unwrap_or_default();
+        let message =
+            format!("the service `{name}` was not ready after {seconds} seconds: {ready} answered {answer}{said}");
+        OperatorError::pipeline(message).with_help("give it more time (`within: 30m`), or correct `ready`")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
+        if !has_ended(&mut self.child) {
+            // Without a shell, the guard below still kills it.
+            drop(end_group(self.child.id(), "TERM"));
+            let start = Instant::now();
+            while start.elapsed() < GRACE && !has_ended(&mut self.child) {
+                std::thread::sleep(LOOK);
+            }
+        }
+        drop(end_group(self.child.id(), "KILL"));
+        drop(self.child.wait());
+        self.guard.relieve();
+    }
+}
+
+fn boxed(pipe: impl Read + Send + 'static) -> Box<dyn Read + Send> {
+    Box::new(pipe)
+}

@@ -1,0 +1,67 @@
+//! The messages between parent and worker: a task as a JSON file, then one JSON object per line.
+
+use std::path::PathBuf;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::execute::node::job::Ran;
+use crate::fingerprint::{Digest, NodeKey, SeenSource};
+use crate::operator::{OperatorError, RetryPolicy};
+use crate::spec::OnError;
+use crate::store::{ArtifactId, ArtifactType};
+
+/// Protocol version; parent and worker must have the same.
+pub(super) const CONTRACT: u32 = 3;
+
+/// One node to run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) contract: u32,
+    pub(crate) store: PathBuf,
+    pub(crate) key: NodeKey,
+    pub(crate) node: String,
+    pub(crate) operator: String,
+    pub(crate) version: u32,
+    pub(crate) params: Value,
+    pub(crate) seed: u64,
+    /// Input ports and their artifacts, in order.
+    pub(crate) inputs: Vec<(String, ArtifactId)>,
+    pub(crate) outputs: IndexMap<String, ArtifactType>,
+    pub(crate) main_port: Option<String>,
+    pub(crate) row_base: Digest,
+    pub(crate) block_base: Digest,
+    pub(crate) recall: bool,
+    pub(crate) recall_blocks: bool,
+    pub(crate) on_error: OnError,
+    pub(crate) limit: Option<u64>,
+    pub(crate) directory: PathBuf,
+    pub(crate) threads: usize,
+    pub(crate) concurrency: usize,
+    pub(crate) processes: Option<usize>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) gpus: u32,
+    pub(crate) retry: RetryPolicy,
+    /// The node's sources as the key saw them.
+    pub(crate) sources: Vec<SeenSource>,
+}
+
+/// A message of a worker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "told", rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// Heartbeat.
+    Beat {
+        /// Memory used, in bytes.
+        memory: u64,
+    },
+    /// Progress of the node.
+    Progress { done: u64, total: u64, unit: String, cached: u64 },
+    /// A line for the node's log.
+    Log { line: String },
+    /// The outputs are committed.
+    Done(Box<Ran>),
+    /// The node failed with an error.
+    Failed(OperatorError),
+}

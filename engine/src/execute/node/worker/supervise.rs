@@ -1,0 +1,312 @@
+//! The parent's side: starts a worker, forwards its messages, supervises it and reports how it ended.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::contract::{CONTRACT, Message, Task};
+use super::device::DeviceLease;
+use crate::execute::node::job::{NodeJob, Ran};
+use crate::operator::{ContextParts, OperatorError};
+use crate::report::Event;
+
+/// Lines of a worker's stderr shown in an error message (at most).
+const TAIL: usize = 20;
+/// Interval between checks of stop requests and time limits.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time a worker has to stop before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// Default time without a message after which a worker counts as dead; workers send a heartbeat every second.
+const SILENCE: Duration = Duration::from_mins(5);
+/// Help text for a worker whose shared libraries are missing.
+const UNLINKED: &str = "the worker did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
+                        was built with (add their folder to LD_LIBRARY_PATH); `searchmill doctor` lists missing libraries";
+/// Starts of a worker that dies (at most).
+const STARTS: u32 = 2;
+
+/// Runs the node in a separate process and restarts that process once if it dies.
+pub(in crate::execute) fn run_in_worker(
+    job: &NodeJob,
+    params: &Value,
+    parts: &ContextParts,
+    program: &Path,
+) -> Result<Ran, OperatorError> {
+    let workers = &job.run.options.asked.workers;
+    let gpus = workers.gpus(&job.node().spec.resources);
+    let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)?;
+    let task = task(job, params, parts, gpus)?;
+    let path = job.run.store.keep_task(&task)?;
+    let mut starts = 0;
+    let outcome = loop {
+        starts += 1;
+        match Supervised::start(job, program, &path, &lease)?.run() {
+            Ok(done) => break done,
+            Err(death) if death.again && starts < STARTS && !job.run.stop.is_draining() => {
+                let line = format!("{}; it is started once more", death.error.message);
+                job.run.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
+            }
+            Err(death) => break Err(death.error),
+        }
+    };
+    job.run.store.drop_task(&path);
+    outcome
+}
+
+fn task(job: &NodeJob, params: &Value, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
+    let node = job.node();
+    let (row_base, block_base) = job.bases();
+    let inputs = job.kernel_inputs().map(|(input, record)| (input.port.clone(), record.id));
+    let task = Task {
+        contract: CONTRACT,
+        store: job.run.store.root().to_owned(),
+        key: job.key,
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        version: node.entry.version,
+        params: params.clone(),
+        seed: node.spec.seed,
+        inputs: inputs.collect(),
+        outputs: node.outputs.iter().map(|(port, kind)| (port.clone(), kind.into())).collect(),
+        main_port: node.main_port.clone(),
+        row_base,
+        block_base,
+        recall: job.recall,
+        recall_blocks: job.recall_blocks(),
+        on_error: node.spec.on_error,
+        limit: job.limit(),
+        directory: job.run.options.directory.clone(),
+        threads: parts.threads,
+        concurrency: parts.concurrency,
+        processes: parts.processes,
+        memory: parts.memory,
+        gpus,
+        retry: parts.retry,
+        sources: job.parts.seen().seen().to_vec(),
+    };
+    serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
+}
+
+/// How a worker died before it finished its task.
+struct Death {
+    error: OperatorError,
+    /// Whether to start it again.
+    again: bool,
+}
+
+type Ended = Result<Result<Ran, OperatorError>, Death>;
+
+/// A running worker.
+struct Supervised<'a> {
+    job: &'a NodeJob,
+    lease: &'a DeviceLease,
+    child: Child,
+    orders: Option<ChildStdin>,
+    told: Receiver<Message>,
+    errors: Option<JoinHandle<VecDeque<String>>>,
+    /// Memory in bytes, from the last heartbeat.
+    memory: u64,
+    started: Instant,
+    heard: Instant,
+    /// When it was ordered to drain.
+    draining: Option<Instant>,
+    cancelling: Option<Instant>,
+}
+
+impl<'a> Supervised<'a> {
+    fn start(job: &'a NodeJob, program: &Path, task: &Path, lease: &'a DeviceLease) -> Result<Self, OperatorError> {
+        let mut command = Command::new(program);
+        command.args(["worker", "exec", "--task"]).arg(task).env("CUDA_VISIBLE_DEVICES", lease.visible());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C in the terminal is handled by the parent.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let failed = |error| OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()));
+        let mut child = command.spawn().map_err(failed)?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (orders, Some(stdout), Some(stderr)) = pipes else {
+            return Err(OperatorError::engine("the worker was started without pipes"));
+        };
+        let (sender, told) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            let messages = lines.filter_map(|line| serde_json::from_str::<Message>(&line).ok());
+            // Sending fails once the node is settled.
+            messages.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
+        });
+        let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
+        let (started, heard) = (Instant::now(), Instant::now());
+        let (memory, draining, cancelling) = (0, None, None);
+        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, draining, cancelling })
+    }
+
+    fn run(mut self) -> Ended {
+        loop {
+            match self.told.recv_timeout(LOOK) {
+                Ok(message) => {
+                    self.heard = Instant::now();
+                    if let Some(outcome) = self.hear(message) {
+                        // Closing its orders makes the worker exit.
+                        self.orders.take();
+                        self.leave();
+                        return Ok(outcome);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.died(),
+            }
+            self.pass_orders_on();
+            if let Some(error) = self.overdue() {
+                // Only the worker can stop the processes it started.
+                self.order("cancel");
+                self.leave();
+                let tail = self.kill();
+                let stopped = self.cancelling.is_some();
+                let error = if stopped { OperatorError::cancelled() } else { with_tail(error, &tail) };
+                return Err(Death { error, again: false });
+            }
+        }
+    }
+
+    /// Handles a message; returns the outcome of the node if it was the last message.
+    fn hear(&mut self, message: Message) -> Option<Result<Ran, OperatorError>> {
+        let node = || self.job.node().id().to_owned();
+        match message {
+            Message::Beat { memory } => self.memory = memory,
+            Message::Progress { done, total, unit, cached } => {
+                let (node, calls, service_calls, tokens, cost) = (node(), 0, 0, 0, 0.0);
+                let event = Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost };
+                self.job.run.reporter.event(&event);
+            }
+            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),
+            Message::Done(done) => return Some(Ok(*done)),
+            Message::Failed(error) => return Some(Err(error)),
+        }
+        None
+    }
+
+    fn pass_orders_on(&mut self) {
+        if self.draining.is_none() && self.job.run.stop.is_draining() {
+            self.draining = Some(Instant::now());
+            self.order("drain");
+        }
+        if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
+            self.cancelling = Some(Instant::now());
+            self.order("cancel");
+        }
+    }
+
+    /// Sends an order. Write errors are ignored: a worker that stopped reading exits when the pipe closes.
+    fn order(&mut self, word: &str) {
+        if let Some(pipe) = &mut self.orders {
+            drop(writeln!(pipe, "{word}"));
+        }
+    }
+
+    fn overdue(&self) -> Option<OperatorError> {
+        let wanted = self.job.run.options.asked.workers.silence;
+        let silence = if wanted.is_zero() { SILENCE } else { wanted };
+        let limit = self.job.node().spec.resources.timeout;
+        if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {
+            return Some(OperatorError::cancelled());
+        }
+        if let Some(limit) = limit.filter(|limit| self.started.elapsed() > *limit) {
+            let message = format!("{} was stopped after {} s, its `timeout`", self.name(), limit.as_secs_f64());
+            return Some(OperatorError::machine(message).with_help("raise the limit: `resources: {timeout: …}`"));
+        }
+        (self.heard.elapsed() > silence).then(|| {
+            let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
+            OperatorError::machine(message)
+        })
+    }
+
+    fn name(&self) -> String {
+        let (node, pid) = (self.job.node().id(), self.child.id());
+        match self.lease.names() {
+            devices if devices.is_empty() => format!("the worker of `{node}` (process {pid})"),
+            devices => format!("the worker of `{node}` (process {pid}, {devices})"),
+        }
+    }
+
+    /// Waits briefly for the worker to exit, then kills it. Its task is settled.
+    fn leave(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) -> VecDeque<String> {
+        // Fails harmlessly if the process has already exited.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
+    }
+
+    /// Handles a worker that closed its pipes without a final message.
+    fn died(mut self) -> Ended {
+        let ended = self.child.wait();
+        let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        if self.job.run.stop.is_cancelled() {
+            return Err(Death { error: OperatorError::cancelled(), again: false });
+        }
+        let (how, help) = match &ended {
+            Ok(status) => how(*status),
+            Err(error) => (format!("ended in an unknown state: {error}"), None),
+        };
+        let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
+        let help = if unlinked { Some(UNLINKED) } else { help };
+        let memory = format!("; it used {} MiB of memory", self.memory >> 20);
+        let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
+        let error = help.map_or(error.clone(), |help| error.with_help(help));
+        Err(Death { error: with_tail(error, &tail), again: true })
+    }
+}
+
+fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
+    if !tail.is_empty() {
+        let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
+        error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
+    }
+    error
+}
+
+fn tail(errors: impl BufRead) -> VecDeque<String> {
+    let mut kept = VecDeque::with_capacity(TAIL);
+    for line in errors.lines().map_while(Result::ok) {
+        if kept.len() == TAIL {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
+    kept
+}
+
+/// Describes how a process ended and the probable cause.
+#[cfg(unix)]
+fn how(status: ExitStatus) -> (String, Option<&'static str>) {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(9) => {
+            let help =
+                "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
+            ("was killed by signal 9".to_owned(), Some(help))
+        }
+        Some(signal) => (format!("was killed by signal {signal}"), None),
+        None => (format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)), None),
+    }
+}
+
+#[cfg(not(unix))]
+fn how(status: ExitStatus) -> (String, Option<&'static str>) {
+    (format!("ended in the middle of its task: {status}"), None)
+}

@@ -1,0 +1,73 @@
+//! The part of a run's settings that decides which nodes run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::fingerprint::Reason;
+use crate::plan::{Node, Plan};
+use crate::spec::RowLimit;
+
+/// The part of a run's settings that decides which nodes run.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Base of relative paths.
+    pub directory: &'a Path,
+    /// Rows of sources (at most).
+    pub limit: Option<&'a RowLimit>,
+    /// Places of the nodes that may run; `None`: all.
+    pub selected: Option<&'a BTreeSet<usize>>,
+    /// Places of nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
+    /// uses.
+    pub asked: Option<&'a BTreeSet<usize>>,
+    /// Nodes to run even if they are cached (`*`: all).
+    pub force: Option<&'a BTreeSet<String>>,
+    /// Ignore cached results.
+    pub no_cache: bool,
+    /// Which failed rows to retry.
+    pub retry: Retry,
+}
+
+impl<'a> Request<'a> {
+    /// Returns the request of a plain run in that folder.
+    pub fn new(directory: &'a Path) -> Self {
+        Self { directory, limit: None, selected: None, asked: None, force: None, no_cache: false, retry: Retry::Failed }
+    }
+
+    /// Limits the rows of sources.
+    #[must_use]
+    pub fn limited(self, limit: &'a RowLimit) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// Returns the rows of a node (at most), if it is a source.
+    pub(crate) fn rows_of(&self, node: &Node) -> Option<u64> {
+        self.limit.filter(|_| node.inputs.is_empty()).and_then(|limit| limit.of(node.id()))
+    }
+
+    pub(crate) fn may_run(&self, place: usize) -> bool {
+        self.selected.is_none_or(|selected| selected.contains(&place))
+    }
+
+    /// Whether the outputs of a node must be in the store, even if they were released.
+    pub(crate) fn is_asked_for(&self, plan: &Plan, place: usize) -> bool {
+        let delivers = !plan.nodes[place].operator.declaration.destinations().is_empty();
+        delivers || self.asked.map_or_else(|| plan.dependents(place).is_empty(), |asked| asked.contains(&place))
+    }
+
+    pub(crate) fn forced(&self, node: &Node) -> Option<Reason> {
+        let forced = self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*"));
+        let cache_off = self.no_cache.then_some(Reason::CacheOff);
+        if forced { Some(Reason::Forced) } else { cache_off }
+    }
+}
+
+/// Which failed rows to retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// None.
+    Nothing,
+    /// Rejected rows of external nodes.
+    Failed,
+    /// Also rows dropped by `on_error: drop`.
+    Dropped,
+}

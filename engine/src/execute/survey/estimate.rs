@@ -1,0 +1,164 @@
+//! Estimates the work of an external node before it runs: the known rows, the missing rows, and their cost, based on
+//! the cost of similar rows.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::execute::decide::identity::Parts;
+use crate::execute::kernels::dry_run::{Rehearsed, drawn_rows, free_rows};
+use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::samples::{Drawing, Pending, Sample};
+use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
+use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, Usage};
+use crate::plan::Node;
+use crate::store::{CallCache, Memo, NodeResult, Store};
+
+/// Memos of other nodes read for an estimate (at most), newest first.
+const MEMOS: usize = 8;
+
+/// The remaining work of an external node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// Remembered and missing rows (samples counted); `None` while the input is unknown.
+    pub rows: Option<(u64, u64)>,
+    /// Whether there may be fewer missing rows: no more are drawn once enough of them pass.
+    pub at_most: bool,
+    /// Estimated cost of the missing rows; `None` without similar rows.
+    pub estimate: Option<Usage>,
+    /// The basis of the estimate.
+    pub basis: Option<Basis>,
+    /// Prices of the endpoint.
+    pub prices: Option<Prices>,
+}
+
+/// The basis of an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Rows of the same node, with the same params and side inputs.
+    Node,
+    /// Rows of other nodes with the same operator and model.
+    Model,
+}
+
+impl Work {
+    /// The work of a node whose input is not known yet.
+    pub(crate) fn later(endpoint: EndpointUse) -> Self {
+        Self { rows: None, at_most: false, estimate: None, basis: None, prices: endpoint.prices }
+    }
+
+    /// The work of a node that would run on `inputs`. Rows that remembered answers can reproduce count as known, if all
+    /// inputs are available and `directory` is given. With `forced`, only rows of an interrupted forced run count.
+    pub(crate) fn of(
+        store: &Store,
+        node: &Node,
+        parts: &Parts,
+        inputs: &Inputs,
+        forced: bool,
+        directory: Option<&Path>,
+    ) -> Result<Self, OperatorError> {
+        let base = parts.row_base(node);
+        let shape = node.operator.declaration.rows.clone().unwrap_or_default();
+        let keys = RowKeys::new(base, shape.columns.clone());
+        let floor = store.floor(&base)?;
+        let since = if forced && !floor.open { u64::MAX } else { floor.since };
+        let memo = Memo::open(store, &base)?.since(since);
+        let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
+        let all = || Drawing::new(rows, shape.samples, None, keys.clone());
+        let (mut known, mut missing) = count(&memo, all())?;
+        let endpoint = node.operator.declaration.endpoint.as_ref();
+        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
+        if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
+            let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
+            let base = |service: &EndpointUse| parts.calls_base(node, service, true);
+            let observed = Observed::kept(store, &node.operator.declaration, base);
+            let answers = (&calls, &observed);
+            if shape.goal.is_some() {
+                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys.clone());
+                (known, missing) = match drawn_rows(node, inputs, directory, answers, (&memo, since), drawing) {
+                    Err(_) if !observed.is_empty() => (known, missing),
+                    drawn => drawn?,
+                };
+            } else if calls.count()? > 0 {
+                let unknown = unknown(&memo, all(), node.spec.seed);
+                let free = match free_rows(node, inputs, directory, answers, since, unknown) {
+                    // It cannot open before a service has told what its tools are.
+                    Err(_) if !observed.is_empty() => 0,
+                    free => free?,
+                };
+                (known, missing) = (known + free, missing - free);
+            }
+        }
+        missing = missing.min(most);
+        let history = memo.history().map(|found| (found, Basis::Node));
+        let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
+        let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
+        // The tokens of a tool have prices of their own: then the rows cost what they cost before.
+        let mixed = node.operator.declaration.observed.iter().any(|service| service.prices.is_some());
+        let estimate = history.map(|((rows, usage), _)| {
+            let usage = usage.scaled(missing as f64 / rows as f64);
+            prices.as_ref().filter(|_| !mixed).map_or(usage, |prices| usage.at(prices))
+        });
+        Ok(Self {
+            rows: Some((known, missing)),
+            at_most: shape.goal.is_some(),
+            estimate,
+            basis: history.map(|(_, basis)| basis),
+            prices,
+        })
+    }
+}
+
+/// Counts the remembered and the missing rows and samples.
+fn count(memo: &Memo, mut all: Drawing) -> Result<(u64, u64), OperatorError> {
+    let (mut known, mut missing) = (0, 0);
+    while let Pending::Sample(Sample { key, .. }) = all.next()? {
+        let number = if memo.contains(&key) { &mut known } else { &mut missing };
+        *number += 1;
+    }
+    Ok((known, missing))
+}
+
+/// Returns the missing rows and samples, one at a time: a table may be large.
+fn unknown(
+    memo: &Memo,
+    mut all: Drawing,
+    seed: u64,
+) -> impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send + use<'_> {
+    std::iter::from_fn(move || {
+        loop {
+            return match all.next() {
+                Ok(Pending::Sample(sample)) if memo.contains(&sample.key) => continue,
+                Ok(Pending::Sample(Sample { row, index, identity, key, .. })) => {
+                    let place = CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 };
+                    Some(Ok((row, place, key)))
+                }
+                Ok(Pending::Wait | Pending::End) => None,
+                Err(error) => Some(Err(error)),
+            };
+        }
+    })
+}
+
+/// Returns number and cost of the rows of other nodes with the same operator and model.
+fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
+    let asks_the_same = |result: &NodeResult| {
+        let params = result.origin.as_ref().map(|origin| origin.params.clone())?;
+        let same = Preimage::read(&result.preimage).operator == node.entry.name;
+        let asked = (node.entry.bind)(params).ok().filter(|_| same)?.declaration.endpoint?;
+        (asked.model == endpoint.model).then_some(())
+    };
+    let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));
+    let mut found: Vec<(f64, Digest)> = results
+        .filter(|result| asks_the_same(result).is_some())
+        .filter_map(|result| Some((result.finished, result.memo?)))
+        .collect();
+    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let bases: BTreeSet<Digest> = found.into_iter().take(MEMOS).map(|(_, base)| base).collect();
+    let (mut rows, mut usage) = (0, Usage::default());
+    for (more, cost) in bases.iter().filter_map(|base| Memo::open(store, base).ok()?.history()) {
+        rows += more;
+        usage += cost;
+    }
+    (rows > 0).then_some((rows, usage))
+}

@@ -1,0 +1,303 @@
+//! Predicts a run without running it: which nodes are cached, which would run, and why.
+
+pub(super) mod estimate;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use self::estimate::Work;
+use super::decide::history::History;
+use super::decide::identity::Known;
+use super::decide::loop_decision::settled;
+use super::decide::{Decider, Decision, Look, Pending};
+use super::process::versions::version;
+use super::settings::request::Request;
+use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
+use crate::operator::Inputs;
+use crate::plan::{Loop, Node, OfLoop, Plan, with_all_before};
+use crate::spec::service_of;
+use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
+
+/// What a run would do with a node.
+#[derive(Clone, Debug)]
+pub enum NodeStatus {
+    /// The result is cached.
+    Cached {
+        /// The node's key.
+        key: NodeKey,
+        /// The result.
+        result: Box<NodeResult>,
+        /// Outputs whose files were released.
+        released: Vec<String>,
+    },
+    /// The node is frozen and its last result exists.
+    Frozen {
+        /// The last result.
+        last: Box<NodeRun>,
+    },
+    /// The node would run.
+    Run {
+        /// The node's key.
+        key: NodeKey,
+        /// The preimage of the key.
+        preimage: Value,
+        /// Why it would run.
+        reasons: Vec<Reason>,
+    },
+    /// The node has no result but is not selected to run.
+    Held {
+        /// The node's key.
+        key: NodeKey,
+        /// The preimage of the key.
+        preimage: Value,
+        /// Why it would run.
+        reasons: Vec<Reason>,
+    },
+    /// The key is unknown: the node depends on nodes that would run, or on a file still to be fetched. It will not run
+    /// if they produce the same bytes as last time.
+    Unknown {
+        /// The nodes or files it waits for.
+        waits_for: Vec<String>,
+        /// The known part of the future preimage.
+        preimage: Value,
+        /// Changes known so far; with any, only an earlier result of the same key avoids a run.
+        reasons: Vec<Reason>,
+    },
+    /// The node does not run because a loop ended.
+    Ended {
+        /// What it needs, if it is outside the loop, and why the loop ended.
+        why: String,
+        /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
+        needs: Option<String>,
+    },
+    /// A source cannot be read.
+    Broken {
+        /// Why not.
+        problem: String,
+    },
+}
+
+impl NodeStatus {
+    /// Whether it is known that the node will not run: its result exists, or a loop ended before it.
+    pub fn is_known(&self) -> bool {
+        matches!(self, Self::Cached { .. } | Self::Frozen { .. } | Self::Ended { .. })
+    }
+
+    /// Whether the node is of a round after the end of its loop.
+    pub fn is_after_the_end(&self) -> bool {
+        matches!(self, Self::Ended { needs: None, .. })
+    }
+
+    /// Returns the outputs, if they are known.
+    fn outputs(&self) -> Option<&IndexMap<String, OutputRecord>> {
+        match self {
+            Self::Cached { result, .. } => Some(&result.outputs),
+            Self::Frozen { last } => Some(&last.outputs),
+            _ => None,
+        }
+    }
+
+    /// Returns the preimage of the key, as far as it is known.
+    pub fn preimage(&self) -> Option<&Value> {
+        match self {
+            Self::Cached { result, .. } => Some(&result.preimage),
+            Self::Run { preimage, .. } | Self::Held { preimage, .. } | Self::Unknown { preimage, .. } => Some(preimage),
+            Self::Frozen { .. } | Self::Ended { .. } | Self::Broken { .. } => None,
+        }
+    }
+
+    /// Returns the status of a node that does not run if a loop ends before: what decides about that is known later.
+    fn unless(self, waits_for: Option<Vec<String>>) -> Self {
+        match (self, waits_for) {
+            (Self::Run { preimage, reasons, .. }, Some(waits_for)) => Self::Unknown { waits_for, preimage, reasons },
+            (status, _) => status,
+        }
+    }
+
+    fn of(decision: Decision) -> Self {
+        match decision {
+            Decision::Frozen(last) => Self::Frozen { last },
+            Decision::Cached { key, result, released } => Self::Cached { key, result, released },
+            Decision::Run(pending) => {
+                let Pending { key, preimage, reasons, .. } = *pending;
+                Self::Run { key, preimage, reasons }
+            }
+            Decision::Held(pending) => {
+                let Pending { key, preimage, reasons, .. } = *pending;
+                Self::Held { key, preimage, reasons }
+            }
+            Decision::Waits { on, preimage, reasons } => Self::Unknown { waits_for: on, preimage, reasons },
+            Decision::Broken(SourceProblem::NotFetched(address)) => {
+                let waits_for = vec![format!("`{address}`, which a run fetches")];
+                Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
+            }
+            Decision::Broken(problem) => Self::Broken { problem: problem.to_string() },
+            Decision::Unfetched(error) | Decision::Misfit(error) => Self::Broken { problem: error.told() },
+        }
+    }
+}
+
+/// The status of the requested nodes.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Status by place in the plan.
+    pub nodes: BTreeMap<usize, NodeStatus>,
+    /// Work left for the nodes that would call an endpoint.
+    pub work: BTreeMap<usize, Work>,
+    /// Loops about which rows decide, with their ends as far as they are known.
+    pub loops: Vec<Loop>,
+    /// What loops hand on, as far as it is known which rounds they are of.
+    pub of_loops: Vec<OfLoop>,
+}
+
+/// Looks up the nodes that a run with that request would consider.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
+    let history = History::before("");
+    let wanted = request.selected.map(|selected| with_all_before(plan, selected));
+    let mut known = Known::new();
+    let sources = SourceDigests::new(store.known_sources(), version);
+    let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
+    let mut plan = Cow::Borrowed(plan);
+    for place in 0..plan.nodes.len() {
+        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
+            continue;
+        }
+        let open = open(&plan, place, &known);
+        let status = match (plan.ended(place), open) {
+            (Some(end), _) => NodeStatus::Ended { why: end.to_string(), needs: end.needs.map(str::to_owned) },
+            // Its inputs depend on how a loop ends.
+            (None, Some((waits_for, true))) => {
+                NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
+            }
+            (None, open) => {
+                let decider = Decider { plan: &plan, store, request, history: &history };
+                let decision = decider.decide(place, &known, &sources, Look::There)?;
+                work.extend(Some(place).zip(work_of(store, &plan.nodes[place], &decision, &known, request.directory)));
+                NodeStatus::of(decision).unless(open.map(|(waits_for, _)| waits_for))
+            }
+        };
+        if let Some(outputs) = status.outputs() {
+            known.insert(place, outputs.clone());
+            match settled(&plan, store, place, outputs) {
+                Ok(settled) => plan = settled.map_or(plan, Cow::Owned),
+                // A run reports it, and computes the decision again.
+                Err(error) => tracing::warn!("{}", error.message),
+            }
+        }
+        nodes.insert(place, status);
+    }
+    made_again(&plan, &mut nodes);
+    Ok(Survey { nodes, work, loops: plan.loops().to_vec(), of_loops: plan.all_of_loops() })
+}
+
+/// Returns the first decision on which it depends whether a node runs, and whether its inputs depend on it, too.
+fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)> {
+    let awaited = plan.awaited(place)?;
+    // Without the decision of one round, there is none of a later one.
+    awaited.decisions().last().filter(|last| !known.contains_key(last))?;
+    let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
+    Some((vec![plan.nodes[decision].id().to_owned()], awaited.inputs))
+}
+
+/// Of nodes whose outputs were released, marks those that would run again: a node that would run takes such an output, or
+/// may run and takes it.
+fn made_again(plan: &Plan, nodes: &mut BTreeMap<usize, NodeStatus>) {
+    let has_released =
+        |status: &NodeStatus| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
+    if !nodes.values().any(has_released) {
+        return;
+    }
+    // Whoever takes an output stands behind its maker.
+    for place in (0..plan.nodes.len()).rev() {
+        let user = match nodes.get(&place) {
+            Some(NodeStatus::Run { .. }) => None,
+            Some(NodeStatus::Unknown { .. }) => Some(plan.nodes[place].id().to_owned()),
+            _ => continue,
+        };
+        for input in &plan.nodes[place].inputs {
+            let Some(NodeStatus::Cached { key, result, released }) = nodes.get(&input.node) else { continue };
+            if !released.contains(&input.output) {
+                continue;
+            }
+            let (key, preimage) = (*key, result.preimage.clone());
+            let reasons = vec![Reason::Released { port: input.output.clone() }];
+            let status = match &user {
+                None => NodeStatus::Run { key, preimage, reasons },
+                Some(user) => NodeStatus::Unknown { waits_for: vec![user.clone()], preimage, reasons },
+            };
+            nodes.insert(input.node, status);
+        }
+    }
+}
+
+/// Returns those of `places` whose results are unknown. Reads the store only if `places` is not empty.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub fn not_known(
+    plan: &Plan,
+    store: &Store,
+    request: Request<'_>,
+    mut places: Vec<usize>,
+) -> Result<Vec<usize>, StoreError> {
+    if !places.is_empty() {
+        let survey = survey(plan, store, request)?;
+        places.retain(|place| survey.nodes.get(place).is_some_and(|status| !status.is_known()));
+    }
+    Ok(places)
+}
+
+/// Returns the work left for a node that calls an endpoint.
+fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
+    let pending = match decision {
+        Decision::Run(pending) => Some(pending),
+        Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched(_)) => None,
+        _ => return None,
+    };
+    let endpoint = node.operator.declaration.endpoint.clone()?;
+    let work = || {
+        let Pending { parts, reasons, .. } = pending?.as_ref();
+        let forced = reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+        let mut inputs = Inputs::new();
+        let mut all = true;
+        for input in node.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
+            let record = known.get(&input.node)?.get(&input.output)?;
+            // From a shared store, a plan fetches only the row input.
+            if Some(&input.port) == node.main_port.as_ref() || store.is_here(&record.id) {
+                inputs.bind(&input.port, store.open_input(&record.id).ok()?);
+            } else {
+                all = false;
+            }
+        }
+        match Work::of(store, node, parts, &inputs, forced, all.then_some(directory)) {
+            Ok(work) => Some(work),
+            Err(error) => {
+                tracing::info!("cannot count the calls of `{}`: {}", node.id(), error.message);
+                None
+            }
+        }
+    };
+    Some(work().unwrap_or_else(|| Work::later(endpoint)))
+}
+
+/// Returns the places of nodes whose result is known but lacks rows: rejects of external nodes, and rows dropped by
+/// `on_error: drop`.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<usize>, StoreError> {
+    let survey = survey(plan, store, request)?;
+    let failed = |status: &NodeStatus| match status {
+        NodeStatus::Cached { result, .. } => result.dropped > 0,
+        NodeStatus::Run { reasons, .. } => reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. })),
+        _ => false,
+    };
+    Ok(survey.nodes.iter().filter(|(_, status)| failed(status)).map(|(place, _)| *place).collect())
+}
