@@ -32,14 +32,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::artifact::ArtifactId;
+use super::artifacts::artifact::ArtifactId;
 use super::error::StoreError;
 use super::files::if_there;
+use super::lease::owner;
+use super::lease::owner::Owner;
 use super::nofollow;
-use super::place::{record_place, sharded};
-use super::process::{self, Owner};
+use super::paths::{record_place, sharded};
+use super::records::checksum::{seal, sealed_json};
 use super::remote::Remote;
-use super::seal::{seal, sealed_json};
 use crate::fingerprint::{Digest, NodeKey, StatRecord};
 
 /// Version of this layout.
@@ -87,7 +88,7 @@ impl Store {
             store.write_file(&store.root.join(".gitignore"), b"*\n")?;
             store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
         }
-        process::sweep(&store.root.join("tmp"));
+        owner::sweep(&store.root.join("tmp"));
         Ok(store)
     }
 
@@ -167,12 +168,12 @@ impl Store {
 
     /// Whether the lock of this process can be seen, so that those of others on this machine can be, too.
     pub(super) fn is_seen_alive(&self) -> bool {
-        process::is_alive(&self.root.join("tmp"), self.owner())
+        owner::is_alive(&self.root.join("tmp"), self.owner())
     }
 
     /// Whether another process of that name uses the store now.
     pub(super) fn is_alive(&self, owner: &str) -> bool {
-        owner != self.owner() && process::is_alive(&self.root.join("tmp"), owner)
+        owner != self.owner() && owner::is_alive(&self.root.join("tmp"), owner)
     }
 
     /// Stores a task for another process under `tmp/`.

@@ -26,7 +26,7 @@ const WAYS: usize = 64;
 const TOLD: usize = 20;
 
 /// Compares all rows of a node that calls an endpoint.
-pub(crate) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Result<Outcome, OperatorError> {
+pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Result<Outcome, OperatorError> {
     let Some(endpoint) = &rerun.operator.declaration.endpoint else {
         return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
     };

@@ -131,7 +131,7 @@ fn rows_difference(
 }
 
 /// Derives again what an external operator recorded.
-pub(crate) fn recheck(
+pub(super) fn recheck(
     store: &Store,
     rerun: &Rerun<'_>,
     rows: Option<u64>,

@@ -40,7 +40,7 @@ impl Repeats {
 
     /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
     /// machine; an output may be released, and made again, for several nodes.
-    pub(crate) fn damaged(&mut self, from: usize, found_by: usize, damage: Damage) -> Remake {
+    pub(super) fn damaged(&mut self, from: usize, found_by: usize, damage: Damage) -> Remake {
         if let Some(waiting) = self.remaking.get_mut(&from) {
             waiting.push(found_by);
             return Remake::Wait;

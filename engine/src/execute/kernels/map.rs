@@ -38,7 +38,7 @@ pub(super) struct MapJob<'a> {
 
 /// Maps all rows: a reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few
 /// pieces per thread are in flight. Returns the number of known rows.
-pub(crate) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
+pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
     let threads = job.context.threads();
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

@@ -15,7 +15,7 @@ pub(crate) struct Observed {
 }
 
 /// The journals of one row.
-pub(super) struct RowObserved(Vec<Arc<RowCalls>>);
+pub(crate) struct RowObserved(Vec<Arc<RowCalls>>);
 
 impl RowObserved {
     /// Returns what the remembered observations cost.

@@ -52,7 +52,7 @@ struct Done {
     replayed: Usage,
 }
 
-pub(crate) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
+pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
     let mut rows = Rows::new(&job);
     loop {
         let filled = rows.fill(&mut job, outputs);

@@ -44,14 +44,14 @@ impl Handle {
     }
 
     /// Waits for the task to end.
-    pub(crate) async fn outcome(self) -> Result<Ran, OperatorError> {
+    pub(super) async fn outcome(self) -> Result<Ran, OperatorError> {
         ended(self.0).await
     }
 }
 
 /// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
 /// here.
-pub(crate) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
+pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
     let (node, workers) = (job.node(), &job.run.options.asked.workers);
     if node.operator.declaration.pays() {
         return Ok(Box::new(Here));

@@ -8,13 +8,13 @@ use super::flights::OnlyFetch;
 use super::objects::Reply;
 use super::{Remote, objects};
 use crate::fingerprint::hash_file;
-use crate::store::artifact::{Artifact, ArtifactId, Part};
+use crate::store::artifacts::artifact::{Artifact, ArtifactId, Part};
+use crate::store::artifacts::reader::Damage;
 use crate::store::error::StoreError;
 use crate::store::files::clear;
 use crate::store::layout::Store;
 use crate::store::nofollow;
-use crate::store::place::artifact_place;
-use crate::store::reader::Damage;
+use crate::store::paths::artifact_place;
 
 /// The object that describes an artifact.
 const DESCRIPTION: &str = "artifact.json";

@@ -12,7 +12,7 @@ use super::Remote;
 use super::objects::{self, Objects, Put, Reply};
 use crate::fingerprint::NodeKey;
 use crate::store::error::StoreError;
-use crate::store::heartbeat::{Claim, Heartbeat, Watch};
+use crate::store::lease::heartbeat::{Claim, Heartbeat, Watch};
 
 /// Time limit for releasing a lease.
 const AT_THE_END: Duration = Duration::from_secs(3);

@@ -19,17 +19,17 @@ use super::segments::prefix;
 use super::shared_folder::sweep_unfinished;
 use super::{Remote, RemoteLease};
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
-use crate::store::artifact::ArtifactId;
-use crate::store::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
+use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::folder::remove;
-use crate::store::heartbeat::Watch;
-use crate::store::keep::Stock;
+use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
+use crate::store::gc::retained::Stock;
 use crate::store::layout::Store;
 use crate::store::lease::Others;
-use crate::store::place::{artifact_place, recorded_key};
-use crate::store::results::RecordState;
-use crate::store::tombstones::Collection;
+use crate::store::lease::heartbeat::Watch;
+use crate::store::paths::{artifact_place, recorded_key};
+use crate::store::records::results::RecordState;
+use crate::store::records::tombstones::Collection;
 
 /// Folder of the notes on collections.
 const NOTES: &str = "gc";
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
     use crate::store::Memo;
-    use crate::store::collect::tests::{POLICY, made, now, pinned};
+    use crate::store::gc::collect::tests::{POLICY, made, now, pinned};
 
     const HOUR: f64 = 3600.0;
 

@@ -27,7 +27,7 @@ use crate::operator::has_user_info;
 use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::layout::{STORE_FORMAT, Store};
-use crate::store::seal::{seal, sealed_json};
+use crate::store::records::checksum::{seal, sealed_json};
 
 /// Prefixes of environment variables that object stores accept.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];

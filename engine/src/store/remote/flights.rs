@@ -10,8 +10,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use crate::fingerprint::{Digest, RowKey};
-use crate::store::asking::Asking;
 use crate::store::error::StoreError;
+use crate::store::memo::in_flight::Asking;
 
 /// Pause between two looks at whether another process still fetches.
 const LOOK: Duration = Duration::from_millis(50);

@@ -7,9 +7,9 @@ use super::objects::{self, Put, Reply};
 use super::segments::prefix;
 use crate::fingerprint::Digest;
 use crate::store::error::StoreError;
-use crate::store::floor::{Floor, read_floor};
 use crate::store::layout::Store;
-use crate::store::seal::seal;
+use crate::store::memo::floor::{Floor, read_floor};
+use crate::store::records::checksum::seal;
 
 /// Attempts to update a floor that other machines change at the same time.
 const TRIES: usize = 20;

@@ -53,7 +53,7 @@ use tokio::task::unconstrained;
 use self::flights::{Flights, aside};
 use self::objects::{Objects, Reply};
 use self::segments::Segments;
-use super::artifact::{Artifact, ArtifactId};
+use super::artifacts::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
 use crate::fingerprint::Digest;
 

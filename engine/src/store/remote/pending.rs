@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::NAMEPLATE;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::store::artifact::ArtifactId;
+use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::files::clear;
 use crate::store::folder::names_in;

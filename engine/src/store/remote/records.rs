@@ -12,12 +12,12 @@ use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
-use crate::store::manifest::{NodeResult, OutputRecord};
 use crate::store::nofollow;
-use crate::store::pins::Pin;
-use crate::store::place::{record_place, recorded_key};
-use crate::store::results::read_record;
-use crate::store::seal::sealed_json;
+use crate::store::paths::{record_place, recorded_key};
+use crate::store::records::checksum::sealed_json;
+use crate::store::records::node_result::{NodeResult, OutputRecord};
+use crate::store::records::pins::Pin;
+use crate::store::records::results::read_record;
 
 /// Parses a record if it is intact and has that key.
 fn whole(text: &[u8], key: &NodeKey) -> Option<NodeResult> {

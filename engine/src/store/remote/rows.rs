@@ -14,8 +14,8 @@ use crate::store::error::StoreError;
 use crate::store::files::{if_there, open_to_lock};
 use crate::store::folder::{names_below, names_in};
 use crate::store::layout::Store;
+use crate::store::memo::segment::{scan_bytes, whole_records};
 use crate::store::nofollow;
-use crate::store::segment::{scan_bytes, whole_records};
 
 /// Attempts to list a memo whose objects change meanwhile.
 const LOOKS: usize = 5;

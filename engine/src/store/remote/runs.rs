@@ -10,7 +10,7 @@ use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
-use crate::store::runs::IMPORTED;
+use crate::store::records::runs::IMPORTED;
 
 /// Files of a run; the last one marks it as complete.
 const FILES: [&str; 4] = [IMPORTED, "events.jsonl", "nodes.jsonl", "run.json"];

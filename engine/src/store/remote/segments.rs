@@ -19,8 +19,8 @@ use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply, failed};
 use crate::store::files::open_to_append;
-use crate::store::place::sharded;
-use crate::store::segment::whole_records;
+use crate::store::memo::segment::whole_records;
+use crate::store::paths::sharded;
 
 /// Upload interval: short at first, so that little is lost if a machine is suspended early, then longer.
 const FIRST: Duration = Duration::from_millis(200);
@@ -214,8 +214,8 @@ mod tests {
 
     use super::*;
     use crate::fingerprint::hash_bytes;
+    use crate::store::memo::segment::{record, scan_bytes};
     use crate::store::remote::objects::Listed;
-    use crate::store::segment::{record, scan_bytes};
 
     #[test]
     fn names_of_objects_say_which_bytes_they_hold() {

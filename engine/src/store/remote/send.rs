@@ -3,7 +3,7 @@
 use super::pending::Pending;
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
-use crate::store::results::RecordState;
+use crate::store::records::results::RecordState;
 
 impl Store {
     /// Uploads everything noted by this process or by dead ones.

@@ -1,0 +1,152 @@
+//! Descriptions of artifacts: `<id>.json` beside the folder `<id>`, so that the folder contains the artifact's files and
+//! nothing else. Stores of earlier versions have it in the folder, as `artifact.json`; it is moved when the artifact is
+//! opened.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::artifact::{Artifact, ArtifactId};
+use crate::store::error::StoreError;
+use crate::store::files::if_there;
+use crate::store::layout::Store;
+use crate::store::nofollow;
+use crate::store::paths::{artifact_place, description_place};
+
+/// The description in the folders of earlier versions.
+pub(crate) const IN_FOLDER: &str = "artifact.json";
+
+/// A longer file, in bytes, is damaged: it may be longer than memory. A description takes some 200 bytes a file.
+const LONGEST: usize = 1 << 30;
+
+/// A description that was read.
+pub(super) struct Described {
+    pub(crate) artifact: Artifact,
+    pub(crate) path: PathBuf,
+    /// Time of the description; the files of its artifact are older unless they were changed.
+    pub(crate) at: Option<SystemTime>,
+}
+
+impl Described {
+    /// Reads a description of that artifact.
+    fn read(path: PathBuf, id: &ArtifactId) -> Option<Self> {
+        let file = File::open(&path).ok()?;
+        let found = file.metadata().ok()?;
+        let length = usize::try_from(found.len()).ok().filter(|length| *length <= LONGEST)?;
+        let mut text = Vec::with_capacity(length);
+        // Without `take`, `read_to_end` asks for the length again.
+        file.take(found.len()).read_to_end(&mut text).ok()?;
+        let artifact: Artifact = serde_json::from_slice(&text).ok()?;
+        (artifact.id() == *id).then(|| Self { artifact, path, at: found.modified().ok() })
+    }
+}
+
+/// Reads a description of that artifact.
+pub(crate) fn read_description(path: &Path, id: &ArtifactId) -> Option<Artifact> {
+    Described::read(path.to_owned(), id).map(|described| described.artifact)
+}
+
+/// Whether the file describes the artifact in whose folder an earlier version put it.
+pub(crate) fn is_in_folder(folder: &Path) -> bool {
+    let id = folder.file_name().and_then(|name| ArtifactId::parse(&name.to_string_lossy()));
+    id.is_some_and(|id| read_description(&folder.join(IN_FOLDER), &id).is_some())
+}
+
+impl Store {
+    /// Returns the folder of an artifact.
+    pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
+        self.root().join(artifact_place(id))
+    }
+
+    /// Returns the file that describes an artifact, whether it exists or not.
+    pub(super) fn description_path(&self, id: &ArtifactId) -> PathBuf {
+        self.root().join(description_place(id))
+    }
+
+    /// Returns the description of a local artifact.
+    pub(super) fn described_here(&self, id: &ArtifactId) -> Option<Described> {
+        let folder = self.artifact_folder(id);
+        if !folder.is_dir() {
+            return None;
+        }
+        Described::read(self.description_path(id), id).or_else(|| Described::read(folder.join(IN_FOLDER), id))
+    }
+
+    /// Returns the time of the description of a local artifact.
+    pub(super) fn described_at(&self, id: &ArtifactId) -> Option<SystemTime> {
+        let paths = [self.description_path(id), self.artifact_folder(id).join(IN_FOLDER)];
+        paths.iter().find_map(|path| path.metadata().ok()?.modified().ok())
+    }
+
+    /// Returns the description of a local artifact.
+    pub(crate) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
+        self.described_here(id).map(|described| described.artifact)
+    }
+
+    /// Moves a finished folder to the place of its artifact. Returns `false` if another process has put an intact one
+    /// there meanwhile: that one stays, since its files may be open.
+    pub(crate) fn settle(&self, id: &ArtifactId, artifact: &Artifact, folder: &Path) -> Result<bool, StoreError> {
+        if self.artifact_folder(id).exists() {
+            // Judged by its own description: a new one would make changed files look older than it.
+            if self.check_here(id).is_ok() {
+                return Ok(false);
+            }
+            self.discard(id)?;
+        }
+        match self.install(id, artifact, folder) {
+            Ok(()) => Ok(true),
+            Err(_) if self.check_here(id).is_ok() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves a folder with all files of an artifact into place, where nothing may be.
+    ///
+    /// # Errors
+    /// Fails if it cannot be moved.
+    pub(crate) fn install(&self, id: &ArtifactId, artifact: &Artifact, folder: &Path) -> Result<(), StoreError> {
+        let text = serde_json::to_vec_pretty(artifact)?;
+        let (written, target) = (self.temporary(), self.description_path(id));
+        // Not flushed: a torn description does not match its digest and is a cache miss.
+        nofollow::write(&written, text).map_err(StoreError::io("write", &written))?;
+        // Before the folder: a folder without a description counts as damaged, a description without a folder as none.
+        self.rename(&written, &target)?;
+        self.rename(folder, &self.artifact_folder(id))
+    }
+
+    /// Moves an artifact's files to `tmp/`. Returns their folder there, or `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if it cannot be moved.
+    pub(crate) fn uninstall(&self, id: &ArtifactId) -> Result<Option<PathBuf>, StoreError> {
+        let (folder, trash) = (self.artifact_folder(id), self.temporary());
+        let moved = if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
+        let description = self.description_path(id);
+        nofollow::remove(&description).map_err(StoreError::io("remove", &description))?;
+        Ok(moved.map(|()| trash))
+    }
+
+    /// Moves the description of an artifact of an earlier version out of its folder. If that fails, as in a read-only
+    /// store, it stays there and still counts.
+    pub(super) fn move_description(&self, id: &ArtifactId) {
+        let (inside, beside) = (self.artifact_folder(id).join(IN_FOLDER), self.description_path(id));
+        if beside.exists() || read_description(&inside, id).is_none() {
+            return;
+        }
+        // A rename keeps the time of the description, by which the files are judged.
+        if let Err(error) = self.rename(&inside, &beside) {
+            tracing::debug!("cannot move {}: {error}", inside.display());
+        }
+    }
+
+    /// Removes descriptions whose folder is gone. The caller excludes all others.
+    pub(crate) fn remove_stray_descriptions(&self) {
+        for (name, path) in crate::store::folder::names_below(&self.root().join("artifacts")) {
+            let id = name.strip_suffix(".json").and_then(ArtifactId::parse);
+            if id.is_some_and(|id| !self.artifact_folder(&id).exists()) {
+                crate::store::files::clear(&path);
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Opens artifacts and verifies their files.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rayon::prelude::*;
+use searchmill_schemas::RecordKind;
+
+use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
+use super::description::{Described, IN_FOLDER, is_in_folder};
+use crate::fingerprint::hash_file;
+use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
+use crate::store::error::StoreError;
+use crate::store::layout::Store;
+use crate::store::nofollow;
+use crate::store::records::node_result::OutputRecord;
+
+/// Damage of an artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A file is missing.
+    Missing,
+    /// A file differs from what was written.
+    Corrupt,
+    /// The files were removed on record: what made them makes them again.
+    Released,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "a file of it is missing",
+            Self::Corrupt => "a file of it differs from what was written",
+            Self::Released => "its files were removed on record",
+        })
+    }
+}
+
+/// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
+fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
+    metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
+}
+
+/// Updates the description's time: all files were verified and need not be read again.
+fn renew(description: &Path) {
+    let file = nofollow::open(description);
+    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
+        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", description.display());
+    }
+}
+
+fn is_whole(folder: &Path, part: &Part) -> bool {
+    hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
+}
+
+/// Judges a part by its size and time. It is read only if it changed after the artifact was described; returns whether
+/// it was.
+fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<bool, Damage> {
+    let metadata = fs::symlink_metadata(folder.join(&part.name)).map_err(|_| Damage::Missing)?;
+    let fits = metadata.is_file() && metadata.len() == part.bytes;
+    let older = is_older(&metadata, described);
+    if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
+}
+
+/// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
+fn distrust(folder: &Path, part: &Part, described: Option<SystemTime>) {
+    let now = SystemTime::now();
+    let later = described.map_or(now, |described| now.max(described + Duration::from_secs(1)));
+    let touched = nofollow::open(&folder.join(&part.name)).and_then(|file| file.set_modified(later));
+    if let Err(error) = touched {
+        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", folder.join(&part.name).display());
+    }
+}
+
+impl Store {
+    /// Returns the description of an artifact if it exists and matches its id.
+    pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
+        self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
+    }
+
+    /// Checks that an artifact's files exist with their sizes, here or in the shared store. The content is checked if a
+    /// local file changed after the artifact was described, when it is fetched, and by [`Store::verify`].
+    ///
+    /// # Errors
+    /// The damage.
+    pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
+        let here = self.check_here(id);
+        match (&here, &self.remote) {
+            (Err(_), Some(remote)) => match (remote.check(id), here) {
+                // Damaged here and missing there counts as damaged.
+                (Err(Damage::Missing), here) => here,
+                (there, _) => there,
+            },
+            _ => here,
+        }
+    }
+
+    /// Whether an artifact's files are on this machine.
+    pub fn is_here(&self, id: &ArtifactId) -> bool {
+        self.check_here(id).is_ok()
+    }
+
+    pub(crate) fn check_here(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.look_here(id).map(drop)
+    }
+
+    /// Checks an output's artifact like [`Store::check`], and that its description agrees with the record.
+    ///
+    /// # Errors
+    /// The damage; a record that does not fit its artifact counts as damaged.
+    pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
+        let artifact = match (self.look_here(&output.id), self.is_shared()) {
+            (Ok(artifact), _) => Some(artifact),
+            (Err(Damage::Released), false) => {
+                let fits = self.release_of(&output.id).is_some_and(|note| output.fits(&note.artifact));
+                return Err(if fits { Damage::Released } else { Damage::Corrupt });
+            }
+            (Err(_), _) => {
+                self.check(&output.id)?;
+                self.artifact(&output.id)
+            }
+        };
+        if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
+    }
+
+    /// Returns entries of an artifact's folder that its description does not name or that are not regular files. Links
+    /// are not followed.
+    pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
+        let folder = self.artifact_folder(id);
+        let mut known: BTreeSet<&str> = artifact.parts.iter().map(|part| part.name.as_str()).collect();
+        if is_in_folder(&folder) {
+            known.insert(IN_FOLDER);
+        }
+        let mut found = Vec::new();
+        let mut pending = vec![folder.clone()];
+        while let Some(current) = pending.pop() {
+            for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
+                let path = entry.path();
+                let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().into_owned();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => pending.push(path),
+                    Ok(kind) if kind.is_file() && known.contains(name.as_str()) => {}
+                    _ => found.push(name),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Returns the description of a local artifact, judged by sizes and times. A folder must contain nothing else,
+    /// since its readers may read everything; of a table, only the parts are opened.
+    fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
+        let folder = self.artifact_folder(id);
+        let Some(Described { artifact, path, at: described }) = self.described_here(id) else {
+            return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
+        };
+        let mut read = false;
+        for part in &artifact.parts {
+            read |= look_at(&folder, part, described)?;
+        }
+        let is_tree = matches!(artifact.artifact_type, ArtifactType::Tree { .. });
+        if is_tree && !self.strangers(id, &artifact).is_empty() {
+            return Err(Damage::Corrupt);
+        }
+        if read {
+            renew(&path);
+        }
+        Ok(artifact)
+    }
+
+    /// Returns the damage of an artifact without files.
+    fn absence(&self, id: &ArtifactId) -> Damage {
+        if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing }
+    }
+
+    /// Whether a local part is intact. It is read only if it changed after the artifact was described.
+    pub(crate) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
+        look_at(&self.artifact_folder(id), part, self.described_at(id)).is_ok()
+    }
+
+    /// Reads every file of an artifact and compares digests.
+    ///
+    /// # Errors
+    /// The damage.
+    pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.bring(id)?;
+        self.read_whole(id)
+    }
+
+    /// Fetches an artifact if needed, reads every file and compares digests; for inputs, before a kernel opens them. A
+    /// damaged local artifact is fetched again from the shared store, if any, and marked as changed.
+    ///
+    /// # Errors
+    /// Fails if the shared store cannot be reached; the inner error is the damage.
+    pub fn intact(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
+        if let Err(damage) = self.fetch(id)? {
+            return Ok(Err(damage));
+        }
+        let state = match self.read_whole(id) {
+            // Fetched files are compared with their digests on arrival.
+            Err(_) if self.is_shared() => self.fetch(id)?,
+            state => state,
+        };
+        if state.is_ok() {
+            self.note_intact(*id);
+        }
+        Ok(state)
+    }
+
+    /// Verifies an artifact like [`Store::intact`], at most once while this store is open. Files written by this store
+    /// count as verified.
+    ///
+    /// # Errors
+    /// Fails like [`Store::intact`].
+    pub fn intact_once(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
+        if self.is_noted_intact(id) { self.fetch(id) } else { self.intact(id) }
+    }
+
+    /// Reads every local file and compares digests.
+    pub(super) fn read_whole(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.check_here(id)?;
+        let folder = self.artifact_folder(id);
+        let described = self.described_here(id).ok_or(Damage::Missing)?;
+        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
+        for part in &damaged {
+            distrust(&folder, part, described.at);
+        }
+        if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
+    }
+
+    /// Fetches an artifact if possible. An unreachable store counts as one that lacks it.
+    ///
+    /// # Errors
+    /// The damage.
+    pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.fetch(id).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Err(Damage::Missing)
+        })
+    }
+
+    /// Removes a damaged artifact, so that the next commit of equal content can replace it.
+    ///
+    /// # Errors
+    /// Fails if it cannot be removed.
+    pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
+        match self.uninstall(id)? {
+            Some(trash) => nofollow::remove(&trash).map_err(StoreError::io("remove", &trash)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens an artifact as the input of a kernel.
+    ///
+    /// # Errors
+    /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
+    pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
+        let gone = || {
+            let short = id.digest().short();
+            StoreError::Location(match self.release_of(id) {
+                Some(note) => format!("the artifact {short} was {}", note.words()),
+                None => format!("the artifact {short} is gone from the store: run its pipeline again"),
+            })
+        };
+        let damaged = |damage: Damage| {
+            StoreError::Location(format!("the artifact {} is damaged in the store: {damage}", id.digest().short()))
+        };
+        if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
+            return Err(damaged(damage));
+        }
+        self.move_description(id);
+        let artifact = self.artifact_here(id).ok_or_else(gone)?;
+        let folder = self.artifact_folder(id);
+        match artifact.artifact_type.port_type().ok_or_else(gone)? {
+            PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
+            PortType::Tree(kind) => {
+                self.check_here(id).map_err(damaged)?;
+                Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() }))
+            }
+        }
+    }
+
+    fn open_rows(&self, id: &ArtifactId, artifact: &Artifact, kind: RecordKind) -> Result<RowsInput, StoreError> {
+        let folder = self.artifact_folder(id);
+        let parts: Vec<PathBuf> = artifact.parts.iter().map(|part| folder.join(&part.name)).collect();
+        let schema = match parts.first() {
+            None => kind.schema(),
+            Some(path) => {
+                let file = File::open(path).map_err(StoreError::io("open", path))?;
+                let reader = ParquetRecordBatchReaderBuilder::try_new(file);
+                let damaged = |e| StoreError::Location(format!("{} is damaged: {e}", path.display()));
+                reader.map_err(damaged)?.schema().clone()
+            }
+        };
+        let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();
+        Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+    use searchmill_schemas::{Document, to_batch};
+
+    use super::*;
+    use crate::operator::OutputSink;
+    use crate::store::StoreSink;
+
+    fn made(store: &Store) -> ArtifactId {
+        let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
+        let mut sink = StoreSink::new(store, ports);
+        let row = Document { id: "a".to_owned(), title: None, text: "some words".to_owned(), metadata: None };
+        sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
+        sink.commit().unwrap().outputs["rows"].id
+    }
+
+    #[test]
+    fn a_byte_that_changed_without_a_trace_is_found_once_it_is_read_and_believed_by_nobody_after_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = made(&store);
+        let part = store.artifact_folder(&id).join("part-00000.parquet");
+        let before = fs::metadata(&part).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&part).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&part, &bytes).unwrap();
+        File::options().append(true).open(&part).unwrap().set_modified(before).unwrap();
+        assert_eq!(store.check(&id), Ok(()), "it looks untouched");
+        assert_eq!(store.intact_once(&id).unwrap(), Ok(()), "this process has written it");
+        let other = Store::open(folder.path()).unwrap();
+        assert_eq!(other.intact_once(&id).unwrap(), Err(Damage::Corrupt));
+        assert_eq!(
+            (store.check(&id), Store::look(folder.path()).unwrap().check(&id)),
+            (Err(Damage::Corrupt), Err(Damage::Corrupt))
+        );
+        assert_eq!(made(&other), id, "made again, it takes the place of what was damaged");
+        assert_eq!((other.check(&id), other.intact(&id).unwrap()), (Ok(()), Ok(())));
+    }
+}

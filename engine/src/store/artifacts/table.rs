@@ -1,0 +1,228 @@
+//! Writes one output table as Parquet parts. The rows alone determine where it is cut.
+//!
+//! Equal rows give equal bytes, however the kernel batches them and however many threads encode them. A changed row
+//! changes only its own part.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use searchmill_schemas::RecordKind;
+
+use super::artifact::Part;
+use super::part::{BATCH_ROWS, logical_bytes, write_part};
+use crate::fingerprint::is_boundary;
+use crate::operator::OperatorError;
+use crate::store::error::StoreError;
+use crate::store::nofollow;
+
+/// Minimum rows of a part, unless it is the last one or its rows are large.
+pub(super) const PART_LEAST_ROWS: usize = 2048;
+/// Maximum rows of a part.
+const PART_MOST_ROWS: usize = 16_384;
+/// A part ends after the batch in which its values exceed this many bytes, before encoding.
+const PART_BYTES: usize = 32 << 20;
+
+type Encoded = Result<Part, OperatorError>;
+
+/// A table being written.
+pub(super) struct TableWriter {
+    pub(crate) folder: PathBuf,
+    kind: RecordKind,
+    pub(crate) schema: SchemaRef,
+    coalescer: BatchCoalescer,
+    /// Batches of the current part, their bytes and rows (including those in the coalescer).
+    part: Vec<RecordBatch>,
+    part_bytes: usize,
+    part_rows: usize,
+    /// Number of rows written so far.
+    pub(crate) rows: u64,
+    /// The first parts.
+    finished: Vec<Part>,
+    /// The parts after them, some of which are being encoded.
+    encoding: VecDeque<Receiver<Encoded>>,
+    refitted: bool,
+}
+
+impl TableWriter {
+    /// Creates a table. Its folder is created with the first part.
+    pub(crate) fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Self {
+        Self {
+            folder,
+            kind,
+            schema: Arc::clone(schema),
+            coalescer: BatchCoalescer::new(Arc::clone(schema), BATCH_ROWS),
+            part: Vec::new(),
+            part_bytes: 0,
+            part_rows: 0,
+            rows: 0,
+            finished: Vec::new(),
+            encoding: VecDeque::new(),
+            refitted: false,
+        }
+    }
+
+    /// Returns the number of parts before the current one.
+    fn next_part(&self) -> usize {
+        self.finished.len() + self.encoding.len()
+    }
+
+    /// Returns the number of parts, including the current one if it has rows.
+    pub(super) fn part_count(&self) -> usize {
+        self.next_part() + usize::from(self.part_rows > 0)
+    }
+
+    /// Whether a batch was adapted since the last call.
+    pub(super) fn take_refitted(&mut self) -> bool {
+        std::mem::take(&mut self.refitted)
+    }
+
+    pub(crate) fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let batch = self.fit(port, batch)?;
+        self.rows += batch.num_rows() as u64;
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let (end, boundary) = self.next_step(&batch, start);
+            self.push(batch.slice(start, end - start))?;
+            if self.part_rows >= PART_MOST_ROWS || self.part_bytes >= PART_BYTES || boundary {
+                self.cut()?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the rows from `start` that go to the encoder together, and whether they end a part.
+    fn next_step(&self, batch: &RecordBatch, start: usize) -> (usize, bool) {
+        let room = BATCH_ROWS - self.part_rows % BATCH_ROWS;
+        let end = batch.num_rows().min(start + room);
+        let Some(first) = batch.columns().first() else { return (end, false) };
+        let ends = |row: &usize| self.part_rows + row + 1 - start >= PART_LEAST_ROWS && is_boundary(first, *row);
+        match (start..end).find(ends) {
+            Some(row) => (row + 1, true),
+            None => (end, false),
+        }
+    }
+
+    fn push(&mut self, rows: RecordBatch) -> Result<(), OperatorError> {
+        self.part_rows += rows.num_rows();
+        self.coalescer.push_batch(rows)?;
+        self.take_completed();
+        Ok(())
+    }
+
+    fn take_completed(&mut self) {
+        while let Some(full) = self.coalescer.next_completed_batch() {
+            self.part_bytes += full.columns().iter().map(logical_bytes).sum::<usize>();
+            self.part.push(full);
+        }
+    }
+
+    /// Adapts a batch to the port's columns. All batches have the columns of the first one; nullability may differ.
+    fn fit(&mut self, port: &str, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        if batch.schema().fields() == self.schema.fields() {
+            return Ok(batch.clone());
+        }
+        self.refitted = true;
+        RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()).map_err(|_| {
+            let names = |schema: &Schema| {
+                let field = |field: &Arc<Field>| format!("{} {}", field.name(), field.data_type());
+                schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
+            };
+            let (first, now) = (names(&self.schema), names(&batch.schema()));
+            OperatorError::engine(format!("output `{port}` changed its columns: first {first}; now {now}"))
+        })
+    }
+
+    /// Ends the current part if it has rows.
+    pub(crate) fn cut(&mut self) -> Result<(), OperatorError> {
+        if self.part_rows == 0 {
+            return Ok(());
+        }
+        // A pool's own thread must not wait for its pool.
+        if rayon::current_thread_index().is_some() {
+            return self.write_here();
+        }
+        let (name, batches) = self.take_part()?;
+        self.wait_for_all_but(rayon::current_num_threads() - 1)?;
+        let (folder, schema) = (self.folder.clone(), Arc::clone(&self.schema));
+        let (sender, receiver) = sync_channel(1);
+        // The receiver is gone only if the node has already failed.
+        rayon::spawn(move || drop(sender.send(write_part(&folder, name, &schema, &batches))));
+        self.encoding.push_back(receiver);
+        Ok(())
+    }
+
+    /// Encodes the current part on this thread.
+    fn write_here(&mut self) -> Result<(), OperatorError> {
+        let (name, batches) = self.take_part()?;
+        let part = write_part(&self.folder, name, &self.schema, &batches)?;
+        self.add(part);
+        Ok(())
+    }
+
+    fn take_part(&mut self) -> Result<(String, Vec<RecordBatch>), OperatorError> {
+        let name = self.name_part()?;
+        self.coalescer.finish_buffered_batch()?;
+        self.take_completed();
+        (self.part_rows, self.part_bytes) = (0, 0);
+        Ok((name, std::mem::take(&mut self.part)))
+    }
+
+    /// Returns the file name of the next part. Its folder then exists.
+    fn name_part(&self) -> Result<String, OperatorError> {
+        let number = self.next_part();
+        if number == 0 {
+            nofollow::create_folder(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+        }
+        Ok(format!("part-{number:05}.parquet"))
+    }
+
+    /// Adds a finished part.
+    fn add(&mut self, part: Part) {
+        let (sender, receiver) = sync_channel(1);
+        drop(sender.send(Ok(part)));
+        self.encoding.push_back(receiver);
+    }
+
+    fn wait_for_all_but(&mut self, most: usize) -> Result<(), OperatorError> {
+        while self.encoding.len() > most
+            && let Some(oldest) = self.encoding.pop_front()
+        {
+            let died = |_| OperatorError::engine("a Parquet encoder thread panicked");
+            self.finished.push(oldest.recv().map_err(died)??);
+        }
+        Ok(())
+    }
+
+    /// Links a finished part of another artifact.
+    pub(crate) fn adopt(&mut self, from: &Path, part: &Part) -> Result<(), OperatorError> {
+        self.cut()?;
+        let name = self.name_part()?;
+        let to = self.folder.join(&name);
+        if nofollow::hard_link(from, &to).is_err() {
+            nofollow::copy(from, &to).map_err(StoreError::io("copy", from))?;
+        }
+        self.rows += part.rows;
+        self.add(Part { name, ..part.clone() });
+        Ok(())
+    }
+
+    /// Returns the finished parts.
+    pub(crate) fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
+        let has_more = self.schema.fields().len() > self.kind.schema().fields().len();
+        // If nothing else is being encoded, no other thread is needed.
+        let last = self.part_rows > 0 && self.encoding.is_empty();
+        // A table without rows still has the columns that its kind does not have.
+        if last || (self.part_count() == 0 && has_more) {
+            self.write_here()?;
+        }
+        self.cut()?;
+        self.wait_for_all_but(0)?;
+        Ok(self.finished)
+    }
+}

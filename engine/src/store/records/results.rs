@@ -1,0 +1,101 @@
+//! The action cache: maps node keys to results.
+//!
+//! A record is a line of JSON followed by the BLAKE3 digest of that line, as a JSON string. A record that was changed
+//! is a cache miss.
+
+use std::fs;
+
+use super::node_result::NodeResult;
+use crate::fingerprint::{NodeKey, hash_bytes};
+use crate::store::error::StoreError;
+use crate::store::layout::Store;
+use crate::store::remote::Pending;
+
+/// The state of a result's record.
+#[derive(Clone, Debug)]
+pub enum RecordState {
+    /// An intact record of this key.
+    Whole(Box<NodeResult>),
+    /// A damaged record, with its content as far as it can be read. Never reused.
+    Damaged(Option<Box<NodeResult>>),
+    /// No record.
+    Missing,
+}
+
+impl Store {
+    /// Returns the result of a key. A damaged record is a cache miss: the node runs again and replaces it.
+    pub fn result(&self, key: &NodeKey) -> Option<NodeResult> {
+        match self.result_here(key) {
+            RecordState::Whole(result) => return Some(*result),
+            RecordState::Damaged(_) => tracing::warn!("ignoring the damaged record of key {}", key.0.short()),
+            RecordState::Missing => {}
+        }
+        self.fetch_record(key, "results")
+    }
+
+    /// Returns the state of a key's record.
+    pub fn result_state(&self, key: &NodeKey) -> RecordState {
+        match self.result_here(key) {
+            RecordState::Whole(result) => RecordState::Whole(result),
+            other => self.fetch_record(key, "results").map_or(other, |result| RecordState::Whole(Box::new(result))),
+        }
+    }
+
+    pub(crate) fn result_here(&self, key: &NodeKey) -> RecordState {
+        let Ok(text) = fs::read(self.record_path(key, "results")) else { return RecordState::Missing };
+        match read_record(&text).filter(|result| result.key == *key) {
+            Some(result) => RecordState::Whole(Box::new(result)),
+            None => RecordState::Damaged(first_line(&text).and_then(|line| serde_json::from_slice(line).ok())),
+        }
+    }
+
+    /// Returns the keys of all results, sorted.
+    pub fn result_keys(&self) -> Vec<NodeKey> {
+        self.keys_below("results")
+    }
+
+    /// Records a finished node. If another machine recorded a different result first in a shared store, that one counts
+    /// and is returned.
+    ///
+    /// # Errors
+    /// Fails if the record cannot be written; the node then counts as not done. If only the upload fails, the next run
+    /// repeats it.
+    pub fn record(&self, result: &NodeResult) -> Result<Option<NodeResult>, StoreError> {
+        self.record_with(result, false)
+    }
+
+    /// Records a finished node, replacing an earlier record.
+    ///
+    /// # Errors
+    /// Fails like [`Store::record`].
+    pub fn record_anew(&self, result: &NodeResult) -> Result<(), StoreError> {
+        self.record_with(result, true).map(drop)
+    }
+
+    fn record_with(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
+        let pending = Pending::Result(result.key);
+        self.note_pending(&pending)?;
+        self.write_file(&self.record_path(&result.key, "results"), &Self::record_text(result)?)?;
+        let first = self.send_result(result, anew)?;
+        self.forget_pending(&pending);
+        Ok(first)
+    }
+
+    pub(crate) fn record_text(result: &NodeResult) -> Result<Vec<u8>, StoreError> {
+        let mut text = serde_json::to_vec(result)?;
+        let checksum = format!("\n\"{}\"\n", hash_bytes(&text));
+        text.extend(checksum.into_bytes());
+        Ok(text)
+    }
+}
+
+fn first_line(text: &[u8]) -> Option<&[u8]> {
+    text.split(|byte| *byte == b'\n').next()
+}
+
+pub(crate) fn read_record(text: &[u8]) -> Option<NodeResult> {
+    let end = text.iter().position(|byte| *byte == b'\n')?;
+    let (line, checksum) = text.split_at(end);
+    let wanted = format!("\n\"{}\"\n", hash_bytes(line));
+    (checksum == wanted.as_bytes()).then(|| serde_json::from_slice(line).ok())?
+}

@@ -1,0 +1,69 @@
+//! Log of collections: one line each, written before anything is removed.
+//!
+//! For every collected result, it records when and by which collection it was removed.
+
+use std::fs;
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::checksum::{Seal, look, seal};
+use crate::fingerprint::NodeKey;
+use crate::store::error::StoreError;
+use crate::store::files::open_to_append;
+use crate::store::layout::Store;
+use crate::store::nofollow;
+
+/// One collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Its id: `gc-20261120-131502-1a2b`.
+    pub id: String,
+    /// Unix time in seconds.
+    pub time: f64,
+    /// The policy that it applied.
+    pub kept: String,
+    /// Results that it collected.
+    pub keys: Vec<NodeKey>,
+    /// Runs whose records it removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
+}
+
+impl Collection {
+    /// Returns the line of the log.
+    pub(crate) fn line(&self) -> Result<Vec<u8>, StoreError> {
+        let mut line = seal(serde_json::to_vec(self)?);
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// Parses a line of the log; `None` if it is damaged.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        if look(line) == Seal::Broken { None } else { serde_json::from_str(line).ok() }
+    }
+}
+
+impl Store {
+    fn collections_path(&self) -> std::path::PathBuf {
+        self.root().join("collected").join("collections.jsonl")
+    }
+
+    /// Records what a collection is about to remove.
+    pub(crate) fn note_collection(&self, collection: &Collection) -> Result<(), StoreError> {
+        let path = self.collections_path();
+        let folder = path.parent().unwrap_or(self.root());
+        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
+        let line = collection.line()?;
+        let file = open_to_append(&path);
+        let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
+        written.map_err(StoreError::io("write", &path))
+    }
+
+    /// Returns all collections, oldest first. Damaged lines are skipped.
+    pub fn collections(&self) -> Vec<Collection> {
+        let text = fs::read(self.collections_path()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.lines().filter_map(Collection::parse).collect()
+    }
+}
