@@ -48,7 +48,11 @@
 
 // Findings, and the texts that they point into.
 pub mod diagnostic;
-// What the author of an operator sees. It needs nothing of the engine, so `spec` may use it.
+// Errors of operators, and who can mend them.
+mod error;
+// Calls to the outside: limits, budgets, known answers, secrets.
+mod endpoint;
+// What the author of an operator sees. It needs no more of the engine, so `spec` may use it.
 pub mod operator;
 // YAML text to a spec with a span for every value.
 pub mod spec;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::canonical::encode;
 use super::digest::{Digest, hash_bytes};
 use super::node_key::{InputIdentity, SourceIdentity};
-use crate::operator::{EndpointUse, services_in};
+use crate::endpoint::{EndpointUse, services_in};
 use crate::spec::service_of;
 
 /// The key of one row's result.

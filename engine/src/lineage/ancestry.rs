@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::catalog::Port;
 use super::closure::{Closure, Step, StepInput};
 use super::lookup::{RowPlace, located, read_row, rows_with, table};
+use crate::error::OperatorError;
 use crate::fingerprint::NodeKey;
-use crate::operator::{OperatorError, RowsInput};
+use crate::operator::RowsInput;
 use crate::store::{ArtifactId, Store};
 
 /// A row and everything it derives from.

@@ -7,7 +7,8 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde::Serialize;
 
 use super::lookup::texts;
-use crate::operator::{OperatorError, RowsInput};
+use crate::error::OperatorError;
+use crate::operator::RowsInput;
 use crate::store::Artifact;
 
 /// Characters of a value that are shown.

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::closure::{Closure, Step};
 use super::lookup::{RowPlace, rows_with, table};
-use crate::operator::{OperatorError, RowsInput};
+use crate::error::OperatorError;
+use crate::operator::RowsInput;
 use crate::store::{ArtifactId, Store};
 
 /// Rows of one table that derive from the requested row.

@@ -13,8 +13,9 @@ use super::named::{NotFound, output_of};
 use super::pairs::{self, Pair};
 use super::row_changes::{TableChange, table_change};
 use super::target::no_node;
+use crate::error::OperatorError;
 use crate::fingerprint::{Reason, diff, differing_leaves};
-use crate::operator::{OperatorError, PortType, RowsInput};
+use crate::operator::{PortType, RowsInput};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, Store};
 
 /// A value that differs between the runs; `null` if a run does not have it.

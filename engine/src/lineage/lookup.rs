@@ -13,7 +13,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
-use crate::operator::{InputArtifact, OperatorError, RowsInput};
+use crate::error::OperatorError;
+use crate::operator::{InputArtifact, RowsInput};
 use crate::store::{ArtifactId, Store};
 
 /// A row that was found.

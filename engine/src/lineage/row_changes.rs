@@ -10,7 +10,8 @@ use searchmill_schemas::RecordKind;
 use serde::Serialize;
 
 use super::lookup::open;
-use crate::operator::{OperatorError, RowsInput};
+use crate::error::OperatorError;
+use crate::operator::RowsInput;
 
 /// Largest tables that are compared.
 const MOST_ROWS: u64 = 2_000_000;

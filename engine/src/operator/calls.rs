@@ -7,10 +7,10 @@ use futures::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::{Context, Retry};
-use super::endpoint_session::{Begun, EndpointSession, KeptCall, OpenCall};
-use super::failure::{CallFailure, FailureKind, RowFailure};
-use super::money::{Prices, Refusal, Usage};
-use super::rate_limiter::Turn;
+use crate::endpoint::Turn;
+use crate::endpoint::{Begun, EndpointSession, KeptCall, OpenCall};
+use crate::endpoint::{CallFailure, FailureKind, RowFailure};
+use crate::endpoint::{Prices, Refusal, Usage};
 
 /// Interval between checks whether the run is stopping.
 const STEP: Duration = Duration::from_millis(200);
@@ -227,8 +227,8 @@ impl Context {
             });
         }
         let attempt = Attempt { number, session: session.clone(), call, _slot: slot };
-        if let Some(tenure) = &session.tenure {
-            tenure.check().await?;
+        if let Some(permit) = &session.permit {
+            permit.check().await?;
         }
         session.budget.take_call().map_err(refused)?;
         session.node.take_call().map_err(refused)?;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::endpoint_session::EndpointSession;
-use super::error::OperatorError;
 use super::params::Secret;
-use super::redactor::Redactor;
 use super::repeatability::{Computed, Repeatability};
 use super::sources::SourceFiles;
+use crate::endpoint::EndpointSession;
+use crate::endpoint::Redactor;
+use crate::error::OperatorError;
 
 /// Number and timing of retries of an external call.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use super::context::Context;
 use super::declaration::Declaration;
-use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::Params;
 use super::rows::Inputs;
+use crate::error::OperatorError;
 
 /// Column of a decision about a loop: why it ends (text).
 pub const ENDED: &str = "ended";

@@ -8,17 +8,17 @@ use searchmill_schemas::RecordKind;
 
 use super::context::Context;
 use super::deliver::Deliver;
-use super::error::OperatorError;
 use super::goal::Goal;
 use super::kernel::{QueryKernel, RowShape};
 use super::params::ParamIssue;
 use super::port::{OutputPort, OutputType, PortType, Ports};
-use super::rate_limiter::EndpointUse;
 use super::recheck::Recheck;
 use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
 use super::sources::Source;
 use super::tables::{TableRules, Tables};
+use crate::endpoint::EndpointUse;
+use crate::error::OperatorError;
 
 type InputCheck = Box<dyn Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync>;
 type VariantCheck = Box<dyn Fn(&[Option<&str>]) -> Vec<ParamIssue> + Send + Sync>;

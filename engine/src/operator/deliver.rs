@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::error::OperatorError;
+use crate::error::OperatorError;
 
 /// Suffix of a manifest's path: a destination's manifest is written next to it.
 pub const MANIFEST_ENDING: &str = ".manifest.json";

@@ -10,11 +10,11 @@ use futures::future::BoxFuture;
 use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
 
 use super::context::Context;
-use super::error::OperatorError;
-use super::failure::RowFailure;
 use super::goal::Goal;
-use super::money::Usage;
 use super::rows::{Inputs, Outputs};
+use crate::endpoint::RowFailure;
+use crate::endpoint::Usage;
+use crate::error::OperatorError;
 
 /// An opened operator. The kind of kernel says what may run concurrently.
 pub enum Kernel {

@@ -1,6 +1,6 @@
 //! All that an operator's author sees: the contract, its ports, its context, its errors, and the registry.
 //!
-//! This module needs nothing else of the engine. It therefore stands first, and `spec` uses its [`RetryPolicy`].
+//! This module needs only `endpoint` and `error` of the engine. It stands before `spec`, which uses its [`RetryPolicy`].
 //!
 //! # Contract
 //!
@@ -30,17 +30,8 @@
 //! client, threads, retry policy, checkpoints, sources, `call`.
 //!
 //! Every paid call goes through `Context::call`. It looks the call up in the journal, waits for the rate limiter,
-//! counts the call, retries it, and stores the answer before it is parsed. Operators see neither budget nor limiter nor journal.
-//!
-//! - A run has one rate limiter per address: requests and tokens per minute, concurrent calls, pauses after status 429,
-//!   a watch for silence. It has one budget.
-//! - The first call of a node to an endpoint goes alone; the others wait for its outcome, at most 5 s. If it is refused for
-//!   a reason that all calls share (no such model, no such address, a refused key), no other call is made.
-//! - After 8 calls of a node in a row that failed for good, whatever the reason, the endpoint gets no more calls from it.
-//!   Failures of one row alone (a text that is too long) do not count, and any answer begins the row anew. The remaining
-//!   rows are postponed, not rejected, and the node fails.
-//! - Attempts that failed are counted apart from the calls, and each repeated one is reported.
-//! - If the budget is used up, a call is refused, its row is postponed, and the run ends with exit code 4.
+//! counts the call, retries it, and stores the answer before it is parsed. Operators see neither budget nor limiter nor
+//! journal: these are in `endpoint`, and `calls` and `observe` are the only doors to them.
 //!
 //! # Effects
 //!
@@ -54,41 +45,36 @@
 //!
 //! [`Redactor`] removes the secrets of a plan from rejects, summaries, events, the ledger and the answers of endpoints.
 
-mod attempts;
 mod calls;
 mod context;
 mod contract;
 mod declaration;
 mod deliver;
-mod error;
-mod failure;
 mod functions;
-mod rate_limiter;
 mod goal;
 mod kernel;
 pub(crate) mod listing;
-mod money;
 mod nesting;
-mod endpoint_session;
 mod observe;
 mod params;
 mod port;
 mod recheck;
-mod redactor;
 mod registry;
 mod repeatability;
 mod rows;
-mod service_address;
 mod shorthand;
 mod sources;
 mod spread;
-mod standing;
 mod tables;
 pub mod testing;
-mod user_info;
 
-pub use attempts::FailedCalls;
 pub use calls::{Attempt, Call};
+// What an author sees of the calls to endpoints, and errors.
+pub use crate::endpoint::{
+    BudgetLimits, CallFailure, Counts, EndpointUse, FailedCalls, FailureKind, KeptCall, Limits, PeriodLimits, Prices,
+    Redactor, RowFailure, Usage, has_user_info, is_setting, is_web_address, without_user_info,
+};
+pub use crate::error::{Blame, OperatorError, missing_credentials, root_cause};
 pub use context::{
     CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, Retry, RetryPolicy, SecretLookup,
     http_client,
@@ -96,10 +82,6 @@ pub use context::{
 pub use contract::{ENDED, Example, HANDS_ON, Operator};
 pub use declaration::Declaration;
 pub use deliver::{Deliver, MANIFEST_ENDING};
-pub use endpoint_session::KeptCall;
-pub(crate) use endpoint_session::{Alive, Begun, CallJournal, EndpointSession, ObservedSession, OpenCall, Tenure};
-pub use error::{Blame, OperatorError, missing_credentials, root_cause};
-pub use failure::{CallFailure, Counts, FailureKind, RowFailure};
 pub(crate) use functions::storable;
 pub use goal::{COUNTED, DRAWN, Goal};
 pub(crate) use goal::{Draw, Next};
@@ -108,24 +90,16 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::{FileStat, pattern_folder, where_links_lead};
-pub(crate) use money::{Budget, SpendLedger, is_zero};
-pub use money::{BudgetLimits, PeriodLimits, Prices, Usage};
 pub use nesting::{SHORTER, check_nesting, stack_size};
 pub use observe::Observed;
 pub use params::{ParamIssue, Params, Secret, read_params};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
-pub(crate) use rate_limiter::RateLimiter;
-pub use rate_limiter::{EndpointUse, Limits};
 pub use recheck::{Recheck, Rechecked, RowDifference};
-pub use redactor::{Redactor, is_setting};
 pub use registry::{BoundOperator, CommandSources, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Effect, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
-pub use service_address::is_web_address;
-pub(crate) use service_address::{refers_to_service, services_in, with_addresses};
 pub use shorthand::{allow_names, named_or_tagged};
 pub use sources::{Source, SourceFiles, SourceProblem, open_regular};
 pub use spread::spread;
 pub use tables::{TableRules, Tables, query_session};
 pub(crate) use tables::{planned, query_config};
-pub use user_info::{has_user_info, without_user_info};

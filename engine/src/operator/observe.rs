@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::calls::Call;
 use super::context::Context;
-use super::endpoint_session::{Begun, EndpointSession, KeptCall};
-use super::failure::{FailureKind, RowFailure};
-use super::money::Usage;
+use crate::endpoint::Usage;
+use crate::endpoint::{Begun, EndpointSession, KeptCall};
+use crate::endpoint::{FailureKind, RowFailure};
 
 /// Time between the end of a program's connections and of its process.
 const ENDING: Duration = Duration::from_millis(100);

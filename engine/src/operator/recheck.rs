@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 
-use super::error::OperatorError;
+use crate::error::OperatorError;
 
 /// Derives the part of an operator's recorded rows again that follows from its inputs and params alone.
 pub trait Recheck: Send + Sync {

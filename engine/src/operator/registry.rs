@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::context::Context;
 use super::contract::{Example, Operator};
 use super::declaration::Declaration;
-use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::{ParamIssue, read_params};
 use super::rows::Inputs;
 use super::sources::Source;
+use crate::error::OperatorError;
 
 /// An operator with its params type erased.
 #[derive(Clone, Copy)]

@@ -10,8 +10,8 @@ use indexmap::IndexMap;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 
-use super::error::OperatorError;
 use super::port::TreeKind;
+use crate::error::OperatorError;
 
 /// Rows of one input, read batch by batch.
 #[derive(Clone, Debug)]

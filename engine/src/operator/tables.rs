@@ -14,11 +14,11 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use super::error::OperatorError;
 use super::functions;
 use super::kernel::{QueryInputs, QueryKernel, QueryOutput};
 use super::params::ParamIssue;
 use crate::diagnostic::Word;
+use crate::error::OperatorError;
 
 /// Known columns by port. A port whose columns are unknown is absent.
 pub type Tables = BTreeMap<String, SchemaRef>;

@@ -13,18 +13,18 @@ use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
 use super::context::{CheckpointStore, Context, ContextParts, Nothing, Pieces, ProgressSink, RetryPolicy};
-use super::error::OperatorError;
-use super::failure::RowFailure;
 use super::functions::storable;
 use super::goal::{COUNTED, DRAWN, Draw, Goal, Next};
 use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowOutput};
 use super::listing::files_of;
-use super::money::Usage;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, RowsInput, TreeInput};
 use super::sources::{Source, SourceFiles};
 use super::tables::query_session;
+use crate::endpoint::RowFailure;
+use crate::endpoint::Usage;
+use crate::error::OperatorError;
 
 /// Files behind sources, without comparison.
 struct Listed(BTreeMap<String, Vec<PathBuf>>);

@@ -19,10 +19,11 @@ use super::rejects::with_rejects;
 use super::services::{identity, ports_of, with_files_of_services};
 use super::trial::test_issues;
 use crate::diagnostic::Diagnostic;
+use crate::endpoint::has_user_info;
 use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{
     BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Ports, Registry,
-    Source, has_user_info,
+    Source,
 };
 use crate::spec::{Binding, NodeSpec, Reference, Spec, arguments, closest, locate, meant_node, suggest};
 

@@ -16,8 +16,9 @@ use indexmap::IndexMap;
 
 use super::explain::{explain, parse_fault};
 use crate::diagnostic::{Diagnostic, Span};
+use crate::error::OperatorError;
 use crate::operator::{
-    OperatorError, ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, SHORTER, Tables, check_nesting, planned,
+    ParamIssue, PortType, QueryInputs, QueryKernel, QueryOutput, SHORTER, Tables, check_nesting, planned,
 };
 use crate::spec::{CheckSpec, NodeSpec, Rule, suggest};
 

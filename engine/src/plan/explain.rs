@@ -7,7 +7,7 @@ use datafusion::prelude::SessionContext;
 use searchmill_schemas::renamed;
 
 use crate::diagnostic::Word;
-use crate::operator::OperatorError;
+use crate::error::OperatorError;
 use crate::spec::closest;
 
 /// Converts a planning error of the SQL in `param` to an operator error; `tables` are those that the SQL may name.

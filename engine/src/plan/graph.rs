@@ -9,7 +9,8 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
 use super::loops::Loops;
-use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PeriodLimits, PortType, Source};
+use crate::endpoint::{BudgetLimits, PeriodLimits};
+use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
 use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
 /// One bound input of a node.

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind, refers_to_service};
+use crate::endpoint::refers_to_service;
+use crate::operator::{Accept, Arity, CommandSources, Declaration, InputPort, TreeKind};
 use crate::spec::{Binding, Serves, ServiceSpec};
 
 /// Returns the ports of a service with their bindings.

@@ -13,8 +13,8 @@ use super::gather::{TABLES, name_of_table, variant_of};
 use super::graph::{Input, Node, Plan, Tie};
 use super::loops::{End, Loop};
 use super::rejects::with_rejects;
+use crate::error::OperatorError;
 use crate::fingerprint::{identity_params, row_params};
-use crate::operator::OperatorError;
 
 /// What a node waits for that depends on how a loop ends.
 pub struct Awaited<'p> {

@@ -10,7 +10,9 @@ use serde_json::Value;
 use super::graph::{Input, Node, Plan};
 use super::services::identity;
 use crate::diagnostic::Diagnostic;
-use crate::operator::{OperatorError, PortType, RetryPolicy, services_in};
+use crate::endpoint::services_in;
+use crate::error::OperatorError;
+use crate::operator::{PortType, RetryPolicy};
 use crate::spec::{Rows, TestCase, service_of, suggest};
 
 /// Outputs of the nodes by id.

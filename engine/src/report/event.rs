@@ -6,8 +6,8 @@ use std::fmt;
 use searchmill_schemas::Reject;
 use serde::Serialize;
 
+use crate::endpoint::FailedCalls;
 use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::FailedCalls;
 use crate::store::CheckOutcome;
 
 /// Why rows were rejected.
@@ -137,7 +137,7 @@ pub struct RunSummary {
     /// External calls of this run, failed attempts included.
     pub calls: u64,
     /// Those of them that asked no model: of tools, functions and rerankers.
-    #[serde(skip_serializing_if = "crate::operator::is_zero")]
+    #[serde(skip_serializing_if = "crate::endpoint::is_zero")]
     pub service_calls: u64,
     /// Attempts at them that failed.
     #[serde(flatten)]
@@ -155,7 +155,7 @@ pub struct RunSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
     /// Bytes of folders of middle rounds that were released.
-    #[serde(skip_serializing_if = "crate::operator::is_zero")]
+    #[serde(skip_serializing_if = "crate::endpoint::is_zero")]
     pub released: u64,
     /// Wall time in seconds.
     pub seconds: f64,
@@ -252,7 +252,7 @@ pub enum Event {
         /// Calls to an endpoint so far.
         calls: u64,
         /// Those of them that asked no model: of tools, functions and rerankers.
-        #[serde(skip_serializing_if = "crate::operator::is_zero")]
+        #[serde(skip_serializing_if = "crate::endpoint::is_zero")]
         service_calls: u64,
         /// Tokens paid so far.
         tokens: u64,
@@ -293,7 +293,7 @@ pub enum Event {
         /// External calls, failed attempts included.
         calls: u64,
         /// Those of them that asked no model: of tools, functions and rerankers.
-        #[serde(skip_serializing_if = "crate::operator::is_zero")]
+        #[serde(skip_serializing_if = "crate::endpoint::is_zero")]
         service_calls: u64,
         /// Attempts at them that failed.
         #[serde(flatten)]

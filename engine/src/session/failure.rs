@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::diagnostic::{Diagnostic, SourceMap};
+use crate::endpoint::without_user_info;
+use crate::error::{Blame, OperatorError};
 use crate::lineage::archive::ArchiveError;
 use crate::lineage::{Missing, NotFound};
-use crate::operator::{Blame, OperatorError, without_user_info};
 use crate::store::{Release, StoreError};
 
 /// An error of a session.

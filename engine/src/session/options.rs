@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::failure::Failure;
 use super::open::Session;
 use super::pipeline::Pipeline;
+use crate::endpoint::BudgetLimits;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
-use crate::operator::{BudgetLimits, Source};
+use crate::operator::Source;
 use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
 use crate::spec::{RowLimit, meant_output};
 

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::open::Session;
 use super::run::runtime;
-use crate::operator::{Blame, BoundOperator, Context, ContextParts, OperatorError, ParamIssue, http_client};
+use crate::error::{Blame, OperatorError};
+use crate::operator::{BoundOperator, Context, ContextParts, ParamIssue, http_client};
 
 impl Session {
     /// Binds a relational operator to params.

@@ -8,10 +8,11 @@ use searchmill_schemas::{Document, RecordKind};
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::endpoint::BudgetLimits;
+use crate::error::OperatorError;
 use crate::execute::{NodeStatus, RunOptions};
 use crate::operator::{
-    BlockingKernel, BudgetLimits, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
-    Ports, Registry, Secret, entry,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, Outputs, Ports, Registry, Secret, entry,
 };
 use crate::plan::Selection;
 use crate::report::Lines;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use super::open::Session;
+use crate::error::{Blame, OperatorError};
 use crate::fingerprint::NodeKey;
 use crate::lineage::{
     Ancestry, Catalog, Closure, Descendants, Graph, GraphStep, Roots, Target, ancestry, descent, downstream, graph,
     resolve, upstream,
 };
-use crate::operator::{Blame, OperatorError};
 use crate::store::{ArtifactId, Store, StoreUse};
 
 /// The direction of a trace.

@@ -13,7 +13,7 @@ use super::syntax;
 use super::test_case::{self, TestCase};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
-use crate::operator::{BudgetLimits, PeriodLimits};
+use crate::endpoint::{BudgetLimits, PeriodLimits};
 
 const KEYS: &[&str] =
     &["name", "description", "params", "nodes", "repeat", "include", "schedule", "budget", "on_budget", "tests"];

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::field::{self, Problems, take};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
-use crate::operator::has_user_info;
+use crate::endpoint::has_user_info;
 
 named! {
     /// How a run ended, seen together with the runs before it.

@@ -12,7 +12,8 @@ use super::schedule::Schedule;
 use super::test_case::TestCase;
 use super::value::Spanned;
 use crate::diagnostic::Span;
-use crate::operator::{BudgetLimits, PeriodLimits, RetryPolicy};
+use crate::endpoint::{BudgetLimits, PeriodLimits};
+use crate::operator::RetryPolicy;
 
 /// A pipeline as written.
 #[derive(Clone, Debug, PartialEq)]

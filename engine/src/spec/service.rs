@@ -12,7 +12,7 @@ use super::reference;
 use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::services_in;
+use crate::endpoint::services_in;
 
 const KEYS: &[&str] = &["model", "adapter", "search", "program", "from", "args", "env", "ready", "within"];
 /// Longest start of a service by default: large models load for minutes.

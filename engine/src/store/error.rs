@@ -68,7 +68,7 @@ impl From<serde_json::Error> for StoreError {
     }
 }
 
-impl From<StoreError> for crate::operator::OperatorError {
+impl From<StoreError> for crate::error::OperatorError {
     fn from(error: StoreError) -> Self {
         Self::machine(error.to_string())
     }

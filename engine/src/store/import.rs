@@ -253,7 +253,7 @@ impl Drop for Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::Usage;
+    use crate::endpoint::Usage;
 
     #[test]
     fn imported_rows_replace_none_that_are_here() {

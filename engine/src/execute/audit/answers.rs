@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
 use super::rerun::{Outcome, Rerun};
+use crate::endpoint::{Begun, CallJournal, EndpointSession, KeptCall};
+use crate::error::OperatorError;
 use crate::execute::kernels::call_journal::Sent;
 use crate::execute::kernels::dry_run::{Rehearsed, quiet_context};
 use crate::execute::kernels::observations::Observed;
 use crate::fingerprint::{Beside, CallPlace, Digest, Preimage, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
-use crate::operator::{
-    AsyncMapKernel, Begun, CallJournal, Context, EndpointSession, InputArtifact, KeptCall, Kernel, OperatorError,
-};
+use crate::operator::{AsyncMapKernel, Context, InputArtifact, Kernel};
 use crate::store::{CallCache, Store};
 
 /// Combinations of answers tried for one row, where calls were answered more than once (`--force`).

@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use super::rerun::{Outcome, Rerun};
 use super::restored::MadeAgain;
 use super::spot_check::{Sampled, check_rows};
+use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::run_kernel;
 use crate::execute::kernels::observations::Observed;
 use crate::execute::node::job::KernelRun;
@@ -24,7 +25,7 @@ use crate::lineage::{
 };
 use crate::operator::{
     AsyncMapKernel, BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel,
-    MapOutput, OperatorEntry, OperatorError, PortType, Registry, Repeatability, SecretLookup, http_client,
+    MapOutput, OperatorEntry, PortType, Registry, Repeatability, SecretLookup, http_client,
 };
 use crate::plan::with_files_of_services;
 use crate::spec::{OnError, service_of};

@@ -9,8 +9,9 @@ use rand_chacha::rand_core::SeedableRng;
 use searchmill_schemas::{RecordKind, to_batch};
 
 use super::rerun::{Outcome, Rerun};
+use crate::error::OperatorError;
 use crate::lineage::{Difference, difference, read_rows, row_difference, rows_with, texts};
-use crate::operator::{InputArtifact, MapKernel, MapOutput, OperatorError, RowsInput};
+use crate::operator::{InputArtifact, MapKernel, MapOutput, RowsInput};
 use crate::store::{Store, as_stored};
 
 /// Differences reported one by one (at most).

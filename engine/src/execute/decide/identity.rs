@@ -7,11 +7,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::endpoint::EndpointUse;
 use crate::fingerprint::{
     Beside, Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenFile, SeenSources, SourceDigests,
     SourceIdentity, SourceProblem, base_on, calls_base,
 };
-use crate::operator::{Effect, EndpointUse, PortType, Repeatability, processor};
+use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::Node;
 use crate::store::{OutputRecord, SourceFile};
 

@@ -4,7 +4,8 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
 use indexmap::IndexMap;
 
-use crate::operator::{ENDED, HANDS_ON, InputArtifact, OperatorError};
+use crate::error::OperatorError;
+use crate::operator::{ENDED, HANDS_ON, InputArtifact};
 use crate::plan::Plan;
 use crate::store::{OutputRecord, Store};
 

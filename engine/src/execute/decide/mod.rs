@@ -12,8 +12,9 @@ use self::history::History;
 use self::identity::{Known, Parts};
 use self::lookup::{Lookup, damage_reason, look_up};
 use super::settings::request::{Request, Retry};
+use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
-use crate::operator::{Effect, OperatorError, PortType};
+use crate::operator::{Effect, PortType};
 use crate::plan::{Node, Plan};
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
 

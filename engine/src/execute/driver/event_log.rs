@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::endpoint::Redactor;
 use crate::execute::settings::clock::unix_time;
-use crate::operator::Redactor;
 use crate::report::{Event, Reporter};
 use crate::store::RunWriter;
 

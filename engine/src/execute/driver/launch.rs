@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::scheduler::Event as Step;
 use super::{Driver, Report};
+use crate::error::{Blame, OperatorError};
 use crate::execute::decide::identity::Known;
 use crate::execute::decide::{Decider, Decision, Look, Pending};
 use crate::execute::node::context::bare_context;
@@ -13,7 +14,6 @@ use crate::execute::node::job::NodeJob;
 use crate::execute::node::run::Run;
 use crate::execute::node::run_node;
 use crate::fingerprint::{Reason, SourceProblem};
-use crate::operator::{Blame, OperatorError};
 use crate::plan::Node;
 use crate::store::{NodeResult, NodeRun, StoreError};
 

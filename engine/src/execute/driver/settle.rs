@@ -6,11 +6,11 @@ use super::recompute::{READINGS, Remake};
 use super::reject_share::Account;
 use super::scheduler::Event as Step;
 use super::{Driver, Report};
+use crate::error::{Blame, OperatorError};
 use crate::execute::decide::loop_decision::{Verdict, is_open, verdict};
 use crate::execute::node::NodeDone;
 use crate::execute::node::context::bare_context;
 use crate::execute::node::deliver::{Made, deliver, hands_over, is_delivered};
-use crate::operator::{Blame, OperatorError};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult, StoreError};
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::endpoint::{Begun, CallJournal, KeptCall, OpenCall, Usage};
+use crate::error::OperatorError;
 use crate::fingerprint::{CallPlace, Digest, RowKey, call_key, hash_bytes, told_base};
-use crate::operator::{Begun, CallJournal, Context, KeptCall, OpenCall, OperatorError, Usage};
+use crate::operator::Context;
 use crate::store::{CallCache, CallState};
 
 /// Largest share of lost answers that is asked again without `--rebuy`.
@@ -164,9 +166,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::operator::{
-        Attempt, Call, CallFailure, ContextParts, EndpointSession, FailureKind, Prices, RetryPolicy,
-    };
+    use crate::endpoint::{CallFailure, EndpointSession, FailureKind, Prices};
+    use crate::operator::{Attempt, Call, ContextParts, RetryPolicy};
     use crate::store::{Store, StoreError};
 
     #[test]

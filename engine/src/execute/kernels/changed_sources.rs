@@ -8,15 +8,15 @@ use arrow::array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::endpoint::{FailureKind, RowFailure};
+use crate::error::OperatorError;
 use crate::fingerprint::SeenSources;
-use crate::operator::{
-    AsyncMapKernel, BoundOperator, Context, FailureKind, OperatorError, Pieces, RowFailure, RowOutput,
-};
+use crate::operator::{AsyncMapKernel, BoundOperator, Context, Pieces, RowOutput};
 
 /// Compares the sources of a node with those of its key, after the kernel ran.
 ///
 /// # Errors
-/// Fails with [`Blame::Changed`](crate::operator::Blame::Changed) if a source differs.
+/// Fails with [`Blame::Changed`](crate::error::Blame::Changed) if a source differs.
 pub(crate) fn unchanged(seen: &SeenSources, operator: &BoundOperator, directory: &Path) -> Result<(), OperatorError> {
     match seen.changed_at_end(&operator.declaration.sources(directory)) {
         None => Ok(()),

@@ -10,12 +10,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::call_journal::RowCalls;
 use super::observations::Observed;
 use super::samples::{Drawing, Pending};
+use crate::endpoint::{Budget, BudgetLimits, CallJournal, EndpointSession};
+use crate::error::OperatorError;
 use crate::execute::settings::resources::Machine;
 use crate::fingerprint::{CallPlace, RowKey};
-use crate::operator::{
-    AsyncMapKernel, Budget, BudgetLimits, CallJournal, Context, ContextParts, EndpointSession, Inputs, Kernel,
-    OperatorError, RowOutput, stack_size,
-};
+use crate::operator::{AsyncMapKernel, Context, ContextParts, Inputs, Kernel, RowOutput, stack_size};
 use crate::plan::Node;
 use crate::store::{CallCache, Memo};
 

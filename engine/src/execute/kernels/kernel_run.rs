@@ -8,11 +8,10 @@ use super::changed_sources::WatchedRows;
 use super::map::{MapJob, run_map};
 use super::query::run_query;
 use super::rows::{RowsJob, run_rows};
+use crate::error::OperatorError;
 use crate::execute::node::job::{KernelRun, RowsRun};
 use crate::fingerprint::{Digest, RowKeys, base_on};
-use crate::operator::{
-    AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OperatorError, OutputSink,
-};
+use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
 use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services. Blocking.

@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use arrow::array::RecordBatch;
 
+use crate::error::OperatorError;
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{Context, MapKernel, MapOutput, OperatorError, RowsInput, stack_size};
+use crate::operator::{Context, MapKernel, MapOutput, RowsInput, stack_size};
 use crate::store::{Block, Blocks, StoreSink};
 
 /// Rows per task (at most).

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use super::call_journal::{RowCalls, read_calls};
+use crate::endpoint::{CallJournal, EndpointSession, EndpointUse, Usage};
+use crate::error::OperatorError;
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{CallJournal, Context, Declaration, EndpointSession, EndpointUse, OperatorError, Usage};
+use crate::operator::{Context, Declaration};
 use crate::store::{CallCache, Store, StoreError};
 
 /// The call caches of the services that a node observes, in the order of its declaration.

@@ -30,9 +30,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use url::Url;
 
 use super::column_lineage::column_lineage;
+use crate::error::OperatorError;
 use crate::operator::{
-    Computed, Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, Repeatability,
-    RowsInput, query_config, query_session, storable,
+    Computed, Context, InputArtifact, Inputs, Outputs, QueryInputs, QueryKernel, Repeatability, RowsInput,
+    query_config, query_session, storable,
 };
 use crate::store::ColumnLineage;
 
@@ -348,8 +349,9 @@ mod tests {
     use searchmill_schemas::RecordKind;
 
     use super::*;
+    use crate::error::Blame;
     use crate::operator::testing::Harness;
-    use crate::operator::{Blame, OutputSink, QueryOutput};
+    use crate::operator::{OutputSink, QueryOutput};
 
     fn numbers(from: i64, rows: i64) -> RecordBatch {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(from..from + rows));

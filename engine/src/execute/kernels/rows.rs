@@ -12,12 +12,11 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::call_journal::{RowCalls, read_calls};
 use super::samples::{Drawing, Pending, Sample};
+use crate::endpoint::{CallJournal, FailureKind, RowFailure, Usage};
+use crate::error::OperatorError;
 use crate::execute::node::job::{KernelRun, RowsRun};
 use crate::fingerprint::{CallPlace, RowKey, RowKeys};
-use crate::operator::{
-    AsyncMapKernel, COUNTED, CallJournal, Context, DRAWN, FailureKind, Goal, OperatorError, Outputs, ProgressSink,
-    RowFailure, RowOutput, RowsInput, Usage,
-};
+use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, ProgressSink, RowOutput, RowsInput};
 use crate::spec::OnError;
 use crate::store::Memo;
 

@@ -2,8 +2,9 @@
 
 use arrow::array::RecordBatch;
 
+use crate::error::OperatorError;
 use crate::fingerprint::{RowIdentity, RowKey, RowKeys};
-use crate::operator::{Draw, Goal, Next, OperatorError, RowsInput};
+use crate::operator::{Draw, Goal, Next, RowsInput};
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>> + Send>;
 

@@ -6,13 +6,14 @@ use std::time::Instant;
 use super::context::context_parts;
 use super::executor::{Task, blocking, executor};
 use super::job::{NodeJob, Ran, RowsRun};
-use super::lease_check::Tenure;
+use super::lease_check::LeaseCheck;
 use super::service::Services;
+use crate::error::OperatorError;
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::settings::clock::unix_time;
 use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Digest;
-use crate::operator::{Computed, ContextParts, OperatorError, ProgressSink};
+use crate::operator::{Computed, ContextParts, ProgressSink};
 use crate::report::Event;
 use crate::store::{Blocks, Checkpoint, KeptPieces, NodeResult, Origin};
 
@@ -24,19 +25,19 @@ struct Prepared {
     asks_rows: bool,
 }
 
-/// Runs the kernel of a node and records the result. The caller must hold the node's lease. `tenure`: that of a node
+/// Runs the kernel of a node and records the result. The caller must hold the node's lease. `lease_check`: that of a node
 /// that makes calls.
 pub(crate) async fn compute(
     job: Arc<NodeJob>,
     start: Instant,
-    tenure: Option<&Tenure>,
+    lease_check: Option<&LeaseCheck>,
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
     let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
     let ran = with_services(&job, parts, progress).await;
     // A machine that slept while it waited for its last answers must not overwrite what another one has recorded.
-    if let Some(tenure) = tenure
-        && tenure.has_ended().await
+    if let Some(lease_check) = lease_check
+        && lease_check.has_ended().await
     {
         return Err(OperatorError::cancelled());
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::run::Run;
+use crate::endpoint::EndpointSession;
 use crate::execute::settings::progress::NodeProgress;
-use crate::operator::{Context, ContextParts, EndpointSession, ProgressSink};
+use crate::operator::{Context, ContextParts, ProgressSink};
 use crate::plan::Node;
 
 /// Rows in flight of an external node (default).

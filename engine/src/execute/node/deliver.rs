@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 
+use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::{Context, OperatorError, PortType};
+use crate::operator::{Context, PortType};
 use crate::plan::Node;
 use crate::store::{NodeResult, OutputRecord, Store};
 

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use super::period_budget::Ledger;
+use crate::endpoint::{
+    Budget, EndpointSession, EndpointUse, ObservedSession, RateLimiter, Redactor, refers_to_service,
+};
+use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
 use crate::execute::kernels::observations::Observed;
 use crate::execute::settings::options::Settings;
 use crate::fingerprint::Digest;
-use crate::operator::{
-    Budget, EndpointSession, EndpointUse, ObservedSession, OperatorError, RateLimiter, Redactor, refers_to_service,
-};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{CallCache, Store};

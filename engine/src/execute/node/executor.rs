@@ -11,10 +11,12 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::job::{KernelRun, NodeJob, Ran};
 use super::worker::run_in_worker;
+use crate::endpoint::{Alive, EndpointSession};
+use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::run_kernel;
 use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Reason;
-use crate::operator::{Alive, BoundOperator, Context, ContextParts, EndpointSession, Inputs, OperatorError};
+use crate::operator::{BoundOperator, Context, ContextParts, Inputs};
 use crate::store::StoreSink;
 
 /// Runs kernels.

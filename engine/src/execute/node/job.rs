@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::run::Run;
+use crate::endpoint::{EndpointSession, Usage};
+use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
 use crate::execute::kernels::observations::Observed;
 use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::stop::Stop;
 use crate::fingerprint::{Digest, NodeKey, Reason, SeenSources};
-use crate::operator::{Computed, Context, EndpointSession, Inputs, OperatorError, Usage};
+use crate::operator::{Computed, Context, Inputs};
 use crate::plan::{Input, Node};
 use crate::spec::{OnError, service_of};
 use crate::store::{CallCache, ColumnLineage, OutputRecord, Store, Written};

@@ -10,16 +10,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
+use crate::endpoint::{CallPermit, FailureKind, RowFailure};
 use crate::fingerprint::NodeKey;
-use crate::operator;
-use crate::operator::{FailureKind, RowFailure};
 use crate::store::{Lease, Store, StoreError};
 
 /// A gap between calls after which the lease is checked. Other machines wait longer before they count a holder as dead.
 const GAP: Duration = Duration::from_secs(8);
 
 /// The right to compute a node while its lease is held.
-pub(crate) struct Tenure {
+pub(crate) struct LeaseCheck {
     store: Store,
     key: NodeKey,
     lease: Arc<Lease>,
@@ -31,8 +30,8 @@ pub(crate) struct Tenure {
     over: AtomicBool,
 }
 
-impl Tenure {
-    /// Starts the tenure now; `asks`: whether the node makes calls.
+impl LeaseCheck {
+    /// Starts the check now; `asks`: whether the node makes calls.
     pub(crate) fn new(store: &Store, key: NodeKey, lease: Arc<Lease>, asks: bool) -> Arc<Self> {
         let (last, over) = (Mutex::new((Instant::now(), SystemTime::now())), AtomicBool::new(false));
         let before = if asks { store.result(&key).map(|result| result.run) } else { None };
@@ -87,7 +86,7 @@ impl Tenure {
     }
 }
 
-impl operator::Tenure for Tenure {
+impl CallPermit for LeaseCheck {
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>> {
         Self::check(self).boxed()
     }
@@ -100,8 +99,8 @@ mod tests {
     use super::*;
     use crate::fingerprint::hash_bytes;
 
-    fn ago(tenure: &Tenure) {
-        *tenure.last.blocking_lock() =
+    fn ago(lease_check: &LeaseCheck) {
+        *lease_check.last.blocking_lock() =
             (Instant::now().checked_sub(2 * GAP).unwrap_or_else(Instant::now), SystemTime::now() - 2 * GAP);
     }
 
@@ -119,12 +118,12 @@ mod tests {
         };
         record("before");
         let lease = Arc::new(store.try_lease(&key).unwrap().unwrap());
-        let tenure = Tenure::new(&store, key, lease, true);
-        ago(&tenure);
-        runtime.block_on(tenure.check()).unwrap();
+        let lease_check = LeaseCheck::new(&store, key, lease, true);
+        ago(&lease_check);
+        runtime.block_on(lease_check.check()).unwrap();
         record("meanwhile");
-        ago(&tenure);
-        runtime.block_on(tenure.check()).unwrap_err();
-        assert!(tenure.is_over());
+        ago(&lease_check);
+        runtime.block_on(lease_check.check()).unwrap_err();
+        assert!(lease_check.is_over());
     }
 }

@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 use self::compute::compute;
 use self::executor::blocking;
 use self::job::NodeJob;
-use self::lease_check::Tenure;
+use self::lease_check::LeaseCheck;
 use super::decide::lookup::{Lookup, has_floor, look_up};
+use crate::endpoint::{FailedCalls, Usage};
+use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::{Blame, Effect, FailedCalls, OperatorError, PortType, TreeKind, Usage};
+use crate::operator::{Effect, PortType, TreeKind};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult};
 
@@ -91,13 +93,13 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Err(error) => return done(Err(error), false, 0),
     };
     let asks = job.node().operator.declaration.pays();
-    let tenure = Tenure::new(&job.run.store, key, Arc::clone(&lease), asks);
+    let lease_check = LeaseCheck::new(&job.run.store, key, Arc::clone(&lease), asks);
     if asks {
-        job.session.tenure = Some(tenure.clone());
+        job.session.permit = Some(lease_check.clone());
     }
-    let computed = compute(Arc::new(job), start, asks.then_some(&*tenure)).await;
+    let computed = compute(Arc::new(job), start, asks.then_some(&*lease_check)).await;
     drop(lease);
-    if tenure.is_over() {
+    if lease_check.is_over() {
         return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
     }
     if matches!(&computed, Err(error) if error.blame == Blame::Changed) {

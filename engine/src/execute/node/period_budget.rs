@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use chrono::{Datelike, TimeZone, Utc};
 use chrono_tz::Tz;
 
+use crate::endpoint::{BudgetLimits, PeriodLimits, SpendLedger, Usage};
 use crate::execute::settings::clock::unix_time;
-use crate::operator::{BudgetLimits, PeriodLimits, SpendLedger, Usage};
 use crate::store::{Spending, Store};
 
 /// Interval at which the spending of other runs is read again.

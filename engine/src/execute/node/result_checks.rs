@@ -6,8 +6,9 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
+use crate::error::{Blame, OperatorError};
 use crate::execute::kernels::query::run_query;
-use crate::operator::{Blame, Context, InputArtifact, Inputs, OperatorError, OutputSink};
+use crate::operator::{Context, InputArtifact, Inputs, OutputSink};
 use crate::plan::{Node, Offenders, ROWS, unfit_column};
 use crate::spec::{Check, CheckSpec, Rule, percent};
 use crate::store::{ArtifactId, CheckOutcome, Damage, OutputRecord, Store};

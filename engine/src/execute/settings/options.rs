@@ -7,9 +7,10 @@ use indexmap::IndexMap;
 
 use super::request::{Request, Retry};
 use super::resources::Machine;
+use crate::endpoint::BudgetLimits;
 use crate::execute::node::worker::Workers;
 use crate::fingerprint::Digest;
-use crate::operator::{BudgetLimits, SecretLookup};
+use crate::operator::SecretLookup;
 use crate::plan::Selection;
 use crate::spec::RowLimit;
 use crate::store::OutputRecord;

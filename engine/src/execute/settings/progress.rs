@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::operator::{Budget, ProgressSink, Retry};
+use crate::endpoint::Budget;
+use crate::operator::{ProgressSink, Retry};
 use crate::report::{Event, Reporter};
 
 const INTERVAL_MS: u64 = 100;

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::endpoint::{EndpointUse, Prices, Usage};
+use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
 use crate::execute::kernels::dry_run::{Rehearsed, drawn_rows, free_rows};
 use crate::execute::kernels::observations::Observed;
 use crate::execute::kernels::samples::{Drawing, Pending, Sample};
 use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
-use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, Usage};
+use crate::operator::Inputs;
 use crate::plan::Node;
 use crate::store::{CallCache, Memo, NodeResult, Store};
 

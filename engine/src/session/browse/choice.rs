@@ -14,10 +14,9 @@ use serde_json::Value;
 use super::super::failure::Failure;
 use super::super::open::Session;
 use super::{Scores, Table};
+use crate::error::OperatorError;
 use crate::execute::{collect, register};
-use crate::operator::{
-    BoundOperator, Context, InputArtifact, Inputs, Kernel, OperatorError, QueryInputs, query_session,
-};
+use crate::operator::{BoundOperator, Context, InputArtifact, Inputs, Kernel, QueryInputs, query_session};
 use crate::plan::explain;
 
 /// Name of the table in queries: the port of relational operators with one input.

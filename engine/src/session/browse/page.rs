@@ -12,8 +12,9 @@ use searchmill_schemas::text_column;
 
 use super::super::failure::Failure;
 use super::{Scores, Table};
+use crate::error::OperatorError;
 use crate::lineage::{open_part, rows_with, selection};
-use crate::operator::{OperatorError, RowsInput};
+use crate::operator::RowsInput;
 
 impl Table {
     /// Reads rows by number, in the order given, with these columns (of the table or its scores) in this order.

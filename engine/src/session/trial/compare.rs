@@ -7,7 +7,8 @@ use arrow::json::LineDelimitedWriter;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-use crate::operator::{OperatorError, RowsInput};
+use crate::error::OperatorError;
+use crate::operator::RowsInput;
 use crate::session::failure::Failure;
 use crate::spec::{Expected, suggest};
 

@@ -11,7 +11,8 @@ use indexmap::IndexMap;
 use searchmill_schemas::RecordKind;
 use serde_json::{Map, Value, json};
 
-use crate::operator::{Blame, OperatorError, OutputSink, PortType};
+use crate::error::{Blame, OperatorError};
+use crate::operator::{OutputSink, PortType};
 use crate::plan::Plan;
 use crate::session::failure::Failure;
 use crate::spec::{Rows, closest};

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, hash_bytes};
-use crate::operator::{CheckpointStore, OperatorError};
+use crate::operator::CheckpointStore;
 use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::layout::Store;

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::artifact::{Artifact, ArtifactId};
 use super::description::{IN_FOLDER, is_in_folder};
 use super::part::file_part;
-use crate::operator::{OperatorError, PortType, TreeKind};
+use crate::error::OperatorError;
+use crate::operator::{PortType, TreeKind};
 use crate::store::error::StoreError;
 
 /// Returns the id that the folder would have as an artifact. Reads all its files.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::artifact::Part;
 use super::part::file_part;
-use crate::operator::OperatorError;
+use crate::error::OperatorError;
 use crate::store::error::StoreError;
 use crate::store::nofollow;
 use crate::store::nofollow::Found;

@@ -10,8 +10,8 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::artifact::Part;
+use crate::error::OperatorError;
 use crate::fingerprint::hash_file;
-use crate::operator::OperatorError;
 use crate::store::error::StoreError;
 use crate::store::nofollow;
 

@@ -15,8 +15,8 @@ use searchmill_schemas::RecordKind;
 
 use super::artifact::Part;
 use super::part::{BATCH_ROWS, logical_bytes, write_part};
+use crate::error::OperatorError;
 use crate::fingerprint::is_boundary;
-use crate::operator::OperatorError;
 use crate::store::error::StoreError;
 use crate::store::nofollow;
 

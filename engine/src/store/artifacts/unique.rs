@@ -13,8 +13,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{RecordKind, text_column, text_value};
 
 use super::artifact::Part;
+use crate::error::OperatorError;
 use crate::fingerprint::mark;
-use crate::operator::OperatorError;
 use crate::store::error::StoreError;
 
 /// Limit of id hashes in memory (64 MiB).

@@ -12,8 +12,8 @@ use tokio::sync::futures::Notified;
 use super::in_flight::Asking;
 use super::row_codec::head;
 use super::{Memo, MemoDamage};
+use crate::endpoint::KeptCall;
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::KeptCall;
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
 

@@ -26,8 +26,9 @@ use super::files::{clear, if_there};
 use super::folder::names_below;
 use super::layout::Store;
 use super::nofollow;
+use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{RowOutput, Usage};
+use crate::operator::RowOutput;
 
 /// Rows sampled to estimate the cost of a row.
 const SAMPLE: usize = 2000;

@@ -6,8 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::Memo;
+use crate::error::OperatorError;
 use crate::fingerprint::{Digest, piece_key, pieces_base};
-use crate::operator::{OperatorError, Pieces};
+use crate::operator::Pieces;
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
 

@@ -11,7 +11,8 @@ use arrow::ipc::writer::StreamWriter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::operator::{RowOutput, Usage};
+use crate::endpoint::Usage;
+use crate::operator::RowOutput;
 
 /// End mark of a stream.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];

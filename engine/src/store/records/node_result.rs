@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::columns::ColumnLineage;
+use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::operator::{Computed, Repeatability, Usage};
+use crate::operator::{Computed, Repeatability};
 use crate::store::artifacts::artifact::{Artifact, ArtifactId, ArtifactType};
 
 /// One output of a finished node.
@@ -87,7 +88,7 @@ pub struct NodeResult {
     #[serde(default)]
     pub calls: u64,
     /// Those of them that asked no model: of tools, functions and rerankers.
-    #[serde(default, skip_serializing_if = "crate::operator::is_zero")]
+    #[serde(default, skip_serializing_if = "crate::endpoint::is_zero")]
     pub service_calls: u64,
     /// Paid prompt tokens.
     #[serde(default)]
@@ -119,7 +120,7 @@ pub struct NodeResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<Digest>,
     /// Rows among the rejects that were never asked, because a budget was used up.
-    #[serde(default, skip_serializing_if = "crate::operator::is_zero")]
+    #[serde(default, skip_serializing_if = "crate::endpoint::is_zero")]
     pub unasked: u64,
     /// Stamp from which rows and answers counted; missing if all counted. See [`NodeResult::since`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::checksum::digits_of;
 use super::runs::run_time;
 use super::schedules::folder_name;
-use crate::operator::Usage;
+use crate::endpoint::Usage;
 use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::folder::{all_names_in, names_in};

@@ -23,7 +23,7 @@ use super::objects::{Objects, Reply, get, put_first, reason};
 use super::segments::Segments;
 use super::shared_folder::SharedFolder;
 use super::{NAMEPLATE, Remote};
-use crate::operator::has_user_info;
+use crate::endpoint::has_user_info;
 use crate::store::error::StoreError;
 use crate::store::files::if_there;
 use crate::store::layout::{STORE_FORMAT, Store};

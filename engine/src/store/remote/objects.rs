@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::io::AsyncWriteExt;
 
-use crate::operator::{missing_credentials, root_cause};
+use crate::error::{missing_credentials, root_cause};
 use crate::store::nofollow;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::operator::OperatorError;
+use crate::error::OperatorError;
 
 /// Ports given to services of this process that have not ended.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::listener::is_taken;
+use crate::error::OperatorError;
 use crate::execute::process::group_guard::{Guard, end_group};
 use crate::execute::process::program::{Tail, program};
-use crate::operator::{OperatorError, ProgressSink};
+use crate::operator::ProgressSink;
 use crate::spec::ServiceSpec;
 
 /// Environment variables that every service gets.

@@ -6,9 +6,10 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::OperatorError;
 use crate::execute::node::job::Ran;
 use crate::fingerprint::{Digest, NodeKey, SeenSource};
-use crate::operator::{OperatorError, RetryPolicy};
+use crate::operator::RetryPolicy;
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType};
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::error::OperatorError;
 use crate::execute::settings::stop::Stop;
-use crate::operator::OperatorError;
 use crate::store::device_lock;
 
 /// Interval between checks for free devices.

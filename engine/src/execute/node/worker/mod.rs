@@ -20,7 +20,7 @@ mod supervise;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::operator::OperatorError;
+use crate::error::OperatorError;
 use crate::spec::Resources;
 
 pub(super) use device::DeviceLease;

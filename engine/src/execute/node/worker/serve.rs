@@ -8,6 +8,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use super::contract::{CONTRACT, Message, Task};
+use crate::endpoint::{EndpointSession, Redactor};
+use crate::error::OperatorError;
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::run_kernel;
 use crate::execute::kernels::observations::Observed;
@@ -16,8 +18,8 @@ use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SeenSources;
 use crate::operator::{
-    Context, ContextParts, EndpointSession, Inputs, OperatorEntry, OperatorError, PortType, ProgressSink, Redactor,
-    Registry, SecretLookup, SourceFiles, http_client, stack_size,
+    Context, ContextParts, Inputs, OperatorEntry, PortType, ProgressSink, Registry, SecretLookup, SourceFiles,
+    http_client, stack_size,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::contract::{CONTRACT, Message, Task};
 use super::device::DeviceLease;
+use crate::error::OperatorError;
 use crate::execute::node::job::{NodeJob, Ran};
-use crate::operator::{ContextParts, OperatorError};
+use crate::operator::ContextParts;
 use crate::report::Event;
 
 /// Lines of a worker's stderr shown in an error message (at most).

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::attempts::Attempts;
-use super::error::OperatorError;
 use super::failure::RowFailure;
 use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
+use crate::error::OperatorError;
 
 /// An endpoint's answer as it came, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) trait OpenCall: Send + Sync {
 }
 
 /// The right to make calls for a node; implemented by the driver.
-pub(crate) trait Tenure: Send + Sync {
+pub(crate) trait CallPermit: Send + Sync {
     /// Checked before every call.
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>>;
 }
@@ -88,7 +88,7 @@ pub(crate) struct EndpointSession {
     /// The calls of the current row.
     pub(crate) journal: Option<Arc<dyn CallJournal>>,
     /// The right to make calls, if it must be checked.
-    pub(crate) tenure: Option<Arc<dyn Tenure>>,
+    pub(crate) permit: Option<Arc<dyn CallPermit>>,
     /// Redacts the run's secrets in stored or shown text.
     pub(crate) redactor: Redactor,
     /// The services that the node observes, in the order of its declaration.

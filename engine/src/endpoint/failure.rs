@@ -82,7 +82,7 @@ impl CallFailure {
     }
 
     /// Returns the status, or the kind of a failure without one.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         self.status.map_or_else(|| self.kind.name().to_owned(), |status| status.to_string())
     }
 
@@ -93,7 +93,7 @@ impl CallFailure {
     }
 
     /// Returns the failure of a row after the attempts of this usage.
-    pub(super) fn of_row(self, usage: Usage) -> RowFailure {
+    pub(crate) fn of_row(self, usage: Usage) -> RowFailure {
         let attempts = u32::try_from(usage.calls).unwrap_or(u32::MAX);
         let message = match self.help {
             Some(help) => format!("{} ({help})", self.message),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::error::{Blame, OperatorError};
+use crate::error::{Blame, OperatorError};
 
 /// Nanos per unit of currency. Costs are integers, so that sums do not depend on the order.
 const NANOS: f64 = 1e9;
@@ -272,7 +272,7 @@ impl Budget {
     }
 
     /// Takes one call from the budget. A refused call closes the budget.
-    pub(super) fn take_call(&self) -> Result<(), Refusal> {
+    pub(crate) fn take_call(&self) -> Result<(), Refusal> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(fault) = self.fault.get() {
             return Err(Refusal::Fault(fault.clone()));
@@ -299,7 +299,7 @@ impl Budget {
     }
 
     /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
-    pub(super) fn pay(&self, usage: &Usage) {
+    pub(crate) fn pay(&self, usage: &Usage) {
         let usage = Usage { calls: 0, ..*usage };
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += usage;
         if let Err(error) = self.record(&usage) {

@@ -36,14 +36,14 @@ pub(crate) struct Attempts(Mutex<FailedCalls>);
 
 impl Attempts {
     /// Counts an attempt that failed.
-    pub(super) fn failed(&self, asked_a_model: bool) {
+    pub(crate) fn failed(&self, asked_a_model: bool) {
         let mut counts = self.counts();
         counts.failed_calls += 1;
         counts.failed_service_calls += u64::from(!asked_a_model);
     }
 
     /// Counts an attempt that is repeated because of this failure.
-    pub(super) fn retried(&self, failure: &CallFailure) {
+    pub(crate) fn retried(&self, failure: &CallFailure) {
         *self.counts().retried.entry(failure.label()).or_default() += 1;
     }
 

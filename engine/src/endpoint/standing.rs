@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::error::OperatorError;
 use super::failure::{CallFailure, Counts, FailureKind};
+use crate::error::OperatorError;
 
 /// How long the other calls wait for the first one (at most): an endpoint that refuses does so soon.
 const ALONE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ struct Failed {
 
 impl Standing {
     /// Begins a call and returns its number, or returns how long it waits for the first one.
-    pub(super) fn enter(&mut self, now: Instant) -> Result<u64, Duration> {
+    pub(crate) fn enter(&mut self, now: Instant) -> Result<u64, Duration> {
         let left = |first: Instant| (first + ALONE).saturating_duration_since(now);
         let wait = self.first.filter(|_| !self.is_open).map(left).unwrap_or_default();
         if !wait.is_zero() {
@@ -51,12 +51,12 @@ impl Standing {
     }
 
     /// Lets the other calls begin.
-    pub(super) fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         self.is_open = true;
     }
 
     /// Records that a call was answered.
-    pub(super) fn answered(&mut self, number: u64) {
+    pub(crate) fn answered(&mut self, number: u64) {
         self.open();
         if number > self.answered {
             self.answered = number;
@@ -67,7 +67,7 @@ impl Standing {
     }
 
     /// Records that a call of the endpoint `name` failed for good. After `most` in a row (0: never), no more are made.
-    pub(super) fn failed(&mut self, name: &str, number: u64, failure: &CallFailure, most: u32) {
+    pub(crate) fn failed(&mut self, name: &str, number: u64, failure: &CallFailure, most: u32) {
         self.open();
         // Absent if a call that began later was answered.
         let counts = self.later.remove(&number).is_some() && failure.counts_towards_a_stop();
@@ -97,7 +97,7 @@ impl Standing {
     }
 
     /// Forgets a call that ended without an outcome.
-    pub(super) fn leave(&mut self, number: u64) {
+    pub(crate) fn leave(&mut self, number: u64) {
         self.open();
         if matches!(self.later.get(&number), Some(None)) {
             self.later.remove(&number);
@@ -105,7 +105,7 @@ impl Standing {
     }
 
     /// Returns why no more calls are made, if none are.
-    pub(super) fn closed(&self) -> Option<OperatorError> {
+    pub(crate) fn closed(&self) -> Option<OperatorError> {
         self.closed.clone()
     }
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::error::OperatorError;
 use super::failure::CallFailure;
 use super::money::Prices;
 use super::service_address::refers_to_service;
 use super::standing::Standing;
+use crate::error::OperatorError;
 
 /// Limits of an endpoint. Shared by all nodes of a run that call it; not part of any key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -125,7 +125,7 @@ struct State {
 }
 
 /// One call of a caller, with all its attempts. Dropped without an outcome, it counts for nothing.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     limiter: Arc<RateLimiter>,
     caller: Arc<str>,
     number: u64,
@@ -133,17 +133,17 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Records that an attempt failed and is repeated: the calls that wait for the first one may begin.
-    pub(super) fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         self.note(Standing::open);
     }
 
     /// Records that the call was answered.
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.note(|standing| standing.answered(self.number));
     }
 
     /// Records that the call failed for good; `most` in a row (0: none) end the caller's calls.
-    pub(super) fn failed(&self, failure: &CallFailure, most: u32) {
+    pub(crate) fn failed(&self, failure: &CallFailure, most: u32) {
         self.note(|standing| standing.failed(&self.limiter.name, self.number, failure, most));
     }
 
@@ -203,7 +203,7 @@ impl RateLimiter {
     }
 
     /// Begins a call. The first call of a caller goes alone: an endpoint that refuses all calls is asked once.
-    pub(super) async fn turn(self: &Arc<Self>, caller: &Arc<str>) -> Turn {
+    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>) -> Turn {
         loop {
             // Created before the look, so that an outcome in between is not missed.
             let mut opened = std::pin::pin!(self.opened.notified());
@@ -217,13 +217,13 @@ impl RateLimiter {
     }
 
     /// Waits for a slot among the concurrent calls.
-    pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
         let slots = Arc::clone(self.slots.as_ref()?);
         slots.acquire_owned().await.ok()
     }
 
     /// Begins a call, or returns how long to wait before trying again.
-    pub(super) fn begin(&self, now: Instant) -> Result<u64, Duration> {
+    pub(crate) fn begin(&self, now: Instant) -> Result<u64, Duration> {
         let mut guard = self.state();
         let state = &mut *guard;
         if let Some(until) = state.pause_until.filter(|until| *until > now) {
@@ -249,7 +249,7 @@ impl RateLimiter {
     }
 
     /// Records that the endpoint sent data.
-    pub(super) fn heard(&self) {
+    pub(crate) fn heard(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
         // The call goes on: its stream may stall.
@@ -274,7 +274,7 @@ impl RateLimiter {
     }
 
     /// Records the tokens of a call.
-    pub(super) fn count(&self, tokens: u64) {
+    pub(crate) fn count(&self, tokens: u64) {
         if let Some(bucket) = &mut self.state().tokens {
             bucket.fill(Instant::now());
             bucket.level -= tokens as f64;
@@ -282,13 +282,13 @@ impl RateLimiter {
     }
 
     /// Pauses all calls for `wait`.
-    pub(super) fn pause(&self, wait: Duration) {
+    pub(crate) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.state();
         state.pause_until = Some(state.pause_until.map_or(until, |before| before.max(until)));
     }
 
-    pub(super) fn end(&self, call: u64) {
+    pub(crate) fn end(&self, call: u64) {
         self.state().under_way.remove(&call);
     }
 
@@ -316,7 +316,7 @@ impl RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::failure::{Counts, FailureKind};
+    use crate::endpoint::failure::{Counts, FailureKind};
 
     fn limiter(limits: &Limits) -> Arc<RateLimiter> {
         RateLimiter::new("http://h/v1", limits, Duration::from_secs(30))
