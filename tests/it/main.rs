@@ -1,93 +1,22 @@
-//! The only integration test binary.
+//! The only integration test binary. One folder for each subject; `harness` runs the program for all of them.
 
-mod blocks;
-mod commands;
-mod comparing;
-mod attest;
-mod audits;
-mod carrying;
-mod chaos;
-mod checks;
-mod circles;
-mod comes_back;
-mod cookbook;
-mod concurrency;
+mod harness;
+// What runs again, what is reused, what is removed.
+mod caching;
+// Kills, faults, damage, several processes and machines.
 mod crash;
-mod diagnostics;
-mod endpoint;
-mod example;
-mod extra_columns;
-mod failing;
-mod faults;
-mod forced;
-mod first_hour;
-mod forged;
-mod init;
-mod keeping;
-mod known_columns;
-mod late;
-mod laws;
+// What a pipeline file can say, and what it does.
+mod pipelines;
+// Endpoints, services and tools that a run calls, and the servers of `serve`.
+mod servers;
+// Where results come from: trace, audit, archives, statements.
 mod lineage;
-mod limits;
-mod links;
-mod live_search;
-mod loop_checks;
-mod loop_names;
-mod map;
-mod map_kills;
-mod map_python;
-mod matrix;
-mod mill;
-mod models;
-mod money;
-mod mutations;
-mod prompt_tools;
-mod python_package;
-#[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
-mod public;
-mod releasing;
-mod remote;
-mod repeat;
-mod stop;
-mod rerank;
-mod rot;
-mod neighbours;
-mod opened;
-mod newcomer;
-mod nights;
-mod openlineage;
-mod outputs;
-mod outside;
-mod bundle;
+// The page of `ui`.
 mod page;
-mod page_faults;
-mod pictures;
-mod reading;
-mod rows;
-mod s3_server;
-mod schedule;
-mod serve;
-mod serve_env;
-mod services;
-mod serve_episodes;
-mod serve_mcp;
-mod serve_upkeep;
-mod scale;
-mod shared;
-#[allow(dead_code, reason = "the operators' tests share these words and use the rest of them")]
-mod slips;
-mod settings;
-mod sources;
-mod systems;
-mod testing;
-mod tidy;
-mod tools;
-mod training;
-mod trials;
-mod until;
-mod version;
-mod why;
-mod workers;
+// The other commands, the Python package, and the documents.
+mod cli;
+// Rules about the sources, and laws that every operator obeys.
+mod house;
 
 /// Prints a note about a test that cannot run here.
 fn say(line: &str) {
