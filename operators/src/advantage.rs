@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use self::divergence::{REFERENCE, RewardKl};
 use self::method::{Alone, Method, Rollout};
-use crate::columns::{with_columns, with_fields, without};
-use crate::numbers::{finite, numbers};
-use crate::relation::{Grouping, Keys, check_key, columns_checked, unknown_key, unknown_keys};
-use crate::unfit::Unfit;
+use super::shared::columns::{with_columns, with_fields, without};
+use super::shared::numbers::{finite, numbers};
+use super::shared::relation::{Grouping, Keys, check_key, columns_checked, unknown_key, unknown_keys};
+use super::shared::unfit::Unfit;
 
 /// Port of the rows, in and out.
 const ROWS: &str = "trajectories";

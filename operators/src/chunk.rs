@@ -20,7 +20,7 @@ use searchmill_text::chunking::{
 use serde::{Deserialize, Serialize};
 
 use self::sections::Cut;
-use crate::columns::{carried, carried_fields};
+use super::shared::columns::{carried, carried_fields};
 
 /// Text size in bytes at which a batch of chunks is emitted, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;

@@ -18,7 +18,7 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::RecordKind;
 
-use crate::statistics::Bootstrap;
+use super::shared::statistics::Bootstrap;
 pub use apart::{ComparedTables, compared_page};
 use figures::{Comparison, corrected};
 use matched::Matching;

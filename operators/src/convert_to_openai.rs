@@ -3,10 +3,10 @@
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use searchmill_text::json::Json;
 
-use crate::conversion::conversation::{Conversation, Message, Spoken, Told};
-use crate::conversion::kernel::{PORT, chat_converter, converter};
-use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
-use crate::unfit::Unfit;
+use super::shared::conversion::conversation::{Conversation, Message, Spoken, Told};
+use super::shared::conversion::kernel::{PORT, chat_converter, converter};
+use super::shared::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
+use super::shared::unfit::Unfit;
 
 chat_converter! {
     /// Converts each rollout to a row `{"messages": […], "tools": […]}` for OpenAI fine-tuning and most trainers: tool
@@ -99,7 +99,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
+    use crate::shared::conversion::testing::{
+        batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows,
+    };
 
     #[test]
     fn calls_have_ids_and_arguments_as_text() {

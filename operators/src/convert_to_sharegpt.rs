@@ -4,9 +4,9 @@
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use searchmill_text::json::Json;
 
-use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::kernel::{PORT, chat_converter, converter, ports};
-use crate::unfit::Unfit;
+use super::shared::conversion::conversation::{Conversation, Message, Spoken};
+use super::shared::conversion::kernel::{PORT, chat_converter, converter, ports};
+use super::shared::unfit::Unfit;
 
 chat_converter! {
     /// Converts each rollout to a row `{"conversations": […], "system": "…", "tools": "[…]"}` for LLaMA-Factory: human or
@@ -79,7 +79,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
+    use crate::shared::conversion::testing::{
+        batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows,
+    };
 
     #[test]
     fn turns_alternate_and_tools_are_bare_functions() {

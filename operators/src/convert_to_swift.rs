@@ -6,12 +6,12 @@ use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel,
 use searchmill_text::json::Json;
 use serde::{Deserialize, Serialize};
 
-use crate::conversion::carry::checked;
-use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::hermes::{Rendered, Template, render};
-use crate::conversion::kernel::{PORT, converter};
-use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
-use crate::unfit::Unfit;
+use super::shared::conversion::carry::checked;
+use super::shared::conversion::conversation::{Conversation, Message, Spoken};
+use super::shared::conversion::hermes::{Rendered, Template, render};
+use super::shared::conversion::kernel::{PORT, converter};
+use super::shared::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
+use super::shared::unfit::Unfit;
 
 /// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
 /// hermes`) and renders it as that trainer does. The column `text` is the text to tokenise, `loss_spans` its byte
@@ -168,8 +168,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::conversion::testing::rejects_the_unfinished;
-    use crate::relation::testing::trajectories;
+    use crate::shared::conversion::testing::rejects_the_unfinished;
+    use crate::shared::relation::testing::trajectories;
 
     fn run_in(batch_rows: usize, rows: &[Trajectory], params: Value) -> Outcome {
         let mut harness = Harness::new();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn results_in_one_text_carry_no_loss() {
-        let row = crate::conversion::testing::one_text();
+        let row = crate::shared::conversion::testing::one_text();
         let example = one(row.clone(), json!({"template": "qwen3"}));
         let part = r#"{"role": "assistant", "content": " <result>\nR <|im_end|>\n</result>", "loss": false}"#;
         assert!(example.row.contains(part), "{}", example.row);

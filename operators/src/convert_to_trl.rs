@@ -3,9 +3,9 @@
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use searchmill_text::json::Json;
 
-use crate::conversion::conversation::{Conversation, Message, Spoken};
-use crate::conversion::kernel::{PORT, chat_converter, converter};
-use crate::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
+use super::shared::conversion::conversation::{Conversation, Message, Spoken};
+use super::shared::conversion::kernel::{PORT, chat_converter, converter};
+use super::shared::conversion::pairs::{PairRow, Preference, are_pairs, pair_converter, ports};
 
 chat_converter! {
     /// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
@@ -91,7 +91,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows};
+    use crate::shared::conversion::testing::{
+        batches_change_nothing, rejects_broken_arguments, rejects_the_unfinished, rows,
+    };
 
     #[test]
     fn calls_are_objects_and_tools_a_list() {

@@ -19,9 +19,9 @@ use searchmill_schemas::{Question, RecordKind, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::columns::with_all;
-use crate::conversion::carry;
-use crate::unfit::Unfit;
+use super::shared::columns::with_all;
+use super::shared::conversion::carry;
+use super::shared::unfit::Unfit;
 
 const QUESTIONS: &str = "questions";
 const ROWS: &str = "rows";

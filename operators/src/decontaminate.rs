@@ -20,9 +20,9 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{id_column, with_columns};
-use crate::near::{Cosine, Minhash, Texts, column_issues, text_column};
-use crate::relation::{ROWS, columns_checked};
+use super::shared::columns::{id_column, with_columns};
+use super::shared::near::{Cosine, Minhash, Texts, column_issues, text_column};
+use super::shared::relation::{ROWS, columns_checked};
 use by_vectors::{AGAINST_INDEX, ByVectors, INDEX};
 use matches::Report;
 use tests_index::{Found, TestsIndex};

@@ -23,8 +23,10 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::near::{Cosine, Near, Texts};
-use crate::relation::{KEPT, ROW, ROWS, check_key, columns_checked, folded, keep, key, numbered, register_functions};
+use super::shared::near::{Cosine, Near, Texts};
+use super::shared::relation::{
+    KEPT, ROW, ROWS, check_key, columns_checked, folded, keep, key, numbered, register_functions,
+};
 use by_vectors::{INDEX, SimilarVectors, check_ids};
 use groups::{DUPLICATES, Stays};
 use similar::Similar;
@@ -192,7 +194,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn run(rows: &[Trajectory], params: Value) -> Result<Vec<Trajectory>, OperatorError> {
         let outcome = Harness::new().run(&entry::<Dedup>(), params, &inputs([("rows", rows_input(rows))]))?;

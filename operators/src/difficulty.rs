@@ -20,7 +20,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{RecordKind, Trajectory, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::with_columns;
+use super::shared::columns::with_columns;
 use correct::Correct;
 use cut::{Cut, Rating};
 use samples::{Predictions, Sampled};

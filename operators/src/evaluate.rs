@@ -29,10 +29,10 @@ use searchmill_text::baseline::{Baselines, Gold};
 use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 
-use crate::columns::TOOL_ERRORS;
-use crate::relation::{check_key, require_few_groups, unknown_keys};
-use crate::report;
-use crate::statistics::Bootstrap;
+use super::shared::columns::TOOL_ERRORS;
+use super::shared::html;
+use super::shared::relation::{check_key, require_few_groups, unknown_keys};
+use super::shared::statistics::Bootstrap;
 use dynamics::Dynamics;
 pub use family::Family;
 use family::{flashrag, is_flashrag};
@@ -468,10 +468,10 @@ fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorE
 fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), OperatorError> {
     outputs.write_rows("metrics", &evaluation.metrics())?;
     let folder = outputs.tree("report")?;
-    report::write(&folder.join("report.html"), &page::render(evaluation))?;
+    html::write(&folder.join("report.html"), &page::render(evaluation))?;
     let json = serde_json::to_string_pretty(&evaluation.json())
         .map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-    report::write(&folder.join("report.json"), &(json + "\n"))?;
+    html::write(&folder.join("report.json"), &(json + "\n"))?;
     outputs.summary(&terminal::summary(evaluation));
     record_figures(evaluation, outputs);
     Ok(())

@@ -22,9 +22,9 @@ use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::conversion::carry;
+use super::shared::conversion::carry;
+use super::shared::unfit::Unfit;
 use crate::reward::Rewarded;
-use crate::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
 const FILES: &str = "files";

@@ -9,7 +9,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_expression, check_types, explain, register_functions, require_repeatable};
+use super::shared::relation::{ROWS, check_expression, check_types, explain, register_functions, require_repeatable};
 use datafusion::prelude::SessionContext;
 
 /// Keeps the rows for which `where` is true, in their order, with all their columns. Rows for which it is NULL are
@@ -81,7 +81,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn run(rows: &[Trajectory], predicate: &str) -> Result<Vec<Trajectory>, OperatorError> {
         let outcome = Harness::new().run(

@@ -119,7 +119,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn run_in(batch_rows: usize, rows: &[Trajectory], params: Value) -> Result<Outcome, OperatorError> {
         let mut harness = Harness::new();

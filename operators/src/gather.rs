@@ -14,8 +14,8 @@ use searchmill_schemas::{RecordKind, cast_exactly};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::columns::id_column;
-use crate::relation::ROWS;
+use super::shared::columns::id_column;
+use super::shared::relation::ROWS;
 
 /// Puts the rows of named inputs below each other, in the order of `tables`, and adds columns that say which input a
 /// row comes from. The inputs have the same record kind. A column that an input lacks is NULL in its rows.
@@ -280,8 +280,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::columns::with_columns;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::columns::with_columns;
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn params() -> Value {
         json!({"columns": ["size", "retriever"], "tables": [

@@ -16,8 +16,8 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROW, explain, numbered, with_columns_of};
-use crate::report::plot::shorten;
+use super::shared::html::plot::shorten;
+use super::shared::relation::{ROW, explain, numbered, with_columns_of};
 
 const LEFT: &str = "left";
 const RIGHT: &str = "right";
@@ -269,7 +269,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn document(id: &str, title: Option<&str>) -> Document {
         Document { id: id.to_owned(), title: title.map(str::to_owned), text: format!("text {id}"), metadata: None }

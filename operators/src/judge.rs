@@ -25,7 +25,7 @@ use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::columns::{with_columns, with_fields};
+use super::shared::columns::{with_columns, with_fields};
 use recheck::JudgeRecheck;
 use verdict::{JudgeRule, PORT, Verdict};
 

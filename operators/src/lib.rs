@@ -1,12 +1,10 @@
-//! The operators of searchmill: one file each (params, ports, open), and the support modules that two or more of them
-//! share.
-//!
-//! `conversion` renders training examples, `report` draws pages and plots, `relation` holds what relational operators
-//! share, `near` compares texts. Algorithms are in the crates below this one.
+//! The operators of searchmill: one file each (params, ports, open). What two or more of them share is in `shared`;
+//! algorithms are in the crates below this one.
 
 // Operators in pipeline order.
 pub mod generate_world;
 pub mod read;
+pub mod split;
 pub mod chunk;
 pub mod index;
 pub mod retrieve;
@@ -44,23 +42,12 @@ mod init_model;
 mod read_model;
 mod train;
 pub mod exec;
-// Shared modules.
-mod answered;
-mod columns;
-mod conversion;
-mod forest;
-mod near;
-mod numbers;
-mod relation;
-mod report;
-mod statistics;
-mod unfit;
-mod until;
-#[cfg(test)]
-mod examples;
-pub mod split;
 pub mod write;
 pub mod environment;
+#[cfg(test)]
+mod examples;
+// What several operators share.
+mod shared;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 

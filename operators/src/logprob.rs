@@ -17,8 +17,8 @@ use searchmill_models::inference::{ModelSource, Prompt, Scored, Scorer, parse_to
 use searchmill_schemas::{Message, RecordKind, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::with_columns;
-use crate::unfit::Unfit;
+use super::shared::columns::with_columns;
+use super::shared::unfit::Unfit;
 
 /// Computes the log-probability of a text after a rollout's conversation. By default, the gold answer replaces the
 /// model's last turn; likelihood-trained search models use this to rate what was retrieved. Adds the columns

@@ -20,8 +20,8 @@ use searchmill_engine::operator::{
     Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, RowShape, Tables,
 };
 
-use crate::columns::with_fields;
-use crate::until::Until;
+use super::shared::columns::with_fields;
+use super::shared::until::Until;
 
 use params::{MapParams, ROWS};
 use prompt_kernel::PromptKernel;

@@ -17,9 +17,9 @@ pub(crate) use searchmill_models::training::pairs::REJECTED;
 use searchmill_schemas::{self as schemas, RecordKind, Trajectory, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{extra, id_at, id_column, with_all};
-use crate::relation::{Grouping, Keys, check_key, columns_checked, directed, direction_advice};
-use crate::unfit::Unfit;
+use super::shared::columns::{extra, id_at, id_column, with_all};
+use super::shared::relation::{Grouping, Keys, check_key, columns_checked, directed, direction_advice};
+use super::shared::unfit::Unfit;
 
 const TRAJECTORIES: &str = "trajectories";
 const PAIRS: &str = "pairs";

@@ -16,8 +16,8 @@ use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, TreeKind,
 };
 
-use crate::relation::{ROWS, columns_checked};
-use crate::report::write;
+use super::shared::html::write;
+use super::shared::relation::{ROWS, columns_checked};
 use data::Data;
 use params::PlotParams;
 

@@ -14,9 +14,9 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::columns::id_column;
-use crate::relation::{Grouping, Keys, ROWS, allot, below, check_key, columns_checked};
-use crate::report::plot::shorten;
+use super::shared::columns::id_column;
+use super::shared::html::plot::shorten;
+use super::shared::relation::{Grouping, Keys, ROWS, allot, below, check_key, columns_checked};
 
 /// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
 /// have too few. Rows keep their order and columns. A repeat follows its row and has `~1`, `~2`, … appended to its
@@ -357,7 +357,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn run_seeded(rows: &[Trajectory], params: Value, seed: u64) -> Result<Outcome, OperatorError> {
         let mut harness = Harness::new();

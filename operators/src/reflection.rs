@@ -22,9 +22,9 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{RecordKind, to_batch};
 use searchmill_text::lexicon::Lexicon;
 
-use crate::columns::with_columns;
-use crate::report::write;
-use crate::statistics::Bootstrap;
+use super::shared::columns::with_columns;
+use super::shared::html::write;
+use super::shared::statistics::Bootstrap;
 use checkpoints::{Responses, Row, TRAJECTORIES};
 use measure::{Length, correlations, measure_groups};
 use page::Report;

@@ -13,9 +13,9 @@ use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, 
 use searchmill_schemas::{Hit, RecordKind, text_column, text_value, to_batch};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{carried, carried_fields};
-use crate::relation::{Keys, columns_checked};
-use crate::unfit::Unfit;
+use super::shared::columns::{carried, carried_fields};
+use super::shared::relation::{Keys, columns_checked};
+use super::shared::unfit::Unfit;
 
 /// Parameters of `retrieve`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

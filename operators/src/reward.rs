@@ -24,10 +24,10 @@ use searchmill_schemas::{RecordKind, Reject, Trajectory, from_batch};
 use searchmill_text::chunking::{Counter, Memo};
 use serde::{Deserialize, Serialize};
 
+use super::shared::columns::with_columns;
+use super::shared::relation::columns_checked;
+use super::shared::unfit::Unfit;
 use crate::chunk::Count;
-use crate::columns::with_columns;
-use crate::relation::columns_checked;
-use crate::unfit::Unfit;
 pub use rewarded::Rewarded;
 use rewarded::require_answers;
 use statistics::Statistics;

@@ -39,10 +39,10 @@ pub use recorded::Record;
 
 use calls_in_text::CallsInText;
 
+use super::shared::columns::{carried_fields, with_all};
+use super::shared::until::Passing;
+pub use super::shared::until::Until;
 pub use crate::chunk::{Count, TokenizerPath};
-use crate::columns::{carried_fields, with_all};
-use crate::until::Passing;
-pub use crate::until::Until;
 
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;

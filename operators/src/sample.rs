@@ -15,7 +15,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions, row_random};
+use super::shared::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, register_functions, row_random};
 
 /// Keeps a random part of the rows, without repeats, in input order. The draw depends only on the node's seed and the
 /// rows' positions: a larger sample of the same rows contains the smaller one.
@@ -146,7 +146,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::{ids, trajectories};
+    use crate::shared::relation::testing::{ids, trajectories};
 
     fn run_seeded(rows: &[Trajectory], params: Value, seed: u64) -> Result<Vec<Trajectory>, OperatorError> {
         let mut harness = Harness::new();

@@ -12,7 +12,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{
+use super::shared::relation::{
     check_query, check_tables, check_types, explain, register_functions, require_repeatable_plan, with_columns_of,
 };
 
@@ -102,7 +102,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::relation::testing::trajectories;
+    use crate::shared::relation::testing::trajectories;
 
     fn documents() -> Vec<Document> {
         let row = |place: usize| Document {

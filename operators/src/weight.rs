@@ -14,9 +14,9 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{RecordKind, text_column};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{with_columns, with_fields};
-use crate::relation::{Keys, columns_checked};
-use crate::unfit::Unfit;
+use super::shared::columns::{with_columns, with_fields};
+use super::shared::relation::{Keys, columns_checked};
+use super::shared::unfit::Unfit;
 
 /// Adds the column `weight`: how much each rollout counts in training, from the log-probability of the gold answer
 /// after it (`logprob`). All columns pass unchanged, in order. Examples that converters make of the rollouts keep

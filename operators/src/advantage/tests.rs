@@ -127,7 +127,7 @@ fn recorded_tokens_count_before_those_that_were_told() {
     };
     let recorded = RecordedTokens::to_batch(&ROLLOUTS.iter().map(recorded).collect::<Vec<_>>()).unwrap();
     let untold = rewarded(&ROLLOUTS.map(|(id, reward, _)| (id, Some(reward), 1)));
-    let whole = crate::columns::with_all(&untold, &recorded).unwrap();
+    let whole = crate::shared::columns::with_all(&untold, &recorded).unwrap();
     let params = json!({"method": "reinforce++"});
     assert_near(&of(params.clone(), whole), &of(params.clone(), all()));
     assert_ne!(of(params.clone(), untold), of(params, all()));
@@ -202,7 +202,7 @@ fn sampled_rollouts(vectors: &Value) -> RecordBatch {
             RecordedTokens { tokens: spans, sampling: sampled_from_all() }
         })
         .collect();
-    crate::columns::with_all(&rewarded(&rows), &RecordedTokens::to_batch(&recorded).unwrap()).unwrap()
+    crate::shared::columns::with_all(&rewarded(&rows), &RecordedTokens::to_batch(&recorded).unwrap()).unwrap()
 }
 
 fn with_reference(params: Value, batch: RecordBatch) -> Result<Outcome, OperatorError> {
@@ -269,7 +269,7 @@ fn what_cannot_pay_is_named() {
     assert!(error.message.starts_with("kl.coefficient: must be 0 or more"), "{}", error.message);
     let mut recorded = RecordedTokens::from_batch(&batch).unwrap().unwrap();
     recorded[2].sampling.top_p = 0.5;
-    let mixed = crate::columns::with_all(&batch, &RecordedTokens::to_batch(&recorded).unwrap()).unwrap();
+    let mixed = crate::shared::columns::with_all(&batch, &RecordedTokens::to_batch(&recorded).unwrap()).unwrap();
     let outcome = with_reference(kl("reinforce++"), mixed).unwrap();
     let rejects: Vec<_> = outcome.rejects().into_iter().map(|reject| (reject.id, reject.message)).collect();
     assert!(rejects.len() == 1 && rejects[0].0 == "a@2" && rejects[0].1.contains("`top_p`"), "{rejects:?}");

@@ -8,9 +8,9 @@ use super::matched::{Matching, Means};
 use super::params::{By, CompareParams};
 use super::side::Side;
 use super::sign_flip::{Flips, Test, holm, sign_flip};
-use crate::relation::{GROUPS, Label, require_few_groups};
-use crate::report::plot::Estimate;
-use crate::statistics::{Bootstrap, Clusters};
+use crate::shared::html::plot::Estimate;
+use crate::shared::relation::{GROUPS, Label, require_few_groups};
+use crate::shared::statistics::{Bootstrap, Clusters};
 
 /// A system beside the baseline.
 pub(super) struct Comparison {

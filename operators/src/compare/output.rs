@@ -11,7 +11,7 @@ use super::figures::{Comparison, Figure};
 use super::matched::{Matching, Means};
 use super::params::{By, CompareParams, METRICS, QUESTIONS};
 use super::side::{Question, Side};
-use crate::columns::with_fields;
+use crate::shared::columns::with_fields;
 
 fn fields(of: &[(&str, DataType, bool)]) -> Vec<Field> {
     of.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect()

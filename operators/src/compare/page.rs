@@ -8,10 +8,12 @@ use super::matched::Means;
 use super::params::{By, CompareParams, REPORT};
 use super::shown::{Row, Shown};
 use super::side::Side;
-use crate::report::plot::escape;
-use crate::report::table::{self, NOTHING, Table, percent};
-use crate::report::{self, Card, conversation, list};
-use crate::statistics::Bootstrap;
+use crate::shared::html;
+use crate::shared::html::plot::escape;
+use crate::shared::html::table;
+use crate::shared::html::table::{NOTHING, Table, percent};
+use crate::shared::html::{Card, conversation, list};
+use crate::shared::statistics::Bootstrap;
 
 /// Most key figures at the top.
 const CARDS: usize = 8;
@@ -34,10 +36,10 @@ impl Page<'_> {
     /// Writes the report, the summary and the figures of the node.
     pub(super) fn publish(&self, bootstrap: &Bootstrap, outputs: &mut Outputs) -> Result<(), OperatorError> {
         let folder = outputs.tree(REPORT)?;
-        report::write(&folder.join("report.html"), &self.html(bootstrap))?;
+        html::write(&folder.join("report.html"), &self.html(bootstrap))?;
         let json = serde_json::to_string_pretty(&self.json(bootstrap));
         let json = json.map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
-        report::write(&folder.join("report.json"), &(json + "\n"))?;
+        html::write(&folder.join("report.json"), &(json + "\n"))?;
         let notes = self.notes().iter().map(|note| format!("{note}\n")).collect::<String>();
         let tables = self.tables().iter().map(|table| table.render() + "\n").collect::<String>();
         outputs.summary(&format!("{}\n\n{notes}\n{tables}", self.params.title));
@@ -55,7 +57,7 @@ impl Page<'_> {
 
     fn html(&self, bootstrap: &Bootstrap) -> String {
         let mut out = list(self.about);
-        out.push_str(&report::cards(&self.cards()));
+        out.push_str(&html::cards(&self.cards()));
         out.push_str(&list(&self.notes()));
         out.extend(self.tables().iter().map(Table::html));
         for (number, comparison) in self.comparisons.iter().enumerate() {
@@ -76,7 +78,7 @@ impl Page<'_> {
             }
         }
         out.push_str(&format!("<h2>How to read this</h2>{}", list(&self.method(bootstrap))));
-        report::styled_page(&self.params.title, include_str!("compare.css"), &out)
+        html::styled_page(&self.params.title, include_str!("compare.css"), &out)
     }
 
     fn cards(&self) -> Vec<Card> {

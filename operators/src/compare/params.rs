@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
-use crate::answered::with_metric_fields;
-use crate::relation::{check_key, directed, unknown_key, unknown_keys};
+use crate::shared::answered::with_metric_fields;
+use crate::shared::relation::{check_key, directed, unknown_key, unknown_keys};
 
 pub(super) const QUESTIONS: &str = "questions";
 pub(super) const METRICS: &str = "metrics";

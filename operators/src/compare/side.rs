@@ -12,11 +12,11 @@ use searchmill_engine::operator::{
 use searchmill_schemas::text_column;
 
 use super::params::CompareParams;
-use crate::answered::{with_metric_fields, with_metrics};
-use crate::columns::{id_at, id_column};
-use crate::numbers::{finite, numbers};
-use crate::relation::{Keys, Label, labels};
-use crate::unfit::Unfit;
+use crate::shared::answered::{with_metric_fields, with_metrics};
+use crate::shared::columns::{id_at, id_column};
+use crate::shared::numbers::{finite, numbers};
+use crate::shared::relation::{Keys, Label, labels};
+use crate::shared::unfit::Unfit;
 
 /// Most systems of one comparison.
 const SYSTEMS: usize = 100;

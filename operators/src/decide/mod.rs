@@ -16,7 +16,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_query, check_tables, tables_of};
+use super::shared::relation::{ROWS, check_query, check_tables, tables_of};
 use question::{Answer, Question, Wants, name_outputs, register};
 
 /// The table of the rounds so far, and the input with those before.

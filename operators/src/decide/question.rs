@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use searchmill_engine::operator::{OperatorError, RowsInput};
 
-use crate::relation::{check_types, explain, register_functions, require_repeatable_plan};
+use crate::shared::relation::{check_types, explain, register_functions, require_repeatable_plan};
 
 /// What a query must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use searchmill_engine::operator::{Context, Inputs, OperatorError};
 use searchmill_retrieval::IndexVectors;
 
 use super::tests_index::{Found, LISTED, TestsIndex};
-use crate::columns::{id_at, id_column};
+use crate::shared::columns::{id_at, id_column};
 
 /// Input of the rows' index.
 pub(super) const INDEX: &str = "index";

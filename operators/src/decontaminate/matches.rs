@@ -9,9 +9,10 @@ use arrow::datatypes::{DataType, Field, Schema};
 use searchmill_engine::operator::{OperatorError, Outputs};
 
 use super::tests_index::{Found, Test, TestsIndex};
-use crate::columns::id_at;
-use crate::report::table::{NOTHING, Table, share};
-use crate::report::{self, Card};
+use crate::shared::columns::id_at;
+use crate::shared::html;
+use crate::shared::html::Card;
+use crate::shared::html::table::{NOTHING, Table, share};
 
 /// Matches shown in the report.
 const SHOWN: usize = 100;
@@ -66,7 +67,7 @@ impl Report {
             outputs.summary(&format!("{what} not compared: fewer words than `min_words`\n"));
         }
         let folder = outputs.tree("report")?;
-        report::write(&folder.join("report.html"), &self.page(&table))
+        html::write(&folder.join("report.html"), &self.page(&table))
     }
 
     fn table(&self, index: &TestsIndex) -> Table {
@@ -87,7 +88,7 @@ impl Report {
         let title = format!("First Matches (at most {SHOWN})");
         let header = ["Row", "Id", "Test set", "Test row", "Test id", "By", "Shared"];
         let matches = Table { rows: self.shown, ..Table::new(&title, &header) };
-        report::page("Contamination", &(report::cards(&[card]) + &table.html() + &matches.html()))
+        html::page("Contamination", &(html::cards(&[card]) + &table.html() + &matches.html()))
     }
 }
 

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use searchmill_text::minhash::{self, Bands, jaccard};
 use searchmill_text::words::Words;
 
-use crate::columns::id_at;
-use crate::near::{Minhash, Sketcher};
+use crate::shared::columns::id_at;
+use crate::shared::near::{Minhash, Sketcher};
 
 /// Maximum number of test rows listed for a row.
 pub(super) const LISTED: usize = 10;

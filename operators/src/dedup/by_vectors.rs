@@ -8,9 +8,9 @@ use searchmill_engine::operator::{BlockingKernel, Context, Inputs, OperatorError
 use searchmill_retrieval::IndexVectors;
 
 use super::groups::{Groups, Stays, Told};
-use crate::columns::{id_at, id_column};
-use crate::forest::Forest;
-use crate::relation::ROWS;
+use crate::shared::columns::{id_at, id_column};
+use crate::shared::forest::Forest;
+use crate::shared::relation::ROWS;
 
 /// Input of the index.
 pub(super) const INDEX: &str = "index";

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, Outputs, RowsInput};
 use serde::{Deserialize, Serialize};
 
-use crate::forest::Forest;
-use crate::relation::ROWS;
+use crate::shared::forest::Forest;
+use crate::shared::relation::ROWS;
 
 /// Output port of the dropped rows.
 pub(super) const DUPLICATES: &str = "duplicates";

@@ -7,10 +7,10 @@ use searchmill_engine::operator::{BlockingKernel, Context, Inputs, OperatorError
 use searchmill_text::minhash::{Bands, jaccard};
 
 use super::groups::{Groups, Stays, Told};
-use crate::columns::{id_at, id_column};
-use crate::forest::Forest;
-use crate::near::{Near, Sketcher, Texts};
-use crate::relation::ROWS;
+use crate::shared::columns::{id_at, id_column};
+use crate::shared::forest::Forest;
+use crate::shared::near::{Near, Sketcher, Texts};
+use crate::shared::relation::ROWS;
 
 /// Reads the rows three times: for the signatures, for the texts of candidates, and to write the rows that stay. Holds
 /// the bands' hashes of each row (16 bytes each) and the n-grams of candidates in memory.

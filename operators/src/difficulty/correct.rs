@@ -7,7 +7,7 @@ use searchmill_text::answer_metrics::r1_searcher::{self, r1_searcher_scores};
 use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// When a sample counts as correct; one golden answer is enough.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]

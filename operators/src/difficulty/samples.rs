@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::correct::Correct;
 use super::cut::{Cut, Rating};
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// One judged trajectory: its sample index, its id (for the order of equal indices), whether it is correct.
 type Sample = (i32, String, bool);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use searchmill_engine::operator::Outputs;
 
 use super::cut::{Cut, Rating};
-use crate::report::table::{NOTHING, Table, share};
+use crate::shared::html::table::{NOTHING, Table, share};
 
 /// Attempts listed one by one; later ones share a line.
 const LISTED: i64 = 30;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::scored::Scored;
-use crate::statistics::Spread;
+use crate::shared::statistics::Spread;
 
 /// A value for all rows, for successes and for failures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -12,7 +12,7 @@ use super::measure::Group;
 use super::own::OwnMeasures;
 use super::retrieval::RetrievalFigures;
 use super::showcase::Shown;
-use crate::statistics::{Bootstrap, Spread, measures_json, metric_rows};
+use crate::shared::statistics::{Bootstrap, Spread, measures_json, metric_rows};
 
 /// Result of an evaluation.
 pub(crate) struct Evaluation {

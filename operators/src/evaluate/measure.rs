@@ -9,9 +9,9 @@ use super::family::{self, Family};
 use super::own::{self, OwnMeasures};
 use super::scored::{QUESTION_TYPE, Scored};
 use super::verdicts;
-use crate::relation::Label;
-use crate::report::plot::Estimate;
-use crate::statistics::{Bootstrap, Clusters, Measure, named, pass_at_k};
+use crate::shared::html::plot::Estimate;
+use crate::shared::relation::Label;
+use crate::shared::statistics::{Bootstrap, Clusters, Measure, named, pass_at_k};
 
 /// Measures of one group of scored rows.
 #[derive(Clone, Debug, Default)]

@@ -12,11 +12,11 @@ use searchmill_schemas::{RecordKind, Score, to_batch};
 use serde::{Deserialize, Serialize};
 
 use super::scored::Scored;
-use crate::columns::{with_columns, with_fields};
-use crate::numbers::{finite, numbers};
-use crate::relation::{Keys, Label, check_key, labels, unknown_key, unknown_keys};
-use crate::report::plot::Estimate;
-use crate::statistics::{Bootstrap, Measure, intervals, quantile};
+use crate::shared::columns::{with_columns, with_fields};
+use crate::shared::html::plot::Estimate;
+use crate::shared::numbers::{finite, numbers};
+use crate::shared::relation::{Keys, Label, check_key, labels, unknown_key, unknown_keys};
+use crate::shared::statistics::{Bootstrap, Measure, intervals, quantile};
 
 /// A measure of the user: a column or an SQL expression over the trajectories and their scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

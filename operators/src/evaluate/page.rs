@@ -8,10 +8,11 @@ use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
 use super::measure::Group;
 use super::terminal::{HEADLINE, notes, tables};
-use crate::report::conversation;
-use crate::report::plot::{Estimate, Plot, Series, Unit, escape};
-use crate::report::table::{Table, percent, share};
-use crate::report::{self, Card, list};
+use crate::shared::html;
+use crate::shared::html::conversation;
+use crate::shared::html::plot::{Estimate, Plot, Series, Unit, escape};
+use crate::shared::html::table::{Table, percent, share};
+use crate::shared::html::{Card, list};
 
 /// CSS classes of score, best constant and majority. `OUTCOMES`: those of all, success and failure.
 const COMPARED: [&str; 3] = ["c1", "c2", "c3"];
@@ -19,7 +20,7 @@ const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure
 
 /// Renders the page.
 pub(crate) fn render(evaluation: &Evaluation) -> String {
-    let mut out = report::cards(&cards(evaluation));
+    let mut out = html::cards(&cards(evaluation));
     out.push_str(&list(&notes(evaluation)));
     let (first, others): (Vec<Table>, Vec<Table>) =
         tables(evaluation).into_iter().partition(|table| table.title == HEADLINE);
@@ -32,7 +33,7 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
     }
     out.push_str(&conversations(evaluation));
     out.push_str(&method(evaluation));
-    report::page(&evaluation.title, &out)
+    html::page(&evaluation.title, &out)
 }
 
 /// The key figures.

@@ -6,7 +6,7 @@ use searchmill_schemas::{Evidence, Hit};
 use searchmill_text::retrieval_metrics::{FactScores, GoldDocuments, GoldFacts};
 
 use super::scored::QUESTION_TYPE;
-use crate::statistics::{Bootstrap, Clusters, Measure};
+use crate::shared::statistics::{Bootstrap, Clusters, Measure};
 
 /// Gold evidence of one question, and the hits that contain it.
 struct Lookup {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn value(figures: &RetrievalFigures, group: usize, name: &str) -> f64 {
-        crate::statistics::named(&figures.groups[group].measures, name).unwrap().value
+        crate::shared::statistics::named(&figures.groups[group].measures, name).unwrap().value
     }
 
     #[test]

@@ -4,7 +4,7 @@ use searchmill_agent::grounding::{gold_documents, grounded, tool_results};
 use searchmill_schemas::{Message, Score, Trajectory};
 use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 
-use crate::relation::{Label, UNKNOWN};
+use crate::shared::relation::{Label, UNKNOWN};
 
 /// The column that scores are grouped by unless the params say otherwise.
 pub(crate) const QUESTION_TYPE: &str = "question_type";

@@ -9,8 +9,8 @@ use super::family::Family;
 use super::figures::Evaluation;
 use super::measure::Group;
 use super::verdicts::is_of_verdicts;
-use crate::report::table::{NOTHING, Table, estimate_cells, number, percent, share, value_cell};
-use crate::statistics::{Spread, named};
+use crate::shared::html::table::{NOTHING, Table, estimate_cells, number, percent, share, value_cell};
+use crate::shared::statistics::{Spread, named};
 
 /// Display names of the answer metrics, in the order of [`AnswerScores::NAMES`].
 const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
@@ -287,7 +287,7 @@ fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::plot::Estimate;
+    use crate::shared::html::plot::Estimate;
 
     #[test]
     fn a_group_without_rows_has_dashes_and_a_constant_one_value() {

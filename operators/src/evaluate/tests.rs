@@ -11,7 +11,7 @@ use searchmill_schemas::{Evidence, Message, Metric, Observation, Record, Role, S
 use serde_json::{Value, json};
 
 use super::*;
-use crate::columns::with_columns;
+use crate::shared::columns::with_columns;
 
 fn operator() -> OperatorEntry {
     entry::<Evaluate>()

@@ -6,8 +6,8 @@ use arrow::datatypes::DataType;
 use searchmill_engine::operator::OperatorError;
 
 use super::scored::Scored;
-use crate::report::plot::Estimate;
-use crate::statistics::{Bootstrap, Measure, intervals};
+use crate::shared::html::plot::Estimate;
+use crate::shared::statistics::{Bootstrap, Measure, intervals};
 
 /// Returns the verdicts of each row, in the order of `columns`. Null, and a text that is no verdict, is `None`.
 ///

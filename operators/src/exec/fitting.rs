@@ -5,7 +5,7 @@ use searchmill_data::program::Passed;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::RecordKind;
 
-use crate::columns::conformed;
+use crate::shared::columns::conformed;
 
 /// Returns the rows with the kind's columns first. `output`: the table of `outputs`; `None` for rows on stdout.
 ///

@@ -12,9 +12,9 @@ use searchmill_schemas::{Message, Role, Trajectory, to_batch};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::columns::with_columns;
 use crate::read::tests::read_text;
-use crate::relation::testing::{TOOLS, trajectories};
+use crate::shared::columns::with_columns;
+use crate::shared::relation::testing::{TOOLS, trajectories};
 
 fn export(rows: &[Trajectory], batch_rows: usize, params: Value) -> String {
     let mut files = run(&inputs([("trajectories", rows_input(rows))]), batch_rows, params);

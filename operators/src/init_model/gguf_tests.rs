@@ -17,7 +17,7 @@ use searchmill_models::inference::{Message, ModelSource, Scorer};
 use serde_json::json;
 
 use crate::init_model::InitModel;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 /// A model folder, and the expected content of its `.gguf` file.
 struct Made {

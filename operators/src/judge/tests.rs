@@ -6,7 +6,7 @@ use searchmill_fixtures::openai_server::{OpenAiServer, Script, Step, message};
 use serde_json::Value;
 
 use super::*;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 fn verdict(judgement: &str) -> Vec<Step> {
     vec![Step::Say(message(&json!({"rationale": "so", "judgement": judgement}).to_string()))]

@@ -11,7 +11,7 @@ use searchmill_schemas::Role;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 fn run(folder: &tempfile::TempDir, rows: &[Trajectory], batch_rows: usize, params: Value) -> Outcome {
     let mut harness = Harness::new();
@@ -121,7 +121,7 @@ fn figures_in_bf16_are_near() {
 #[test]
 fn an_answer_takes_the_place_of_the_prediction_in_one_text() {
     let folder = model_folder(4096);
-    let mut row = crate::conversion::testing::one_text();
+    let mut row = crate::shared::conversion::testing::one_text();
     row.prediction = "c".to_owned();
     row.golden_answers = vec!["c".to_owned()];
     let list = |params: Value| {

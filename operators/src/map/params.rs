@@ -7,7 +7,7 @@ use searchmill_data::row_kind::RowKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::until::Until;
+use crate::shared::until::Until;
 
 /// The port of the rows.
 pub(super) const ROWS: &str = "rows";

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::cells;
 use super::params::ROWS;
 use super::rows::MadeRows;
-use crate::until::Passing;
+use crate::shared::until::Passing;
 
 /// Asks, reads the answer, and asks again if it does not fit.
 pub(super) struct PromptKernel {

@@ -16,7 +16,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::RecordKind;
 
 use super::params::{MapParams, ROWS, Remember};
-use crate::until::Until;
+use crate::shared::until::Until;
 use kernel::{Calls, EachRow, Parts};
 use made::MadeByPython;
 

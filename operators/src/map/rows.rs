@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::cells;
 use super::params::MapParams;
-use crate::columns::{conformed, with_columns, with_fields};
+use crate::shared::columns::{conformed, with_columns, with_fields};
 
 /// Column with the number of the answer.
 const SAMPLE: &str = "sample";

@@ -9,7 +9,7 @@ use searchmill_schemas::{Chunk, Document, Question, RecordKind, Trajectory, from
 use serde_json::{Value, json};
 
 use super::*;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 fn say(text: &str) -> Step {
     Step::Say(message(text))

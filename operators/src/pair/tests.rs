@@ -9,7 +9,7 @@ use searchmill_schemas::{Pair as Row, to_batch};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 /// Samples of the questions `q0`, `q1`, … with rewards; in parts of `cut` rows.
 fn rollouts(rewards: &[&[Option<f64>]], cut: usize) -> InputArtifact {

@@ -1,7 +1,7 @@
 //! Writes SVG. Texts are escaped here.
 
-use crate::report::plot::escape;
-use crate::report::table::width;
+use crate::shared::html::plot::escape;
+use crate::shared::html::table::width;
 
 /// Height of a line of text.
 pub(super) const LINE: f64 = 16.0;

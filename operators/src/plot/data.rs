@@ -9,8 +9,8 @@ use indexmap::IndexSet;
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 
 use super::params::{Kind, PlotParams};
-use crate::numbers::{finite, numbers};
-use crate::relation::{Keys, Label, labels};
+use crate::shared::numbers::{finite, numbers};
+use crate::shared::relation::{Keys, Label, labels};
 
 /// Most rows of a plot.
 const POINTS: usize = 20_000;

@@ -5,7 +5,7 @@ use super::canvas::{Area, Canvas, LINE, text_width};
 use super::data::{Data, Point, Values};
 use super::params::{Kind, PlotParams};
 use super::{heatmap, marks};
-use crate::report::plot::shorten;
+use crate::shared::html::plot::shorten;
 
 const WIDTH: f64 = 760.0;
 const EDGE: f64 = 14.0;

@@ -5,8 +5,8 @@ use super::colour::Colours;
 use super::data::{Data, Point, Values};
 use super::marks::Frame;
 use super::params::PlotParams;
-use crate::report::plot::shorten;
-use crate::report::table::number;
+use crate::shared::html::plot::shorten;
+use crate::shared::html::table::number;
 
 /// Width of the legend, and its steps.
 const LEGEND: f64 = 200.0;

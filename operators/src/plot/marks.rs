@@ -3,8 +3,8 @@
 use super::canvas::{Area, Canvas, LINE, text_width};
 use super::data::{Data, Point};
 use super::params::{Kind, PlotParams};
-use crate::report::plot::shorten;
-use crate::report::table::number;
+use crate::shared::html::plot::shorten;
+use crate::shared::html::table::number;
 
 /// Lines with more points have no marks on them.
 const MARKED: usize = 80;

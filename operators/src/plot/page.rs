@@ -2,8 +2,9 @@
 
 use super::data::{Data, Point};
 use super::params::{Kind, PlotParams, unquoted};
-use crate::report::table::{NOTHING, Table, number};
-use crate::report::{self, list};
+use crate::shared::html;
+use crate::shared::html::list;
+use crate::shared::html::table::{NOTHING, Table, number};
 
 /// Rows of the table.
 const ROWS: usize = 500;
@@ -16,7 +17,7 @@ pub(super) fn render(params: &PlotParams, data: &Data, svg: &str) -> String {
     }
     let title = if params.title.is_empty() { "Plot" } else { &params.title };
     let content = format!("<figure>{svg}</figure>{}{}", list(&notes), table(params, data).html());
-    report::page(title, &content)
+    html::page(title, &content)
 }
 
 fn table(params: &PlotParams, data: &Data) -> Table {

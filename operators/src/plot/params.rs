@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Tables};
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROWS, check_key, unknown_key};
+use crate::shared::relation::{ROWS, check_key, unknown_key};
 
 /// How to draw the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

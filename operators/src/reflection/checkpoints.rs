@@ -9,7 +9,7 @@ use searchmill_text::lexicon::Lexicon;
 
 use super::params::ReflectionParams;
 use super::response::Response;
-use crate::relation::Grouping;
+use crate::shared::relation::Grouping;
 
 /// Port of the trajectories.
 pub(crate) const TRAJECTORIES: &str = "trajectories";

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checkpoints::{Responses, Row};
 use super::correlation::{partial, pearson, spearman};
 use super::params::ScoreName;
-use crate::report::plot::Estimate;
-use crate::statistics::{Bootstrap, Measure, intervals, named};
+use crate::shared::html::plot::Estimate;
+use crate::shared::statistics::{Bootstrap, Measure, intervals, named};
 
 /// Unit of the length of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,10 +6,11 @@ use serde_json::json;
 
 use super::measure::{Group, Length, names};
 use super::params::ReflectionParams;
-use crate::report::plot::{Estimate, Plot, Series, Unit};
-use crate::report::table::{NOTHING, Table, estimate_cells, percent, value_cell};
-use crate::report::{self, Card, list};
-use crate::statistics::{Measure, measures_json, metric_rows, named};
+use crate::shared::html;
+use crate::shared::html::plot::{Estimate, Plot, Series, Unit};
+use crate::shared::html::table::{NOTHING, Table, estimate_cells, percent, value_cell};
+use crate::shared::html::{Card, list};
+use crate::shared::statistics::{Measure, measures_json, metric_rows, named};
 
 /// Phrases listed in the report.
 const PHRASES: usize = 20;
@@ -78,7 +79,7 @@ impl Report<'_> {
 
     /// Returns the text of `report.html`.
     pub(crate) fn page(&self) -> String {
-        let mut out = report::cards(&self.cards());
+        let mut out = html::cards(&self.cards());
         out += &list(&self.notes());
         if !self.checkpoints.is_empty() {
             let plots = [self.trend(), self.density(), self.matched()];
@@ -88,7 +89,7 @@ impl Report<'_> {
         out.extend(self.tables().iter().map(Table::html));
         out += "</div><h2>How to read this</h2>";
         out += &list(&self.method());
-        report::page(&self.params.title, &out)
+        html::page(&self.params.title, &out)
     }
 
     fn cards(&self) -> Vec<Card> {

@@ -7,7 +7,7 @@ use searchmill_text::answer_metrics::r1_searcher::r1_searcher_scores;
 use searchmill_text::lexicon::{Lexicon, REFLECTION};
 use serde::{Deserialize, Serialize};
 
-use crate::relation::check_key;
+use crate::shared::relation::check_key;
 
 /// Parameters of `reflection`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

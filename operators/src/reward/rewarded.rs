@@ -1,6 +1,6 @@
 //! A rollout's reward, and what a rollout needs to have one.
 
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// A reward and the parts whose sum it is.
 #[derive(Clone, Debug, Default, PartialEq)]

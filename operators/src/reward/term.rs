@@ -13,7 +13,7 @@ use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 
 use super::rewarded::{Rewarded, require_answers};
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// A term of the sum with its weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -8,7 +8,7 @@ use searchmill_schemas::{Message, Role, to_batch};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::relation::testing::{ids, trajectories};
+use crate::shared::relation::testing::{ids, trajectories};
 
 fn run_on(batch: RecordBatch, params: Value) -> Result<Outcome, OperatorError> {
     let bound = inputs([(PORT, batch_input(RecordKind::Trajectory, batch))]);

@@ -73,7 +73,7 @@ mod tests {
     use searchmill_schemas::{Message, to_batch};
 
     use super::*;
-    use crate::relation::testing::trajectories;
+    use crate::shared::relation::testing::trajectories;
 
     fn told(change: impl Fn(&mut Message), reason: &str) -> Vec<String> {
         let mut rows = trajectories(2);

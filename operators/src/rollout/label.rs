@@ -10,7 +10,7 @@ use searchmill_engine::operator::{OperatorError, RowOutput};
 use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use serde_json::json;
 
-use crate::columns::{TOOL_ERRORS, carried};
+use crate::shared::columns::{TOOL_ERRORS, carried};
 
 /// Columns of a trajectory that are copied from its question.
 const COPIED: [&str; 4] = ["golden_answers", "question_type", "evidence", "metadata"];

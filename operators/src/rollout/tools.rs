@@ -17,7 +17,7 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 
-use crate::columns::{TOOL_ERRORS, with_columns};
+use crate::shared::columns::{TOOL_ERRORS, with_columns};
 
 /// The input whose rollouts answer in place of the services.
 const RECORDED: &str = "recorded";

@@ -9,9 +9,9 @@ use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
 use searchmill_schemas::{CutObservations, RecordKind, RecordedTokens, Trajectory, from_batch};
 use searchmill_text::answer_metrics::AnswerScores;
 
-use crate::answered::{with_metric_fields, with_metrics};
-use crate::columns::{TOOL_ERRORS, with_columns, with_fields};
-use crate::until::{Passing, Until};
+use crate::shared::answered::{with_metric_fields, with_metrics};
+use crate::shared::columns::{TOOL_ERRORS, with_columns, with_fields};
+use crate::shared::until::{Passing, Until};
 
 const GROUNDED: &str = "grounded";
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::forest::Forest;
+use crate::shared::forest::Forest;
 
 /// Rows and the keys that link them.
 #[derive(Default)]

@@ -13,8 +13,8 @@ use super::backend::{Backend, no_program};
 use super::outside::{EVAL, ROWS, names, swift};
 use super::params::{Method, TrainParams};
 use super::policy::{REFERENCE, ROLLOUTS};
-use crate::relation::columns_checked;
 use crate::rollout::recorded::{FROM_SOME, GREEDY, UNRECORDED};
+use crate::shared::relation::columns_checked;
 
 /// Returns all issues of the params.
 pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {

@@ -14,8 +14,9 @@ use serde_json::json;
 use super::earned::{MEANS, REWARD};
 use super::params::{Method, TrainParams};
 use super::tensorboard;
-use crate::report::plot::{Plot, Series, Unit};
-use crate::report::{self, Card};
+use crate::shared::html;
+use crate::shared::html::Card;
+use crate::shared::html::plot::{Plot, Series, Unit};
 
 /// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
@@ -186,7 +187,7 @@ impl Report<'_> {
     }
 
     fn page(&self) -> String {
-        let mut out = report::cards(&self.cards()) + "<div class=\"plots\">";
+        let mut out = html::cards(&self.cards()) + "<div class=\"plots\">";
         let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.loss))];
         let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
@@ -206,7 +207,7 @@ impl Report<'_> {
         out.push_str(&self.curves("Norm of the gradients", norms, Unit::Number));
         let rates: &[Curve<'_>] = &[("Rate", "c4", &|step| Some(step.learning_rate * 1000.0))];
         out.push_str(&self.curves("Learning rate, in thousandths", rates, Unit::Number));
-        report::page("Training", &(out + "</div>"))
+        html::page("Training", &(out + "</div>"))
     }
 
     /// Adds the curves of what the rollouts of each step are like.

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use super::params::TrainParams;
 use super::tests::{Bench, bench, column};
 use super::{Train, check};
-use crate::columns::{with_all, with_columns};
-use crate::relation::testing::trajectories;
+use crate::shared::columns::{with_all, with_columns};
+use crate::shared::relation::testing::trajectories;
 
 const ROLLOUTS: usize = 6;
 

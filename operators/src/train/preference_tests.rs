@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::Train;
 use super::policy_tests::recorded;
 use super::tests::{Bench, bench, column};
-use crate::columns::{with_all, with_columns};
 use crate::convert_to_swift::ConvertToSwift;
-use crate::relation::testing::trajectories;
+use crate::shared::columns::{with_all, with_columns};
+use crate::shared::relation::testing::trajectories;
 
 const PAIRS: usize = 8;
 

@@ -27,7 +27,7 @@ use super::held_out::split;
 use super::*;
 use crate::convert_to_swift::ConvertToSwift;
 use crate::init_model::InitModel;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 /// A harness that lives as long as the test, training rows, and a model.
 pub(super) struct Bench {

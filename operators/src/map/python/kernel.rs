@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::made::{Made, MadeByPython};
 use crate::map::cells;
 use crate::map::params::ROWS;
-use crate::until::Passing;
+use crate::shared::until::Passing;
 
 /// How often a waiting row checks for cancellation.
 const STEP: Duration = Duration::from_millis(200);

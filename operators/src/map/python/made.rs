@@ -12,9 +12,9 @@ use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
 
-use crate::columns::conformed;
 use crate::map::cells;
 use crate::map::rows::{empty_lists, origin};
+use crate::shared::columns::conformed;
 
 const ID: &str = "id";
 /// Column with a JSON object as text, of many record kinds.

@@ -473,7 +473,7 @@ fn what_a_trainer_does_not_know_is_refused_at_its_place() {
 #[test]
 fn examples_of_another_layout_are_refused_by_swift() {
     let bench = bench(json!({}));
-    let rows = searchmill_engine::operator::testing::rows_input(&crate::relation::testing::trajectories(4));
+    let rows = searchmill_engine::operator::testing::rows_input(&crate::shared::relation::testing::trajectories(4));
     let entry = searchmill_engine::operator::entry::<crate::convert_to_trl::ConvertToTrl>();
     let trl = bench.harness.run(&entry, json!({}), &inputs([("trajectories", rows)])).unwrap();
     let batch = trl.batch("examples");

@@ -13,7 +13,7 @@ use searchmill_text::json::Json;
 use super::carry;
 use super::conversation::{Conversation, require_finished};
 use super::hermes::Rendered;
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// Input port of the rollouts.
 pub(crate) const PORT: &str = "trajectories";
@@ -78,7 +78,7 @@ macro_rules! chat_converter {
             ];
 
             fn declare(params: &$params) -> Declaration {
-                $crate::conversion::carry::checked(Declaration::pure($ports()), PORT, &params.carry)
+                $crate::shared::conversion::carry::checked(Declaration::pure($ports()), PORT, &params.carry)
             }
 
             fn open(params: &$params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -11,9 +11,9 @@ use searchmill_engine::operator::{Declaration, OperatorError, ParamIssue};
 use searchmill_schemas::{RecordKind, with_bytes_as_text};
 use searchmill_text::json::Json;
 
-use crate::columns::{extra, with_all};
 use crate::pair::REJECTED;
-use crate::relation::columns_checked;
+use crate::shared::columns::{extra, with_all};
+use crate::shared::relation::columns_checked;
 
 /// Values of one row, by column.
 pub(crate) type Values = Vec<(String, Json)>;

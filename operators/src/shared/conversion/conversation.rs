@@ -5,7 +5,7 @@ use searchmill_schemas::{Message as Recorded, Role, ToolCall, Trajectory};
 use searchmill_text::json::Json;
 use searchmill_text::unambiguous;
 
-use crate::unfit::Unfit;
+use crate::shared::unfit::Unfit;
 
 /// Messages of a rollout and the tools it was offered.
 pub(crate) struct Conversation {

@@ -11,7 +11,7 @@ use super::testing::one_text;
 use crate::convert_to_openai::ConvertToOpenai;
 use crate::convert_to_swift::ConvertToSwift;
 use crate::convert_to_trl::ConvertToTrl;
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 fn operator(name: &str) -> OperatorEntry {
     let all = [entry::<ConvertToTrl>(), entry::<ConvertToOpenai>(), entry::<ConvertToSwift>()];

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{Goal, OperatorError, ParamIssue};
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{Keys, check_expression};
+use super::relation::{Keys, check_expression};
 
 /// Place of the predicate in the params.
 const WHERE: &str = "until.where";

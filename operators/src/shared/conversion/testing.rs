@@ -5,7 +5,7 @@ use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input}
 use searchmill_schemas::{Example, Message, Role, Trajectory};
 use serde_json::{Value, json};
 
-use crate::relation::testing::trajectories;
+use crate::shared::relation::testing::trajectories;
 
 fn run(operator: &OperatorEntry, batch_rows: usize, rows: &[Trajectory], params: Value) -> Outcome {
     let mut harness = Harness::new();

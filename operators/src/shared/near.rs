@@ -9,7 +9,7 @@ use searchmill_text::minhash::{self, Bands, Permutations};
 use searchmill_text::words::Words;
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{Keys, check_key};
+use super::relation::{Keys, check_key};
 
 /// Which texts to compare, and how.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

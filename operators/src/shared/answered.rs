@@ -76,7 +76,7 @@ mod tests {
     use searchmill_schemas::{RecordKind, to_batch};
 
     use super::*;
-    use crate::columns::with_columns;
+    use crate::shared::columns::with_columns;
 
     #[test]
     fn rows_with_answers_get_the_metrics_that_they_lack() {

@@ -12,9 +12,9 @@ use super::carry::{put, side, values, with_extra};
 use super::conversation::{Conversation, Message, require_finished};
 use super::hermes::Rendered;
 use super::kernel::{EXAMPLES, PORT, examples_out, require_turns, with_spans};
-use crate::columns::with_columns;
 use crate::pair::REJECTED;
-use crate::unfit::Unfit;
+use crate::shared::columns::with_columns;
+use crate::shared::unfit::Unfit;
 
 /// Ports of a converter that also takes pairs.
 pub(crate) fn ports() -> Ports {

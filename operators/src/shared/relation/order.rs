@@ -43,7 +43,7 @@ mod tests {
     use searchmill_schemas::{Trajectory, from_batch, to_batch};
 
     use super::*;
-    use crate::relation::testing::trajectories;
+    use crate::shared::relation::testing::trajectories;
 
     /// Memory limit of a query in bytes: far less than the tests' rows need.
     const POOL: usize = 4 << 20;

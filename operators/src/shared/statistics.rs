@@ -8,7 +8,7 @@ use searchmill_schemas::Metric;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::report::plot::Estimate;
+use super::html::plot::Estimate;
 
 /// Mean and sample standard deviation; both `None` for no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
