@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use searchmill_engine::Failure;
 
 use crate::args::EntranceArgs;
-use crate::serve::door::Door;
+use crate::serve::http::access::Door;
 
 /// Binds the address, with the access rules of a server there.
 pub(super) fn entrance(args: &EntranceArgs) -> Result<(TcpListener, Door), Failure> {

@@ -11,7 +11,8 @@ use axum::{Json, Router};
 use searchmill_engine::Failure;
 use serde_json::{Value, json};
 
-use crate::serve::door::{self, Door};
+use crate::serve::http::access;
+use crate::serve::http::access::Door;
 
 /// Maximum time without a round of the loop; after that, the daemon counts as unhealthy.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -85,7 +86,7 @@ pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
 
 async fn served(listener: tokio::net::TcpListener, router: Router) -> std::io::Result<()> {
     let Some(door) = Door::new(listener.local_addr()?, None) else { return Ok(()) };
-    door::serve(listener, router, door, std::future::pending()).await
+    access::serve(listener, router, door, std::future::pending()).await
 }
 
 async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {

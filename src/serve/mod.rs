@@ -1,15 +1,7 @@
-//! HTTP servers: thin adapters over the engine and the operators.
+//! HTTP servers: thin adapters over the engine and the operators. `env` serves indexes and episodes, `model` a decoder,
+//! `page` the store to look at; `http` is what they share.
 
-mod answer;
-mod body;
-mod chat;
-mod completion;
-pub(crate) mod door;
+pub(crate) mod http;
 pub(crate) mod env;
-mod message;
 pub(crate) mod model;
-mod options;
 pub(crate) mod page;
-mod refusal;
-mod speech;
-mod wire;

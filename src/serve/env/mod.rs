@@ -4,31 +4,14 @@
 //! Retrieval: `research`, `search_r1`, `r1_searcher`, `colbert`, and `mcp` with its transports `sse` and `stdio`.
 //! Episodes (`world`, `play`): `openenv` with its WebSocket `socket`, `nemo_gym`. Rewards of texts: `r1_reward`.
 
-mod action;
-mod asked;
-mod colbert;
-mod index;
-mod journal;
 mod mcp;
 mod metrics;
-mod nemo_gym;
 mod openapi;
-mod openenv;
-mod play;
 mod problem;
-mod questions;
-mod queue;
-mod ranking;
-mod r1_reward;
-mod r1_searcher;
-mod research;
-mod search_r1;
-mod socket;
-mod sse;
 mod state;
-mod stdio;
-mod streams;
-mod world;
+mod retriever;
+mod episodes;
+pub(super) mod body;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -43,18 +26,21 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use self::index::Index;
+use self::episodes::{nemo_gym, openenv, r1_reward, socket};
+use self::mcp::{sse, stdio};
 use self::metrics::Metrics;
 use self::problem::Problem;
+use self::retriever::index::Index;
+use self::retriever::{colbert, r1_searcher, research, search_r1};
 use self::state::{Env, Reload, View};
-use super::door::{Door, connect, with_fallbacks};
+use super::http::access::{Door, connect, with_fallbacks};
 
-pub(crate) use self::index::{Opened, Served};
-pub(crate) use self::journal::Journal;
-pub(crate) use self::questions::Questions;
-pub(crate) use self::ranking::Ranking;
+pub(crate) use self::episodes::questions::Questions;
+pub(crate) use self::episodes::sessions::{EpisodeLimits, World};
+pub(crate) use self::retriever::index::{Opened, Served};
+pub(crate) use self::retriever::journal::Journal;
+pub(crate) use self::retriever::ranking::Ranking;
 pub(crate) use self::state::Limits;
-pub(crate) use self::world::{EpisodeLimits, World};
 
 /// What a server serves.
 pub(crate) struct Setup {

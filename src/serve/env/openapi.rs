@@ -5,8 +5,8 @@ use axum::Json;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::action::{Action, Outcome, State};
-use super::questions::Wanted;
+use super::episodes::action::{Action, Outcome, State};
+use super::episodes::questions::Wanted;
 use super::state::View;
 
 /// What a route is for.

@@ -5,11 +5,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::serve::refusal::Refusal;
+use crate::serve::http::refusal::Refusal;
 
 /// The reason why a request has no answer.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     status: StatusCode,
     detail: String,
 }

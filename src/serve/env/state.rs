@@ -13,14 +13,14 @@ use futures::future::BoxFuture;
 use searchmill_retrieval::{Found, Numbered};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::index::{Index, Served};
-use super::journal::Journal;
+use super::episodes::driver::Searching;
+use super::episodes::sessions::World;
+use super::mcp::streams::Streams;
 use super::metrics::Metrics;
-use super::play::Searching;
 use super::problem::Problem;
-use super::ranking::Ranking;
-use super::streams::Streams;
-use super::world::World;
+use super::retriever::index::{Index, Served};
+use super::retriever::journal::Journal;
+use super::retriever::ranking::Ranking;
 
 /// Limits of requests.
 #[derive(Clone, Copy)]

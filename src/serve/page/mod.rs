@@ -33,7 +33,7 @@ use searchmill_engine::{Failure, Session};
 
 use self::problem::Problem;
 use self::state::Page;
-use super::door::{Door, connect, with_fallbacks};
+use super::http::access::{Door, connect, with_fallbacks};
 
 /// What a browser may do with the page: nothing but run its own script and talk to this server. Texts of a store can
 /// never become markup.

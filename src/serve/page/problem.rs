@@ -6,11 +6,11 @@ use axum::response::{IntoResponse, Response};
 use searchmill_engine::Failure;
 use serde_json::{Value, json};
 
-use crate::serve::refusal::Refusal;
+use crate::serve::http::refusal::Refusal;
 
 /// A request that cannot be answered.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     status: StatusCode,
     message: String,
     help: Option<String>,

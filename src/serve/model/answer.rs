@@ -1,0 +1,105 @@
+//! Answers a request: whole, or as server-sent events.
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures::stream::unfold;
+use searchmill_models::inference::{Completion, Event, Request, finished};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::wire::{Answer, Served};
+use crate::serve::http::refusal::Refusal;
+
+/// The choice of an answer, in the format of a route.
+pub(crate) trait Choice: Send + 'static {
+    /// Returns the choice of a whole answer.
+    fn whole(&self, done: &Completion) -> Value;
+    /// Returns the first parts of a streamed choice.
+    fn start(&mut self) -> Vec<Value>;
+    /// Returns the parts that follow from more text.
+    fn more(&mut self, text: &str) -> Vec<Value>;
+    /// Returns the last parts.
+    fn end(&mut self, done: &Completion) -> Vec<Value>;
+}
+
+/// Answers a request.
+pub(crate) async fn answer(
+    served: &Served,
+    request: Request,
+    answer: Answer,
+    choice: impl Choice,
+) -> Result<Response, Refusal> {
+    let streams = request.stream;
+    let events = served.model.start(request).map_err(Refusal::bad)?;
+    if streams {
+        let lines = Lines { events, answer, choice, begun: false, told: false, ended: false };
+        return Ok(lines.stream());
+    }
+    let done = finished(events).await.map_err(failed)?;
+    Ok(Json(answer.whole(choice.whole(&done), &done)).into_response())
+}
+
+fn failed(problem: String) -> Refusal {
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem)
+}
+
+/// A streamed answer.
+struct Lines<C> {
+    events: UnboundedReceiver<Event>,
+    answer: Answer,
+    choice: C,
+    begun: bool,
+    /// Whether a chunk was sent.
+    told: bool,
+    ended: bool,
+}
+
+impl<C: Choice> Lines<C> {
+    fn stream(self) -> Response {
+        let chunks = unfold(self, |mut lines| async move {
+            let text = lines.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), lines))
+        });
+        ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(chunks)).into_response()
+    }
+
+    /// Returns the next events of the answer.
+    async fn next(&mut self) -> Option<String> {
+        if self.ended {
+            return None;
+        }
+        if !self.begun {
+            self.begun = true;
+            let parts = self.choice.start();
+            return Some(self.chunks(parts));
+        }
+        match self.events.recv().await? {
+            Event::Text(text) => {
+                let parts = self.choice.more(&text);
+                Some(self.chunks(parts))
+            }
+            Event::Done(done) => {
+                self.ended = true;
+                Some(done.map_or_else(|problem| line(&failed(problem).body()), |done| self.last(&done)))
+            }
+        }
+    }
+
+    fn chunks(&mut self, parts: Vec<Value>) -> String {
+        let chunk = |part| line(&self.answer.chunk(part, !std::mem::replace(&mut self.told, true)));
+        parts.into_iter().map(chunk).collect()
+    }
+
+    fn last(&mut self, done: &Completion) -> String {
+        let parts = self.choice.end(done);
+        let usage = self.answer.last(done).as_ref().map(line).unwrap_or_default();
+        self.chunks(parts) + &usage + "data: [DONE]\n\n"
+    }
+}
+
+fn line(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
