@@ -1,18 +1,22 @@
 //! The driver: carries out the scheduler's commands and tells it what came of them. It never blocks: decisions that read
 //! files, kernels and deliveries run elsewhere, and report over one channel.
+//!
+//! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
+//! `recompute` counts nodes that run again, `reject_share` the rows that were lost on the way. `release_policy` says what
+//! a run may release, and `release_state` what it has seen meanwhile.
 
-mod checked;
+mod run_id;
+mod scheduler;
+mod recompute;
+mod reject_share;
+mod event_log;
+mod run_log;
+mod release_policy;
+mod release_state;
 mod launch;
-mod release;
 mod settle;
-pub(super) mod event_log;
-pub(super) mod recompute;
-pub(super) mod reject_share;
-pub(super) mod release_policy;
-pub(super) mod release_state;
-pub(super) mod run_id;
-pub(super) mod run_log;
-pub(super) mod scheduler;
+mod checked;
+mod release;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,110 +1,79 @@
-//! Runs one node's kernel into a sink, on the right kind of thread.
+//! What the kernel of a node gets, and what a run of it gives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
 
-use super::changed_sources::WatchedRows;
-use super::map::{MapJob, run_map};
-use super::query::run_query;
-use super::rows::{RowsJob, run_rows};
+use super::observations::Observed;
+use crate::endpoint::Usage;
 use crate::error::OperatorError;
-use crate::execute::node::job::{KernelRun, RowsRun};
-use crate::fingerprint::{Digest, RowKeys, base_on};
-use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
-use crate::store::{Blocks, Memo, StoreSink};
+use crate::execute::settings::progress::NodeProgress;
+use crate::execute::settings::stop::Stop;
+use crate::fingerprint::{Digest, SeenSources};
+use crate::operator::{Context, Inputs};
+use crate::spec::OnError;
+use crate::store::{CallCache, ColumnLineage, Store};
 
-/// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services. Blocking.
-pub(crate) fn run_kernel(
-    (operator, declared): (&BoundOperator, &Declaration),
-    run: &KernelRun,
-    sink: &mut StoreSink,
-) -> Result<RowsRun, OperatorError> {
-    match run_whole(operator, declared, run, sink) {
-        // At `--limit`, the sink ends the source by failing its write.
-        Err(_) if sink.limit_reached() => Ok(RowsRun::default()),
-        done => done,
+/// The context of a kernel run and its inputs.
+pub(crate) struct KernelRun {
+    pub(crate) inputs: Inputs,
+    pub(crate) main_port: Option<String>,
+    pub(crate) context: Context,
+    /// Identity without the row input, shared by all rows of that input.
+    pub(crate) row_base: Digest,
+    /// Identity without the row input, shared by all parts of that input.
+    pub(crate) block_base: Digest,
+    /// Whether to skip known parts of the row input.
+    pub(crate) recall_blocks: bool,
+    pub(crate) on_error: OnError,
+    /// Whether rows that the budget refuses are rejected, so that the node ends without them.
+    pub(crate) finishes: bool,
+    pub(crate) stop: Stop,
+    pub(crate) progress: Arc<NodeProgress>,
+    pub(crate) store: Store,
+    /// The remembered calls to the node's model.
+    pub(crate) calls: Option<Arc<CallCache>>,
+    /// The remembered observations of its services.
+    pub(crate) observed: Observed,
+    /// The sources as the key saw them.
+    pub(crate) sources: Arc<SeenSources>,
+}
+
+impl KernelRun {
+    /// Returns the stamp before which rows and answers do not count.
+    pub(crate) fn since(&self) -> Result<u64, OperatorError> {
+        Ok(self.store.floor(&self.row_base)?.since)
     }
 }
 
-fn run_whole(
-    operator: &BoundOperator,
-    declared: &Declaration,
-    run: &KernelRun,
-    sink: &mut StoreSink,
-) -> Result<RowsRun, OperatorError> {
-    let mut context = run.context.clone();
-    if !run.observed.is_empty() {
-        run.observed.read(&context)?;
-        context = run.observed.context(context, run.since()?);
-    }
-    let kernel = operator.open(&run.inputs, &context)?;
-    // Opening may load a model: check that its files are those named by the key.
-    if let Some(what) = run.sources.differs(&declared.sources(&run.context.resolve(""))) {
-        return Err(OperatorError::changed(&what));
-    }
-    let main = run.main_port.as_deref().unwrap_or_default();
-    match kernel {
-        Kernel::Blocking(kernel) => {
-            kernel.run(&run.inputs, sink, &run.context)?;
-            Ok(RowsRun::default())
-        }
-        Kernel::Map(kernel) => {
-            let rows = run.inputs.rows(main)?;
-            let base = where_computed(operator, run, run.block_base);
-            let blocks = Blocks::open(&run.store, &base, run.recall_blocks)?;
-            let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
-            Ok(RowsRun { cached_rows: run_map(&job, sink)?, memo: Some(base), ..RowsRun::default() })
-        }
-        Kernel::Query(kernel) => {
-            let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, sink, &run.context))?;
-            Ok(RowsRun { columns, ..RowsRun::default() })
-        }
-        Kernel::AsyncMap(kernel) => {
-            // Answers of an endpoint are not computed here.
-            let base = if run.calls.is_some() { run.row_base } else { where_computed(operator, run, run.row_base) };
-            let kernel: Arc<dyn AsyncMapKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
-            let keys = RowKeys::new(base, kernel.reads());
-            let since = run.since()?;
-            let memo = remembered(run, &base)?.since(since);
-            let rows = run.inputs.rows(main)?;
-            let goal = operator.declaration.goal();
-            let job = RowsJob { run, kernel, rows, keys, goal, memo, since };
-            let done = run.context.block_on(run_rows(job, sink))?;
-            write_columns(operator, run, sink)?;
-            let asked = run.calls.as_ref().map(|calls| calls.base());
-            Ok(RowsRun { memo: Some(base), since, asked, observed: run.observed.bases(), ..done })
-        }
-    }
-}
-
-/// Writes the columns that the operator adds, also if no row is left: a later node may refer to them.
-fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<(), OperatorError> {
-    let schema = |bound: &[InputArtifact]| match bound {
-        [InputArtifact::Rows(rows)] => Some(Arc::clone(&rows.schema)),
-        _ => None,
-    };
-    let inputs = run.inputs.iter().filter_map(|(port, bound)| Some((port.to_owned(), schema(bound)?))).collect();
-    let (outputs, _) = operator.declaration.tables.apply(&inputs, false);
-    outputs.into_iter().try_for_each(|(port, schema)| sink.write(&port, &RecordBatch::new_empty(schema)))
-}
-
-/// Keeps rows and parts apart by what computes them, if the kernel depends on more than its operator declares: a model
-/// in an index, a GPU.
-fn where_computed(operator: &BoundOperator, run: &KernelRun, base: Digest) -> Digest {
-    let (declared, met) = (Computed::declared(operator.declaration.repeatability), run.context.computed());
-    if met.on.is_empty() || met.on == declared.on { base } else { base_on(&base, &met.on) }
-}
-
-/// Opens the memo of known rows and repairs it if it is damaged.
-fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
-    run.store.tidy_memo(base);
-    let memo = Memo::open(&run.store, base)?;
-    if memo.damage().lost == 0 {
-        return Ok(memo);
-    }
-    let told = memo.damage().told("rows");
-    run.context.progress().log(&format!("{told}: they are recomputed"));
-    run.store.mend_memo(base, memo.damage())?;
-    Ok(Memo::open(&run.store, base)?)
+/// The outcome of a kernel run; most fields apply only to row kernels and queries.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RowsRun {
+    #[serde(flatten)]
+    pub(crate) usage: Usage,
+    pub(crate) cached_rows: u64,
+    /// Failed rows dropped by `on_error: drop`.
+    pub(crate) dropped: u64,
+    /// Rows rejected because the budget was used up: they were never asked.
+    #[serde(default)]
+    pub(crate) unasked: u64,
+    /// Stopped before all rows were done; finished rows are in the memo.
+    pub(crate) stopped: bool,
+    /// Base of the memo that holds the rows.
+    pub(crate) memo: Option<Digest>,
+    /// Base of the calls that hold the answers.
+    #[serde(skip)]
+    pub(crate) asked: Option<Digest>,
+    /// Bases of the memos that hold the observations.
+    #[serde(skip)]
+    pub(crate) observed: Vec<Digest>,
+    /// Stamp before which rows and answers do not count.
+    #[serde(default)]
+    pub(crate) since: u64,
+    /// Lineage of the columns of a query's outputs.
+    pub(crate) columns: BTreeMap<String, ColumnLineage>,
+    /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
+    #[serde(skip)]
+    pub(crate) failure: Option<OperatorError>,
 }

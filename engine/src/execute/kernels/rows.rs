@@ -11,10 +11,10 @@ use searchmill_schemas::text_column;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::call_journal::{RowCalls, read_calls};
+use super::kernel_run::{KernelRun, RowsRun};
 use super::samples::{Drawing, Pending, Sample};
 use crate::endpoint::{CallJournal, FailureKind, RowFailure, Usage};
 use crate::error::OperatorError;
-use crate::execute::node::job::{KernelRun, RowsRun};
 use crate::fingerprint::{CallPlace, RowKey, RowKeys};
 use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, ProgressSink, RowOutput, RowsInput};
 use crate::spec::OnError;

@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use super::context::context_parts;
 use super::executor::{Task, blocking, executor};
-use super::job::{NodeJob, Ran, RowsRun};
+use super::job::{NodeJob, Ran};
 use super::lease_check::LeaseCheck;
 use super::service::Services;
 use crate::error::OperatorError;
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
+use crate::execute::kernels::kernel_run::RowsRun;
 use crate::execute::settings::clock::unix_time;
 use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Digest;

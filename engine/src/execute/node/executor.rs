@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
-use super::job::{KernelRun, NodeJob, Ran};
+use super::job::{NodeJob, Ran};
 use super::worker::run_in_worker;
 use crate::endpoint::{Alive, EndpointSession};
 use crate::error::OperatorError;
-use crate::execute::kernels::kernel_run::run_kernel;
+use crate::execute::kernels::kernel_run::KernelRun;
+use crate::execute::kernels::run_kernel;
 use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Reason;
 use crate::operator::{BoundOperator, Context, ContextParts, Inputs};

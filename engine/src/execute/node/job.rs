@@ -1,23 +1,20 @@
-//! A node to be run, the run of its kernel, and its result.
+//! A node to be run, and the result of its kernel.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::run::Run;
-use crate::endpoint::{EndpointSession, Usage};
-use crate::error::OperatorError;
+use crate::endpoint::EndpointSession;
 use crate::execute::decide::identity::Parts;
+use crate::execute::kernels::kernel_run::RowsRun;
 use crate::execute::kernels::observations::Observed;
-use crate::execute::settings::progress::NodeProgress;
-use crate::execute::settings::stop::Stop;
-use crate::fingerprint::{Digest, NodeKey, Reason, SeenSources};
-use crate::operator::{Computed, Context, Inputs};
+use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::operator::Computed;
 use crate::plan::{Input, Node};
-use crate::spec::{OnError, service_of};
-use crate::store::{CallCache, ColumnLineage, OutputRecord, Store, Written};
+use crate::spec::service_of;
+use crate::store::{CallCache, OutputRecord, Written};
 
 /// Everything needed to run one node.
 pub(crate) struct NodeJob {
@@ -65,38 +62,6 @@ impl NodeJob {
     }
 }
 
-/// The context of a kernel run and its inputs.
-pub(crate) struct KernelRun {
-    pub(crate) inputs: Inputs,
-    pub(crate) main_port: Option<String>,
-    pub(crate) context: Context,
-    /// Identity without the row input, shared by all rows of that input.
-    pub(crate) row_base: Digest,
-    /// Identity without the row input, shared by all parts of that input.
-    pub(crate) block_base: Digest,
-    /// Whether to skip known parts of the row input.
-    pub(crate) recall_blocks: bool,
-    pub(crate) on_error: OnError,
-    /// Whether rows that the budget refuses are rejected, so that the node ends without them.
-    pub(crate) finishes: bool,
-    pub(crate) stop: Stop,
-    pub(crate) progress: Arc<NodeProgress>,
-    pub(crate) store: Store,
-    /// The remembered calls to the node's model.
-    pub(crate) calls: Option<Arc<CallCache>>,
-    /// The remembered observations of its services.
-    pub(crate) observed: Observed,
-    /// The sources as the key saw them.
-    pub(crate) sources: Arc<SeenSources>,
-}
-
-impl KernelRun {
-    /// Returns the stamp before which rows and answers do not count.
-    pub(crate) fn since(&self) -> Result<u64, OperatorError> {
-        Ok(self.store.floor(&self.row_base)?.since)
-    }
-}
-
 /// The result of a kernel run. A worker reports it in this form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ran {
@@ -105,35 +70,4 @@ pub(super) struct Ran {
     #[serde(flatten)]
     pub(crate) rows: RowsRun,
     pub(crate) computed: Computed,
-}
-
-/// The outcome of a kernel run; most fields apply only to row kernels and queries.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct RowsRun {
-    #[serde(flatten)]
-    pub(crate) usage: Usage,
-    pub(crate) cached_rows: u64,
-    /// Failed rows dropped by `on_error: drop`.
-    pub(crate) dropped: u64,
-    /// Rows rejected because the budget was used up: they were never asked.
-    #[serde(default)]
-    pub(crate) unasked: u64,
-    /// Stopped before all rows were done; finished rows are in the memo.
-    pub(crate) stopped: bool,
-    /// Base of the memo that holds the rows.
-    pub(crate) memo: Option<Digest>,
-    /// Base of the calls that hold the answers.
-    #[serde(skip)]
-    pub(crate) asked: Option<Digest>,
-    /// Bases of the memos that hold the observations.
-    #[serde(skip)]
-    pub(crate) observed: Vec<Digest>,
-    /// Stamp before which rows and answers do not count.
-    #[serde(default)]
-    pub(crate) since: u64,
-    /// Lineage of the columns of a query's outputs.
-    pub(crate) columns: BTreeMap<String, ColumnLineage>,
-    /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
-    #[serde(skip)]
-    pub(crate) failure: Option<OperatorError>,
 }

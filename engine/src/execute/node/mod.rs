@@ -1,17 +1,21 @@
 //! One node from lease to record: wait for other holders, run, commit, write the result.
+//!
+//! `run` is what all nodes of a run share, `job` one node to be run. `compute` prepares and records, `executor` runs the
+//! kernel here or in a `worker`, with the node's `service`s and `endpoints`. `lease_check` looks whether this machine may
+//! still call. `result_checks` and `deliver` come after the result is known.
 
-pub(super) mod compute;
-pub(super) mod context;
-pub(super) mod deliver;
-pub(super) mod endpoints;
-pub(super) mod executor;
-pub(super) mod job;
-pub(super) mod lease_check;
 pub(super) mod period_budget;
-pub(super) mod result_checks;
+pub(super) mod endpoints;
 pub(super) mod run;
-pub(super) mod service;
+pub(super) mod job;
+pub(super) mod context;
+mod lease_check;
 pub(super) mod worker;
+mod service;
+mod executor;
+mod compute;
+pub(super) mod result_checks;
+pub(super) mod deliver;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! TODO
+//! Programs that a run starts: their groups, which end with it, and their versions.
 
 pub(super) mod group_guard;
 pub(super) mod program;

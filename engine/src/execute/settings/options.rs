@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 
 use super::request::{Request, Retry};
 use super::resources::Machine;
+use super::workers::Workers;
 use crate::endpoint::BudgetLimits;
-use crate::execute::node::worker::Workers;
 use crate::fingerprint::Digest;
 use crate::operator::SecretLookup;
 use crate::plan::Selection;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::executor::blocking;
 use super::job::NodeJob;
-use super::worker::DeviceLease;
 use crate::endpoint::{Alive, with_addresses};
 use crate::error::OperatorError;
+use crate::execute::settings::device::DeviceLease;
 use crate::execute::settings::progress::NodeProgress;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};

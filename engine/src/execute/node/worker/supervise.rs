@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::contract::{CONTRACT, Message, Task};
-use super::device::DeviceLease;
 use crate::error::OperatorError;
 use crate::execute::node::job::{NodeJob, Ran};
+use crate::execute::settings::device::DeviceLease;
 use crate::operator::ContextParts;
 use crate::report::Event;
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
 
+use super::stop::Stop;
 use crate::error::OperatorError;
-use crate::execute::settings::stop::Stop;
 use crate::store::device_lock;
 
 /// Interval between checks for free devices.
@@ -71,7 +71,7 @@ fn is_visible(device: &Device, visible: Option<&str>) -> bool {
 }
 
 /// Devices leased until this value is dropped.
-pub(in crate::execute) struct DeviceLease {
+pub(crate) struct DeviceLease {
     pub(crate) devices: Vec<Device>,
     locks: Vec<File>,
 }
@@ -81,7 +81,7 @@ impl DeviceLease {
     ///
     /// # Errors
     /// Fails if the run is stopping, or if a lock file cannot be created.
-    pub(in crate::execute) fn take(all: &[Device], wanted: usize, stop: &Stop) -> Result<Self, OperatorError> {
+    pub(crate) fn take(all: &[Device], wanted: usize, stop: &Stop) -> Result<Self, OperatorError> {
         loop {
             let mut lease = Self { devices: Vec::new(), locks: Vec::new() };
             for device in all {
@@ -105,7 +105,7 @@ impl DeviceLease {
     }
 
     /// Returns the value of `CUDA_VISIBLE_DEVICES`.
-    pub(in crate::execute) fn visible(&self) -> String {
+    pub(crate) fn visible(&self) -> String {
         self.devices.iter().map(|device| device.uuid.as_str()).collect::<Vec<_>>().join(",")
     }
 
