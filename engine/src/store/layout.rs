@@ -12,14 +12,14 @@
 //!   memo/ab/<base>/floor.json     stamp from which these rows count, if the node was forced
 //!   runs/<run id>/                run.json (with --set, --params, --limit as given), nodes.jsonl, events.jsonl
 //!   pins/<name>.json              artifacts that are never collected
-//!   pages/<owner>.<machine>.json  addresses of servers that show the store now (see `pages`)
-//!   labels/labels.jsonl           what people say of rows (see `labels`)
+//!   pages/<owner>.<machine>.json  addresses of servers that show the store now (see `records::pages`)
+//!   labels/labels.jsonl           what people say of rows (see `records::labels`)
 //!   checkpoints/ab/<node key>     state of a node that is being computed, replaced as a whole
 //!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store,
 //!                                 leases/door while one begins to, or releases artifacts
 //!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
-//!   spent/<pipeline>/<run>        what a run spent (see `spending`)
-//!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
+//!   spent/<pipeline>/<run>        what a run spent (see `records::spending`)
+//!   schedule/<name>/              state of the `schedule` daemon (see `records::schedules`)
 //!   tmp/                          unfinished work, named by its owner; <owner>.<machine>.lock is locked while it lives
 //!   sources.json                  digests of external files by (size, mtime, ctime, inode, device)
 //! ```

@@ -5,7 +5,7 @@
 //! files. A collection that is killed halfway leaves whole results, or unreferenced artifacts that the next collection
 //! removes.
 //!
-//! With `release`, folders of middle rounds are released as well (`middle`): their results stay.
+//! With `release`, folders of middle rounds are released as well (`loop_rounds`): their results stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -22,7 +22,7 @@
 //!
 //! Connections run on two threads of their own, so that synchronous code can wait for transfers anywhere.
 //!
-//! `collect` removes objects in two steps. It uses the same rules (`keep`, `store::collect`) on listings of objects.
+//! `collect` removes objects in two steps. It uses the same rules (`gc`) on listings of objects.
 //! One machine collects at a time, under a lease, and every step can be repeated. Other machines read the notes under
 //! `gc/` when they open the store. They remove those results from their caches, except results that they recomputed
 //! since or have not uploaded yet.
