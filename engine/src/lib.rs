@@ -48,6 +48,8 @@
 
 // Findings, and the texts that they point into.
 pub mod diagnostic;
+// Ids of nodes: a name and coordinates.
+mod node_id;
 // Errors of operators, and who can mend them.
 mod error;
 // Calls to the outside: limits, budgets, known answers, secrets.
@@ -81,6 +83,7 @@ pub use session::{
 };
 // Its arguments.
 pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
+pub use node_id::{NodeId, Round};
 pub use operator::Registry;
 pub use plan::Selection;
 pub use spec::{Overrides, RowLimit};

@@ -108,7 +108,7 @@ fn chosen(mut pairs: Vec<Pair>, found: &RunDiff) -> Result<Pair, Failure> {
         return Err(failure.with_help("`searchmill diff` without --report compares all their tables"));
     }
     if let Some([node, _]) = &found.of
-        && let Some(place) = pairs.iter().position(|pair| pair.node == *node)
+        && let Some(place) = pairs.iter().position(|pair| *node == pair.node)
     {
         return Ok(pairs.swap_remove(place));
     }

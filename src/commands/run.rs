@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use searchmill_engine::operator::{BudgetLimits, stack_size};
-use searchmill_engine::{Event, Failure, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
+use searchmill_engine::{Event, Failure, NodeId, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
 use super::limit::{limit, tell_limit};
 use super::pipeline;
@@ -92,7 +92,7 @@ fn budget(given: &[String]) -> Result<BudgetLimits, Failure> {
 async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
     if wait().await {
         let line = "interrupted: finishing work in flight; press Ctrl-C again to stop now".to_owned();
-        reporter.event(&Event::NodeLog { node: String::new(), line });
+        reporter.event(&Event::NodeLog { node: NodeId::default(), line });
         stop.drain();
     }
     if wait().await {

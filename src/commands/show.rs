@@ -108,7 +108,7 @@ fn list_columns(terminal: &Terminal, table: &Table, scorer: Option<&Scorer>) {
     let mut rows = Vec::new();
     for field in table.columns() {
         let is_own = table.rows.schema.index_of(field.name()).is_ok();
-        let of = scorer.filter(|_| !is_own).map(|scorer| scorer.node.clone());
+        let of = scorer.filter(|_| !is_own).map(|scorer| scorer.node.to_string());
         let kind = type_in_words(field.data_type());
         if terminal.is_json() {
             terminal.json(&json!({"column": field.name(), "type": kind, "scores": of}));

@@ -1,6 +1,6 @@
 //! `test`: runs the tests of a pipeline.
 
-use searchmill_engine::{Failure, Overrides, Session, SourceMap, TestCase, Verdict};
+use searchmill_engine::{Failure, NodeId, Overrides, Session, SourceMap, TestCase, Verdict};
 
 use crate::args::TestArgs;
 use crate::display::Terminal;
@@ -53,7 +53,7 @@ fn one(
         // The test does not fit the pipeline; the others may.
         Err(Failure::Usage { message, help }) => {
             let help = help.map_or_else(String::new, |help| format!(" ({help})"));
-            Verdict { failures: vec![(String::new(), format!("{message}{help}"))], ..Verdict::default() }
+            Verdict { failures: vec![(NodeId::default(), format!("{message}{help}"))], ..Verdict::default() }
         }
         Err(failure) => return Err(failure),
     };

@@ -74,7 +74,7 @@ impl Page<'_> {
 
     fn nodes(&self) -> Vec<Vec<String>> {
         let row = |node: &searchmill_engine::lineage::NodeCheck| {
-            vec![node.node.clone(), node.check.to_owned(), node.outcome.to_owned(), node.detail.clone()]
+            vec![node.node.to_string(), node.check.to_owned(), node.outcome.to_owned(), node.detail.clone()]
         };
         self.report.nodes.iter().map(row).collect()
     }
@@ -171,7 +171,7 @@ td,th{border:1px solid #8886;padding:.3rem .6rem;text-align:left;vertical-align:
 fn place(finding: &Finding) -> String {
     match &finding.place {
         Some(place) => format!("{}, {place}", finding.node),
-        None => finding.node.clone(),
+        None => finding.node.to_string(),
     }
 }
 

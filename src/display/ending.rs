@@ -1,7 +1,7 @@
 //! The end of a run: summaries of the nodes, written files, and totals.
 
 use searchmill_engine::operator::FailedCalls;
-use searchmill_engine::{RejectReason, RunSummary};
+use searchmill_engine::{NodeId, RejectReason, RunSummary};
 
 use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
@@ -61,11 +61,10 @@ pub(super) fn attempts(failed: &FailedCalls) -> Vec<String> {
 
 /// Formats the summaries of the nodes that ran; for a matrix, only that of one node. All are whole if that is not too much
 /// to read; otherwise the last one is, and the others are cut to their first lines.
-pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
-    let name = |node: &str| node.split_once('@').map_or(node, |(name, _)| name).to_owned();
-    let mut groups: Vec<Vec<&(String, String)>> = Vec::new();
+pub(super) fn summaries(told: &[(NodeId, String)]) -> Vec<String> {
+    let mut groups: Vec<Vec<&(NodeId, String)>> = Vec::new();
     for one in told {
-        match groups.iter_mut().find(|group| name(&group[0].0) == name(&one.0)) {
+        match groups.iter_mut().find(|group| group[0].0.name() == one.0.name()) {
             Some(group) => group.push(one),
             None => groups.push(vec![one]),
         }
@@ -79,7 +78,7 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
             [] | [_] => String::new(),
             [_, (other, _)] => format!("\n{DIM}… and {other}: searchmill show {}{DIM:#}", quoted(other)),
             [_, (other, _), ..] => {
-                let (more, name) = (group.len() - 1, name(node));
+                let (more, name) = (group.len() - 1, node.name());
                 format!("\n{DIM}… and {more} more of {name}@…: searchmill show {}{DIM:#}", quoted(other))
             }
         };
@@ -221,8 +220,8 @@ mod tests {
         assert!(cut.contains("line 23\n… 76 more lines: searchmill show scores") && !cut.contains("line 24"), "{cut}");
         let block = plain(&summary("scores", &lines(100, &[1, 20, 40]), LINES));
         assert!(block.ends_with("line 19\n… 80 more lines: searchmill show scores"), "{block}");
-        let told: Vec<_> = (0..5).map(|node| (format!("n{node}"), lines(100, &[]))).collect();
-        let counts = |told: &[(String, String)]| -> Vec<usize> {
+        let told: Vec<_> = (0..5).map(|node| (format!("n{node}").into(), lines(100, &[]))).collect();
+        let counts = |told: &[(NodeId, String)]| -> Vec<usize> {
             summaries(told).iter().map(|text| plain(text).matches("line ").count()).collect()
         };
         assert_eq!(counts(&told[..4]), [100; 4]);
@@ -231,8 +230,9 @@ mod tests {
 
     #[test]
     fn a_matrix_has_one_table() {
-        let mut told: Vec<_> = (0..12).map(|size| (format!("scores@size={size}"), "F1 0.5\n".to_owned())).collect();
-        told.push(("report".to_owned(), "fine\n".to_owned()));
+        let mut told: Vec<_> =
+            (0..12).map(|size| (format!("scores@size={size}").into(), "F1 0.5\n".to_owned())).collect();
+        told.push(("report".into(), "fine\n".to_owned()));
         let shown: Vec<String> = summaries(&told).iter().map(|text| plain(text)).collect();
         assert_eq!(shown.len(), 2, "{shown:?}");
         assert!(shown[0].starts_with("\nscores@size=0\nF1 0.5\n… and 11 more of scores@…"), "{}", shown[0]);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn many_summaries_are_named() {
-        let told: Vec<_> = (0..30).map(|node| (format!("n{node}"), "fine\n".to_owned())).collect();
+        let told: Vec<_> = (0..30).map(|node| (format!("n{node}").into(), "fine\n".to_owned())).collect();
         let shown = summaries(&told);
         assert_eq!(shown.len(), NODES + 1);
         let last = plain(&shown[NODES]);
@@ -259,7 +259,7 @@ mod tests {
         let failed_calls = FailedCalls {
             failed_calls: 40,
             failed_service_calls: 3,
-            retried: [("429".to_owned(), 10), ("500".to_owned(), 11)].into_iter().collect(),
+            retried: [("429".into(), 10), ("500".into(), 11)].into_iter().collect(),
         };
         let summary = RunSummary {
             finished: 2,

@@ -200,7 +200,7 @@ pub(crate) fn drawing(graph: &Graph) -> Drawing {
     for step in &graph.steps {
         let place = nodes.len();
         places.insert(step.key, place);
-        nodes.push((step.node.clone(), format!("{} v{}", step.operator, step.version)));
+        nodes.push((step.node.to_string(), format!("{} v{}", step.operator, step.version)));
         for source in &step.sources {
             edges.push((nodes.len(), place, String::new()));
             let content = if source.is_file() { &source.content[..10] } else { "" };
@@ -374,7 +374,7 @@ fn metric_row(change: &MetricChange) -> Vec<String> {
 fn title(node: &NodeChange) -> String {
     match &node.with {
         Some(with) => format!("{} → {with}", node.node),
-        None => node.node.clone(),
+        None => node.node.to_string(),
     }
 }
 

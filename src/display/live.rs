@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use searchmill_engine::{CheckOutcome, Event, OnFailure, Plan, Reporter, RunSummary};
+use searchmill_engine::{CheckOutcome, Event, NodeId, OnFailure, Plan, Reporter, RunSummary};
 
 use super::ending;
 use super::matrix::Matrices;
@@ -34,14 +34,14 @@ pub(crate) struct Live {
 
 #[derive(Default)]
 struct State {
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<NodeId, Running>,
     cached: usize,
-    summaries: Vec<(String, String)>,
-    delivered: Vec<(String, String)>,
+    summaries: Vec<(NodeId, String)>,
+    delivered: Vec<(NodeId, String)>,
     matrices: Matrices,
     rounds: Rounds,
     /// Nodes that write outside the store.
-    writers: BTreeSet<String>,
+    writers: BTreeSet<NodeId>,
     name_width: usize,
     /// Currency of the pipeline's prices.
     currency: String,
@@ -249,7 +249,7 @@ impl Live {
             bar.set_message(operator.to_owned());
             bar.enable_steady_tick(Duration::from_millis(120));
         }
-        state.running.insert(node.to_owned(), Running::new(bar, Instant::now()));
+        state.running.insert(node.into(), Running::new(bar, Instant::now()));
     }
 
     fn advance(state: &mut State, node: &str, advance: Advance) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use searchmill_engine::{Event, Plan};
+use searchmill_engine::{Event, NodeId, Plan};
 
 use super::style::{DIM, STRONG};
 use super::table::{bytes, duration, text_table};
@@ -20,8 +20,8 @@ const ROUND_FIGURES: usize = 3;
 pub(super) struct Matrices {
     families: Vec<Family>,
     loops: Vec<Loop>,
-    ends: BTreeMap<String, End>,
-    started: BTreeSet<String>,
+    ends: BTreeMap<NodeId, End>,
+    started: BTreeSet<NodeId>,
 }
 
 /// All nodes of one matrix.
@@ -29,7 +29,7 @@ struct Family {
     name: String,
     keys: Vec<String>,
     /// Ids and coordinates.
-    variants: Vec<(String, Vec<String>)>,
+    variants: Vec<(NodeId, Vec<String>)>,
 }
 
 /// The nodes of a loop.
@@ -37,7 +37,7 @@ struct Loop {
     name: String,
     /// Ids without the round, each with the ids of its rounds.
     nodes: Vec<(String, Vec<String>)>,
-    ids: BTreeSet<String>,
+    ids: BTreeSet<NodeId>,
 }
 
 /// The end of a node in this run.
@@ -61,7 +61,7 @@ impl Matrices {
                 Loop::add(&mut loops, name, node.spec.id_of_rounds(), node.id());
                 continue;
             }
-            let name = node.id().split('@').next().unwrap_or_default();
+            let name = node.id().name();
             let variant = node.spec.matrix.iter().map(|coordinate| coordinate.name.clone()).collect();
             let variant = (node.id().to_owned(), variant);
             if let Some(family) = families.iter_mut().find(|family| family.name == name) {
@@ -122,7 +122,7 @@ impl Loop {
             loops.push(Self { name: name.to_owned(), nodes: Vec::new(), ids: BTreeSet::new() });
         }
         let found = &mut loops[at];
-        found.ids.insert(round.to_owned());
+        found.ids.insert(round.into());
         match found.nodes.iter_mut().find(|(known, _)| *known == id) {
             Some((_, rounds)) => rounds.push(round.to_owned()),
             None => found.nodes.push((id, vec![round.to_owned()])),
@@ -130,9 +130,9 @@ impl Loop {
     }
 
     /// Formats one line for all rounds of a node: how many are cached, done, …, and the figures of the first and last one.
-    fn table(&self, ends: &BTreeMap<String, End>) -> Option<String> {
+    fn table(&self, ends: &BTreeMap<NodeId, End>) -> Option<String> {
         let line = |(id, rounds): &(String, Vec<String>)| {
-            let ended: Vec<&End> = rounds.iter().filter_map(|round| ends.get(round)).collect();
+            let ended: Vec<&End> = rounds.iter().filter_map(|round| ends.get(round.as_str())).collect();
             let (first, end) = (*ended.first()?, *ended.last()?);
             let last = ended.iter().rfind(|end| !end.figures.is_empty()).copied().unwrap_or(end);
             let mut states: Vec<(&str, usize)> = Vec::new();
@@ -165,7 +165,7 @@ impl Family {
         node.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('@'))
     }
 
-    fn table(&self, ends: &BTreeMap<String, End>) -> Option<String> {
+    fn table(&self, ends: &BTreeMap<NodeId, End>) -> Option<String> {
         let ended: Vec<(&[String], &End)> =
             self.variants.iter().filter_map(|(id, names)| Some((names.as_slice(), ends.get(id)?))).collect();
         if ended.len() < 2 {
@@ -238,14 +238,14 @@ mod tests {
     }
 
     fn family(sizes: usize) -> Matrices {
-        let variants = (0..sizes).map(|size| (format!("hits@size={size}"), vec![size.to_string()])).collect();
+        let variants = (0..sizes).map(|size| (format!("hits@size={size}").into(), vec![size.to_string()])).collect();
         let family = Family { name: "hits".to_owned(), keys: vec!["size".to_owned()], variants };
         Matrices { families: vec![family], ..Matrices::default() }
     }
 
-    fn cached(node: String, figures: &[(&str, f64)]) -> Event {
+    fn cached(node: &str, figures: &[(&str, f64)]) -> Event {
         Event::NodeCached {
-            node,
+            node: node.into(),
             operator: "retrieve".to_owned(),
             output: "hit rows".to_owned(),
             rows: 40,
@@ -261,16 +261,16 @@ mod tests {
         let mut matrices = family(4);
         let cut_off = "hits@size=2".to_owned();
         matrices.note(&Event::NodeStarted {
-            node: cut_off.clone(),
+            node: cut_off.as_str().into(),
             operator: "retrieve".to_owned(),
             reasons: Vec::new(),
             time: 0.0,
         });
-        matrices.note(&Event::NodeSkipped { node: cut_off });
-        matrices.note(&Event::NodeSkipped { node: "hits@size=3".to_owned() });
-        matrices.note(&cached("hits@size=1".to_owned(), &[("same", 2.0), ("varied", 0.25)]));
-        matrices.note(&cached("hits@size=0".to_owned(), &[("same", 2.0), ("varied", 0.5)]));
-        matrices.note(&cached("hits2@size=0".to_owned(), &[]));
+        matrices.note(&Event::NodeSkipped { node: cut_off.into() });
+        matrices.note(&Event::NodeSkipped { node: "hits@size=3".into() });
+        matrices.note(&cached("hits@size=1", &[("same", 2.0), ("varied", 0.25)]));
+        matrices.note(&cached("hits@size=0", &[("same", 2.0), ("varied", 0.5)]));
+        matrices.note(&cached("hits2@size=0", &[]));
         let told: Vec<String> = matrices.tables().iter().map(|text| plain(text)).collect();
         let wanted = "\nhits\n\
                       size  state        rows  time  varied  same\n\
@@ -279,11 +279,7 @@ mod tests {
                       2     interrupted\n\
                       3     skipped";
         assert_eq!(told, [wanted]);
-        matrices.note(&Event::HeldBack {
-            node: "hits@size=0".to_owned(),
-            destinations: Vec::new(),
-            reason: String::new(),
-        });
+        matrices.note(&Event::HeldBack { node: "hits@size=0".into(), destinations: Vec::new(), reason: String::new() });
         assert!(plain(&matrices.tables()[0]).contains("0     held back"));
     }
 
@@ -296,15 +292,15 @@ mod tests {
         }
         assert!(matrices.tables().is_empty());
         for round in 0..38 {
-            matrices.note(&cached(format!("step@round={round}"), &[("kl", f64::from(round) / 100.0), ("lr", 1.0)]));
+            matrices.note(&cached(&format!("step@round={round}"), &[("kl", f64::from(round) / 100.0), ("lr", 1.0)]));
         }
         matrices.note(&Event::NodeFailed {
-            node: "step@round=38".to_owned(),
+            node: "step@round=38".into(),
             operator: "train".to_owned(),
             message: String::new(),
             help: None,
         });
-        matrices.note(&Event::NodeSkipped { node: "step@round=39".to_owned() });
+        matrices.note(&Event::NodeSkipped { node: "step@round=39".into() });
         let told = plain(&matrices.tables()[0]);
         assert!(told.starts_with("\nrl\nnode") && told.contains("step ×40  38 cached, 1 failed, 1 skipped"), "{told}");
         assert!(!told.contains("rewards"), "{told}");
@@ -313,9 +309,9 @@ mod tests {
     #[test]
     fn one_variant_needs_no_table_and_many_are_cut() {
         let mut matrices = family(100);
-        matrices.note(&cached("hits@size=7".to_owned(), &[]));
+        matrices.note(&cached("hits@size=7", &[]));
         assert!(matrices.tables().is_empty());
-        (0..100).for_each(|size| matrices.note(&cached(format!("hits@size={size}"), &[])));
+        (0..100).for_each(|size| matrices.note(&cached(&format!("hits@size={size}"), &[])));
         let told = plain(&matrices.tables()[0]);
         assert!(told.ends_with("… 52 more of hits@…: searchmill status FILE"), "{told}");
         assert_eq!(told.lines().count(), LINES + 4);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use searchmill_engine::{Event, Plan};
+use searchmill_engine::{Event, NodeId, Plan};
 
 /// Interval of lines about the rounds of a node, while a run goes.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -23,13 +23,13 @@ pub(crate) fn folded(plan: &Plan, places: impl IntoIterator<Item = usize>, all: 
     for place in places {
         let Some(node) = plan.nodes.get(place) else { continue };
         if all || node.spec.round().is_none() {
-            groups.push(Group { name: node.id().to_owned(), places: vec![place] });
+            groups.push(Group { name: node.id().to_string(), places: vec![place] });
             continue;
         }
         let at = *of_rounds.entry(node.spec.id_of_rounds()).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.places.push(place),
-            None => groups.push(Group { name: node.id().to_owned(), places: vec![place] }),
+            None => groups.push(Group { name: node.id().to_string(), places: vec![place] }),
         }
     }
     for (id, at) in of_rounds {
@@ -57,7 +57,7 @@ pub(crate) fn counted<'w>(words: impl Iterator<Item = &'w str>) -> String {
 #[derive(Default)]
 pub(super) struct Rounds {
     /// The id without the round, of each node of a loop.
-    nodes: BTreeMap<String, String>,
+    nodes: BTreeMap<NodeId, String>,
     /// Cached rounds that are not told yet, in the order of their first ones.
     cached: Vec<(String, usize)>,
     /// When a line about a node that started, or ended, was told last.
@@ -153,13 +153,13 @@ mod tests {
     use super::*;
 
     fn rounds() -> Rounds {
-        let nodes = (0..9).map(|round| (format!("step@round={round}"), "step".to_owned())).collect();
+        let nodes = (0..9).map(|round| (format!("step@round={round}").into(), "step".to_owned())).collect();
         Rounds { nodes, ..Rounds::default() }
     }
 
     fn started(round: usize) -> Event {
         Event::NodeStarted {
-            node: format!("step@round={round}"),
+            node: format!("step@round={round}").into(),
             operator: "train".to_owned(),
             reasons: Vec::new(),
             time: 0.0,
@@ -168,7 +168,7 @@ mod tests {
 
     fn cached(node: String) -> Event {
         Event::NodeCached {
-            node,
+            node: node.into(),
             operator: "train".to_owned(),
             output: "model".to_owned(),
             rows: 0,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::archive::Root;
 use super::instant::rfc3339;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, Preimage, SourceIdentity, sha256_bytes, sha256_file};
+use crate::node_id::NodeId;
 use crate::store::{ArtifactId, Damage, Makers, NodeResult, Store, StoreError};
 
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -217,7 +218,7 @@ fn pre_authentication(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     let makers = Makers::read(store);
     let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
-    let names: BTreeMap<NodeKey, String> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
+    let names: BTreeMap<NodeKey, NodeId> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
     let preferred: BTreeSet<NodeKey> = names.keys().copied().collect();
     let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred, None), |key| vec![key]);
     let keys = makers.ancestry(start.iter().copied(), &preferred);
@@ -258,7 +259,7 @@ fn predicate(
     root: &Root,
     maker: Option<&NodeResult>,
     results: &[&NodeResult],
-    names: &BTreeMap<NodeKey, String>,
+    names: &BTreeMap<NodeKey, NodeId>,
 ) -> Value {
     let run = root.run.clone().or_else(|| maker.map(|result| result.run.clone())).and_then(|run| store.run(&run));
     let started = maker.map(|result| rfc3339(result.finished - result.seconds));
@@ -293,7 +294,7 @@ fn predicate(
 }
 
 /// Describes one result: its operator, inputs and outputs.
-fn step(result: &NodeResult, names: &BTreeMap<NodeKey, String>) -> Value {
+fn step(result: &NodeResult, names: &BTreeMap<NodeKey, NodeId>) -> Value {
     let outputs: BTreeMap<&String, String> =
         result.outputs.iter().map(|(port, output)| (port, output.id.to_string())).collect();
     json!({

@@ -13,6 +13,7 @@ use super::remembered::memos;
 use super::replaced::{Replaced, behind, of_ledger};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{NodeKey, hash_file};
+use crate::node_id::NodeId;
 use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Release, Store};
 
 /// The state of a recorded source.
@@ -193,7 +194,7 @@ struct Claim<'a> {
 /// An artifact, and what records say about it.
 struct Expected<'a> {
     id: ArtifactId,
-    node: String,
+    node: NodeId,
     port: String,
     /// The descriptions in all records.
     claims: Vec<Claim<'a>>,
@@ -207,7 +208,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
             let collected = step.collected.as_ref();
-            let (node, claims) = (step.name().to_owned(), Vec::new());
+            let (node, claims) = (step.name().into(), Vec::new());
             let made = || Expected { id: output.id, node, port: port.clone(), claims, collected, replaced: None };
             let known = expected.entry(output.id).or_insert_with(made);
             known.collected = known.collected.and(collected);
@@ -224,7 +225,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
-        let (node, port) = (name.to_owned(), String::new());
+        let (node, port) = (name.into(), String::new());
         let made = || Expected { id, node, port, claims: Vec::new(), collected: None, replaced: None };
         expected.entry(id).or_insert_with(made);
     }

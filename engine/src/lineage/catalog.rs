@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::instant::rfc3339;
 use crate::fingerprint::{NodeKey, Preimage};
+use crate::node_id::NodeId;
 use crate::store::{ArtifactId, NodeResult, RecordState, Store};
 
 /// A port of a result.
@@ -44,7 +45,7 @@ pub struct Catalog {
     makers: BTreeMap<ArtifactId, Vec<Port>>,
     claims: BTreeMap<ArtifactId, Port>,
     users: BTreeMap<ArtifactId, Vec<Port>>,
-    names: BTreeMap<NodeKey, String>,
+    names: BTreeMap<NodeKey, NodeId>,
 }
 
 impl Catalog {
@@ -167,7 +168,7 @@ impl Catalog {
 
     /// Returns the name of a key's node.
     pub fn node(&self, key: &NodeKey) -> Option<&str> {
-        self.names.get(key).map(String::as_str)
+        self.names.get(key).map(NodeId::as_str)
     }
 
     /// Returns the maker of an artifact that `user` used, or that is requested by itself.

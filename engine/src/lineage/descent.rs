@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::closure::{Closure, Step};
 use super::lookup::{RowPlace, rows_with, table};
 use crate::error::OperatorError;
+use crate::node_id::NodeId;
 use crate::operator::RowsInput;
 use crate::store::{ArtifactId, Store};
 
@@ -19,7 +20,7 @@ pub struct Descendants {
     /// Its record kind.
     pub kind: String,
     /// The node that produced it.
-    pub node: String,
+    pub node: NodeId,
     /// Its output port.
     pub port: String,
     /// Ids of the rows, in table order.
@@ -70,7 +71,7 @@ pub fn descent(
                     continue;
                 }
                 ids.entry(table.kind).or_default().extend(rows.iter().cloned());
-                let (kind, node) = (table.kind.name().to_owned(), step.name().to_owned());
+                let (kind, node) = (table.kind.name().to_owned(), step.name().into());
                 let (artifact, of) = (output.id, table.rows);
                 found.push(Descendants { artifact, kind, node, port: port.clone(), ids: rows, of });
             }

@@ -15,6 +15,7 @@ use super::row_changes::{TableChange, table_change};
 use super::target::no_node;
 use crate::error::OperatorError;
 use crate::fingerprint::{Reason, diff, differing_leaves};
+use crate::node_id::NodeId;
 use crate::operator::{PortType, RowsInput};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, Store};
 
@@ -53,10 +54,10 @@ pub struct NotCompared {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeChange {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// The node of the second run that stands for it, if it has another name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub with: Option<String>,
+    pub with: Option<NodeId>,
     /// The only run (1 or 2) that has the node, if it is not in both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_in: Option<u8>,
@@ -95,7 +96,7 @@ pub struct RunDiff {
     pub runs: [String; 2],
     /// The two nodes that are compared, if not the whole runs are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub of: Option<[String; 2]>,
+    pub of: Option<[NodeId; 2]>,
     /// Pipeline, file and exit code, if they differ.
     pub about: Vec<Changed>,
     /// Pipeline params that differ.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::fingerprint::NodeKey;
+use crate::node_id::NodeId;
 use crate::store::ArtifactId;
 
 /// Outcome of a node that was not compared.
@@ -28,7 +29,7 @@ pub struct Finding {
     /// The check: `record`, `ledger`, `artifact`, `lineage`, `source`, `memo`, `replay`, `recheck`, `answers`.
     pub check: &'static str,
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// Artifact, file, row or column, if any.
     pub place: Option<String>,
     /// The finding as text.
@@ -39,7 +40,7 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeCheck {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// `replay`, `recheck` or `answers`.
     pub check: &'static str,
     /// `same`, `differs` or `not checked`.
@@ -133,7 +134,7 @@ impl Report {
         if outcome == NOT_CHECKED {
             self.pass_over(format!("{check} of {node}"), detail.clone());
         }
-        self.nodes.push(NodeCheck { node: node.to_owned(), check, outcome, detail });
+        self.nodes.push(NodeCheck { node: node.into(), check, outcome, detail });
     }
 
     /// Adds a finding.
@@ -145,7 +146,7 @@ impl Report {
         place: Option<String>,
         message: impl Into<String>,
     ) {
-        let (node, message) = (node.to_owned(), message.into());
+        let (node, message) = (node.into(), message.into());
         self.findings.push(Finding { severity, check, node, place, message });
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 
 use super::findings::{Report, Severity};
+use crate::node_id::NodeId;
 use crate::store::{NodeOutcome, NodeRun, RecordDamage, RunRecord, Store};
 
 /// Verifies run records line by line. Reports missing runs that no collection removed.
@@ -68,7 +69,7 @@ fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
 }
 
 /// Returns the last record of each node of a run.
-fn last_records(store: &Store, run: &str) -> IndexMap<String, NodeRun> {
+fn last_records(store: &Store, run: &str) -> IndexMap<NodeId, NodeRun> {
     store.run_nodes(run).into_iter().map(|node| (node.node.clone(), node)).collect()
 }
 

@@ -16,6 +16,7 @@ use url::Url;
 use super::instant::rfc3339;
 use super::lookup::table;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, encode, hash_bytes};
+use crate::node_id::NodeId;
 use crate::spec::OnFailure;
 use crate::store::{ArtifactType, CheckOutcome, ColumnLineage, ColumnUse, NodeResult, OutputRecord, Store};
 
@@ -32,7 +33,7 @@ pub struct JobInput {
     /// The port.
     pub port: String,
     /// The upstream node.
-    pub node: String,
+    pub node: NodeId,
     /// The upstream port.
     pub output: String,
 }
@@ -41,7 +42,7 @@ pub struct JobInput {
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Node id.
-    pub node: String,
+    pub node: NodeId,
     /// Operator.
     pub operator: String,
     /// The operator's version.
@@ -90,12 +91,12 @@ pub struct Emitter {
     run: String,
     started: f64,
     /// Outputs of finished nodes.
-    outputs: BTreeMap<String, IndexMap<String, OutputRecord>>,
+    outputs: BTreeMap<NodeId, IndexMap<String, OutputRecord>>,
     /// Nodes that started and have not ended.
-    open: BTreeSet<String>,
-    delivered: BTreeMap<String, Vec<String>>,
+    open: BTreeSet<NodeId>,
+    delivered: BTreeMap<NodeId, Vec<String>>,
     /// Outcomes of checks by node.
-    checks: BTreeMap<String, Vec<CheckOutcome>>,
+    checks: BTreeMap<NodeId, Vec<CheckOutcome>>,
 }
 
 impl Emitter {
@@ -125,7 +126,7 @@ impl Emitter {
 
     /// Starts a node; `reasons` say why it runs.
     pub fn node_started(&mut self, node: &str, reasons: &[String], time: f64) -> Vec<Value> {
-        self.open.insert(node.to_owned());
+        self.open.insert(node.into());
         let reason = |reason: &String| ("reason", reason.clone());
         vec![self.node_event("START", node, None, time, json!({"tags": self.tags(reasons.iter().map(reason))}))]
     }
@@ -171,7 +172,7 @@ impl Emitter {
 
     /// Records that a node's output was delivered.
     pub fn delivered(&mut self, node: &str, destination: &str) {
-        self.delivered.entry(node.to_owned()).or_default().push(destination.to_owned());
+        self.delivered.entry(node.into()).or_default().push(destination.to_owned());
     }
 
     fn begin_if_needed(&mut self, node: &str, time: f64) -> Vec<Value> {
@@ -181,7 +182,7 @@ impl Emitter {
     /// Records a node's outputs as inputs of other nodes.
     fn settle(&mut self, node: &str, key: Option<&NodeKey>) -> Option<NodeResult> {
         let result = key.and_then(|key| self.store.result(key).or_else(|| self.store.tombstone(key)))?;
-        self.outputs.insert(node.to_owned(), result.outputs.clone());
+        self.outputs.insert(node.into(), result.outputs.clone());
         Some(result)
     }
 
@@ -242,7 +243,7 @@ impl Emitter {
 
     /// Remembers the outcomes of a node's checks, for the events of the nodes that read it.
     pub fn checked(&mut self, node: &str, checks: &[CheckOutcome]) {
-        self.checks.insert(node.to_owned(), checks.to_vec());
+        self.checks.insert(node.into(), checks.to_vec());
     }
 
     /// Describes the checks of an output.

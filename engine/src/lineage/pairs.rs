@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use indexmap::IndexSet;
 
 use crate::fingerprint::{Digest, InputIdentity};
+use crate::node_id;
 use crate::store::{NodeRun, Store};
 
 /// Two nodes that stand for one another; `None` if a run has no such node.
@@ -51,17 +52,12 @@ impl<'a> Makers<'a> {
     }
 }
 
-/// Returns the name that all variants of a node have.
-fn base(id: &str) -> &str {
-    id.split('@').next().unwrap_or(id)
-}
-
 /// Chooses the makers that stand for one another: variants of one node, or else the last ones. (A filter that keeps all rows
 /// gives what it read.)
 fn alike<'a>(makers: &[&'a NodeRun], partners: &[&'a NodeRun]) -> Option<(&'a NodeRun, &'a NodeRun)> {
     for maker in makers {
         for partner in partners {
-            if base(&maker.node) == base(&partner.node) {
+            if node_id::name(&maker.node) == node_id::name(&partner.node) {
                 return Some((maker, partner));
             }
         }

@@ -6,13 +6,14 @@ use super::catalog::Catalog;
 use super::closure::Step;
 use super::findings::{Report, Severity};
 use crate::fingerprint::{NodeKey, Reason};
+use crate::node_id::NodeId;
 use crate::operator::Repeatability;
 use crate::store::{ArtifactId, NodeOutcome, NodeResult, NodeRun, OutputRecord, Store};
 
 /// A result as recorded by an earlier run, and its replacement.
 pub(super) struct Replaced {
     /// The node's name in the earlier run.
-    pub(super) name: String,
+    pub(super) name: NodeId,
     key: NodeKey,
     /// The run that replaced the result.
     pub(super) by: String,

@@ -6,6 +6,7 @@ use super::catalog::Catalog;
 use super::named::{Missing, NotFound, came_to_nothing, of_loop, output_of};
 use super::newest::{earlier_run, has_one, newest_output};
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
+use crate::node_id::NodeId;
 use crate::spec::{advice, meant_output as meant};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
 
@@ -255,10 +256,10 @@ pub fn no_node(store: &Store, run: &str, name: &str) -> NotFound {
 pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
     let run = runs.first()?;
     let nodes = store.run_nodes(run).into_iter().filter(|node| node.outcome != NodeOutcome::Ended);
-    let mut nodes: Vec<String> = nodes.map(|node| node.node).collect();
+    let mut nodes: Vec<NodeId> = nodes.map(|node| node.node).collect();
     // Nodes are recorded as they end: two runs of one pipeline should suggest the same.
     nodes.sort();
-    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
     let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
     Some(meant(text, &names, handed_on.keys().map(String::as_str)))
 }

@@ -9,6 +9,7 @@ use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::target::Target;
 use crate::fingerprint::{Digest, NodeKey, Preimage};
+use crate::node_id::NodeId;
 use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
 
 /// Results with their inputs and outputs.
@@ -24,7 +25,7 @@ pub struct GraphStep {
     /// Its key.
     pub key: NodeKey,
     /// The node's name.
-    pub node: String,
+    pub node: NodeId,
     /// Operator.
     pub operator: String,
     /// Version of its code.
@@ -225,7 +226,7 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
     let (result, preimage) = (&step.result, &step.preimage);
     GraphStep {
         key: step.key,
-        node: step.name().to_owned(),
+        node: step.name().into(),
         operator: preimage.operator.clone(),
         version: preimage.version,
         searchmill: result.searchmill.clone(),

@@ -21,6 +21,7 @@ use super::trial::test_issues;
 use crate::diagnostic::Diagnostic;
 use crate::endpoint::has_user_info;
 use crate::fingerprint::{identity_params, row_params};
+use crate::node_id::NodeId;
 use crate::operator::{
     BoundOperator, CommandSources, Declaration, OperatorEntry, OutputType, ParamIssue, PortType, Ports, Registry,
     Source,
@@ -41,7 +42,7 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
         bound.extend(bind_operators(&gathering, registry, directory, &mut errors));
         spec.nodes.extend(gathering);
     }
-    let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
+    let by_id: BTreeMap<NodeId, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
     if spec.for_tests {
         // A test may give the rows of the file.
         errors.retain(|error| error.code != NOT_FOUND);
@@ -225,16 +226,16 @@ fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Ve
 }
 
 /// Returns the places in topological order, otherwise as written; `None` if the graph has a cycle.
-fn order(spec: &Spec, by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
+fn order(spec: &Spec, by_id: &BTreeMap<NodeId, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
     let nodes = &spec.nodes;
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
     for _ in nodes {
         graph.add_node(());
     }
-    let names: Vec<&str> = by_id.keys().map(String::as_str).collect();
+    let names: Vec<&str> = by_id.keys().map(NodeId::as_str).collect();
     for (place, node) in nodes.iter().enumerate() {
         for reference in node.bindings().flat_map(|binding| &binding.references) {
-            if let Some(from) = by_id.get(&reference.node) {
+            if let Some(from) = by_id.get(reference.node.as_str()) {
                 graph.update_edge(NodeIndex::new(*from), NodeIndex::new(place), ());
             } else if !spec.is_unsure(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
@@ -327,7 +328,7 @@ struct Variant {
 fn wire(
     spec: &Spec,
     all: &[Option<Bound>],
-    by_id: &BTreeMap<String, usize>,
+    by_id: &BTreeMap<NodeId, usize>,
     order: &[usize],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
@@ -347,7 +348,7 @@ fn wire(
 fn wire_node(
     (nodes, place): (&[NodeSpec], usize),
     bound: &Bound,
-    by_id: &BTreeMap<String, usize>,
+    by_id: &BTreeMap<NodeId, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
@@ -432,13 +433,13 @@ fn passed_variant(
 /// Resolves the references of a binding; reports and omits those that do not resolve.
 fn edges(
     binding: &Binding,
-    by_id: &BTreeMap<String, usize>,
+    by_id: &BTreeMap<NodeId, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Edge> {
     let mut edges = Vec::new();
     for reference in &binding.references {
-        let from = by_id.get(&reference.node).and_then(|from| Some((*from, wired[*from].as_ref()?)));
+        let from = by_id.get(reference.node.as_str()).and_then(|from| Some((*from, wired[*from].as_ref()?)));
         let Some((from, wired)) = from else { continue };
         match output_of(reference, &wired.outputs, wired.equal) {
             Ok((output, port_type)) => {
@@ -481,7 +482,7 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
     for (new, old) in order.iter().enumerate() {
         new_place[*old] = new;
     }
-    let old: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, node)| (node.id.clone(), i)).collect();
+    let old: BTreeMap<NodeId, usize> = spec.nodes.iter().enumerate().map(|(i, node)| (node.id.clone(), i)).collect();
     let after_each_other = order_of(&spec.loops, &spec.nodes, &old);
     let mut parts: Vec<_> = spec.nodes.into_iter().zip(bound).zip(wired).map(Some).collect();
     let mut nodes = Vec::with_capacity(order.len());

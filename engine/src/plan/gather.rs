@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::check::port_of;
 use crate::diagnostic::Span;
+use crate::node_id::NodeId;
 use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};
 use crate::spec::{Binding, Coordinate, Gathers, Key, NodeSpec, OnError, Reference, Resources, Spanned, Value};
 
@@ -25,7 +26,7 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
             let bind = |group: &[Reference]| match gathered(group, &variants, only_stated) {
                 None => group.to_vec(),
                 Some(reference) => {
-                    let node = || node_of(reference.node.clone(), group, &variants, entry);
+                    let node = || node_of(reference.node.as_str().into(), group, &variants, entry);
                     made.entry(reference.node.clone()).or_insert_with(node);
                     vec![reference]
                 }
@@ -37,20 +38,21 @@ pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &O
 }
 
 /// The nodes of matrices that are bound, with their coordinates and ports.
-type Variants<'p> = BTreeMap<String, (Vec<Coordinate>, &'p Ports)>;
+type Variants<'p> = BTreeMap<NodeId, (Vec<Coordinate>, &'p Ports)>;
 
 /// Returns the reference that takes the place of references to several variants; `None`: they stay.
 fn gathered(group: &[Reference], variants: &Variants<'_>, only_stated: bool) -> Option<Reference> {
     let first = group.first()?;
     let gathers = first.gathers.as_ref().filter(|gathers| gathers.stated || !only_stated)?;
-    let gives_rows =
-        |reference: &Reference| variants.get(&reference.node).is_some_and(|(_, ports)| is_table(reference, ports));
+    let gives_rows = |reference: &Reference| {
+        variants.get(reference.node.as_str()).is_some_and(|(_, ports)| is_table(reference, ports))
+    };
     if !group.iter().all(gives_rows) {
         return None;
     }
-    let default = variants.get(&first.node).and_then(|(_, ports)| ports.outputs.first());
+    let default = variants.get(first.node.as_str()).and_then(|(_, ports)| ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
-    Some(Reference::to(id_of(gathers, port), first.span))
+    Some(Reference::to(id_of(gathers, port).into(), first.span))
 }
 
 /// Whether a binding can take a gathered table; `Some(true)`: it takes several tables, so that `@all` must be written.
@@ -69,16 +71,16 @@ fn is_table(reference: &Reference, ports: &Ports) -> bool {
 }
 
 /// Returns the id of the node that gathers: `hits@all`, for another output than the first one `hits.rejects@all`.
-fn id_of(gathers: &Gathers, port: Option<&str>) -> String {
+fn id_of(gathers: &Gathers, port: Option<&str>) -> NodeId {
     match (gathers.id.split_once('@'), port) {
-        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}"),
+        (Some((base, rest)), Some(port)) => format!("{base}.{port}@{rest}").into(),
         _ => gathers.id.clone(),
     }
 }
 
-fn node_of(id: String, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
+fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
     let span = group[0].span;
-    let coordinates = |reference: &Reference| variants.get(&reference.node).map_or(&[][..], |(found, _)| found);
+    let coordinates = |reference: &Reference| variants.get(reference.node.as_str()).map_or(&[][..], |(found, _)| found);
     let columns = coordinates(&group[0]).iter().map(|coordinate| text(&coordinate.key, span)).collect();
     let named = |reference: &Reference| {
         let values = coordinates(reference).iter().map(|coordinate| cell(coordinate, span)).collect();

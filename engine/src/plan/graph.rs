@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::loops::Loops;
 use crate::endpoint::{BudgetLimits, PeriodLimits};
+use crate::node_id::NodeId;
 use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
 use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 
@@ -68,7 +69,7 @@ pub struct Node {
 
 impl Node {
     /// Returns the id of the node in the pipeline.
-    pub fn id(&self) -> &str {
+    pub fn id(&self) -> &NodeId {
         &self.spec.id
     }
 
@@ -79,7 +80,7 @@ impl Node {
 
     /// Whether it was put between a node with a matrix and an input that takes one table.
     pub fn is_put_between(&self) -> bool {
-        self.entry.gathers && self.spec.matrix.is_empty() && self.id().contains('@')
+        self.entry.gathers && self.spec.matrix.is_empty() && self.id().is_variant()
     }
 
     /// Returns the names of the secrets its params refer to.
@@ -151,7 +152,7 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     pub(super) loops: Loops,
     pub(super) graph: DiGraph<(), ()>,
-    pub(super) by_id: BTreeMap<String, usize>,
+    pub(super) by_id: BTreeMap<NodeId, usize>,
 }
 
 impl Plan {

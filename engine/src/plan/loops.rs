@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::node_id::NodeId;
 use crate::spec::{HandedOnSpec, LoopSpec, NodeSpec};
 
 /// A loop about which rows decide: one combination of its matrix.
@@ -82,7 +83,7 @@ pub(super) struct HandedOn {
 
 impl Loops {
     /// Looks the loops up in a plan.
-    pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<String, usize>) -> Self {
+    pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<NodeId, usize>) -> Self {
         let named = |spec: &HandedOnSpec| {
             let last = *by_id.get(&spec.node)?;
             Some((spec.name.clone(), HandedOn { last, port: spec.port.clone() }))
@@ -111,8 +112,8 @@ impl Loops {
 
 /// Returns what runs one after the other without reading it: a decision after its round, the next round after the decision,
 /// and what reads the result of a loop after the last decision.
-pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>) -> Vec<(usize, usize)> {
-    let place = |id: &String| by_id.get(id).copied();
+pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<NodeId, usize>) -> Vec<(usize, usize)> {
+    let place = |id: &NodeId| by_id.get(id).copied();
     let mut order = Vec::new();
     let mut last: BTreeMap<&str, usize> = BTreeMap::new();
     for spec in loops {

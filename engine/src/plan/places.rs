@@ -8,6 +8,7 @@ use glob::{MatchOptions, Pattern};
 
 use super::graph::Plan;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::node_id;
 use crate::operator::{MANIFEST_ENDING, Source};
 use crate::spec::{NodeSpec, Spanned, Spec, closest};
 
@@ -211,7 +212,7 @@ impl Holder<'_> {
                 let error = if there == span { error } else { error.at(there, "the first one writes here") };
                 let matrix = "a node with a matrix has its values in its path: `out/${matrix.KEY}.jsonl`";
                 let apart = "give one of them another path; neither may lie in the other or be its `.manifest.json`";
-                let variants = other.id.split('@').next() == id.split('@').next();
+                let variants = other.id.name() == node_id::name(id);
                 error.help(if variants { matrix } else { apart })
             }
         }

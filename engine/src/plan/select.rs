@@ -77,7 +77,7 @@ pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     for id in ids {
         let (written, port) = id.split_once('.').map_or((id.as_str(), None), |(node, port)| (node, Some(port)));
         let variant = |(_, node): &(usize, &Node)| {
-            let is_it = node.id().split_once('@').is_some_and(|(base, _)| base == written);
+            let is_it = node.id().is_variant() && node.id().name() == written;
             is_it && !node.spec.matrix.is_empty() && port.is_none_or(|port| node.outputs.contains_key(port))
         };
         let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);

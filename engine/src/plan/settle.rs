@@ -73,7 +73,7 @@ impl Plan {
         let is_of_loop = self.loops.round_of.get(&place).is_some_and(|(of, _)| *of == index);
         let inputs = self.nodes[place].inputs.iter().filter(|_| !is_of_loop);
         let mut lacking = inputs.filter(|input| self.loops.ended.contains_key(&input.node));
-        let needs = lacking.next().map(|input| self.nodes[input.node].id());
+        let needs = lacking.next().map(|input| self.nodes[input.node].id().as_str());
         Some(NotReached { repeats: &self.loops.all[index], needs })
     }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::endpoint::FailedCalls;
 use crate::fingerprint::{NodeKey, Reason};
+use crate::node_id::NodeId;
 use crate::store::CheckOutcome;
 
 /// Why rows were rejected.
@@ -204,7 +205,7 @@ pub enum Event {
     /// A node's result was cached.
     NodeCached {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Operator.
         operator: String,
         /// Type of its default output (`chunk rows`, `index`).
@@ -224,7 +225,7 @@ pub enum Event {
     /// A node starts.
     NodeStarted {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Operator.
         operator: String,
         /// Why it runs.
@@ -235,12 +236,12 @@ pub enum Event {
     /// Another process, or another node of the run with the same key, computes the result; it will be used.
     NodeWaiting {
         /// The node.
-        node: String,
+        node: NodeId,
     },
     /// Progress of a node.
     NodeProgress {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Units done.
         done: u64,
         /// Total units (0 = unknown).
@@ -262,14 +263,14 @@ pub enum Event {
     /// A line for the node's log.
     NodeLog {
         /// The node.
-        node: String,
+        node: NodeId,
         /// The line.
         line: String,
     },
     /// A node's result is stored durably.
     NodeFinished {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Operator.
         operator: String,
         /// Type of its default output (`chunk rows`, `index`).
@@ -316,21 +317,21 @@ pub enum Event {
     /// The checks of a node's result were evaluated.
     NodeChecked {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Their outcomes.
         checks: Vec<CheckOutcome>,
     },
     /// An output was delivered to its destination.
     Delivered {
         /// The node.
-        node: String,
+        node: NodeId,
         /// The destination.
         destination: String,
     },
     /// A node's outputs were not delivered: too many rows were lost upstream, or none is left. Existing files stay.
     HeldBack {
         /// The node.
-        node: String,
+        node: NodeId,
         /// The intended destinations.
         destinations: Vec<String>,
         /// The reason.
@@ -339,7 +340,7 @@ pub enum Event {
     /// A node failed.
     NodeFailed {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Operator.
         operator: String,
         /// The error.
@@ -350,7 +351,7 @@ pub enum Event {
     /// A node was not run.
     NodeSkipped {
         /// The node.
-        node: String,
+        node: NodeId,
     },
     /// A loop ended because its rows say so.
     LoopEnded {
@@ -368,7 +369,7 @@ pub enum Event {
     /// A node was not run because a loop had ended.
     NodeEnded {
         /// The node.
-        node: String,
+        node: NodeId,
         /// The loop.
         repeats: String,
         /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
@@ -379,14 +380,14 @@ pub enum Event {
     /// The folders of a middle round were released, as `keep:` of its loop says.
     NodeReleased {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Their size.
         bytes: u64,
     },
     /// A call failed and is repeated.
     CallRetried {
         /// The node.
-        node: String,
+        node: NodeId,
         /// Number of the next attempt, from 2.
         attempt: u32,
         /// Number of attempts (at most).

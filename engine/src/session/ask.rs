@@ -11,6 +11,7 @@ use super::pipeline::Pipeline;
 use crate::execute::{NodeStatus, Request, RunOptions, Survey, diff_known, survey};
 use crate::fingerprint::Reason;
 use crate::lineage::{name_in, no_node, run_of};
+use crate::node_id::NodeId;
 use crate::plan::{OfLoop, Plan, with_all_before};
 use crate::spec::{RowLimit, several_loops};
 use crate::store::{RunRecord, Store};
@@ -19,7 +20,7 @@ use crate::store::{RunRecord, Store};
 #[derive(Clone, Debug)]
 pub struct Why {
     /// The node: of an output of a loop (`rl.policy`), that of the round that the loop hands on, or else of the last one.
-    pub node: String,
+    pub node: NodeId,
     /// What a run would do with the node.
     pub status: NodeStatus,
     /// Changes since the node's last run, or since the run it is compared with.
@@ -102,7 +103,7 @@ impl Session {
         let mut status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(plan, node))?;
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.
-            let waits_for = behind.iter().skip(1).map(|place| plan.nodes[*place].id().to_owned()).collect();
+            let waits_for = behind.iter().skip(1).map(|place| plan.nodes[*place].id().to_string()).collect();
             status = NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() };
         }
         let reasons = match (&status, &before, status.preimage()) {

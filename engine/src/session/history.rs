@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::open::Session;
 use crate::fingerprint::Digest;
 use crate::lineage::{Catalog, RunDiff, diff_nodes, diff_runs, run_of};
+use crate::node_id::NodeId;
 use crate::store::{NodeResult, NodeRun, RunRecord, Store};
 
 /// A run of the store.
@@ -26,11 +27,11 @@ pub struct PastRun {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunEdge {
     /// The node that made it.
-    pub from: String,
+    pub from: NodeId,
     /// Its output.
     pub output: String,
     /// The node that read it.
-    pub to: String,
+    pub to: NodeId,
 }
 
 impl Session {
@@ -116,13 +117,9 @@ impl Session {
         for node in &nodes {
             for read in store.inputs_of(node) {
                 // Equal content has several makers: one is enough to see where it is from.
-                let made = makers.get(&read.digest).and_then(|made| made.iter().find(|(from, _)| *from != node.node));
+                let made = makers.get(&read.digest).and_then(|made| made.iter().find(|(from, _)| node.node != *from));
                 if let Some((from, output)) = made {
-                    edges.push(RunEdge {
-                        from: (*from).to_owned(),
-                        output: (*output).to_owned(),
-                        to: node.node.clone(),
-                    });
+                    edges.push(RunEdge { from: (*from).into(), output: (*output).to_owned(), to: node.node.clone() });
                 }
             }
         }

@@ -7,6 +7,7 @@ use super::open::Session;
 use super::pipeline::Pipeline;
 use crate::endpoint::BudgetLimits;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
+use crate::node_id::NodeId;
 use crate::operator::Source;
 use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, named_by, select};
 use crate::spec::{RowLimit, meant_output};
@@ -30,8 +31,8 @@ impl Session {
         let selected = selected.map_err(|id| unknown_node(plan, &id))?;
         let (all, named): (Vec<_>, Vec<_>) = options.force.iter().cloned().partition(|id| id == "*");
         let named = named_by(plan, &named).map_err(|id| unknown_node(plan, &id))?;
-        let named = named.into_iter().map(|place| plan.nodes[place].id().to_owned());
-        let mut force: BTreeSet<String> = all.into_iter().chain(named).collect();
+        let mut force: BTreeSet<NodeId> = all.into_iter().map(NodeId::from).collect();
+        force.extend(named.into_iter().map(|place| plan.nodes[place].id().clone()));
         if options.refresh_sources {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
@@ -57,7 +58,7 @@ impl Session {
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: &RowLimit) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
-        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_owned()).collect();
+        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_string()).collect();
         if from.is_empty() {
             let help = "`searchmill run FILE` runs whatever is not up to date";
             return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
@@ -73,7 +74,7 @@ pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
 
 /// Suggests a node, or what a loop hands on, for an unknown name.
 pub(super) fn meant(plan: &Plan, id: &str) -> String {
-    let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
+    let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.id().as_str()).collect();
     meant_output(id, &nodes, plan.handed_on_by_name().keys().map(String::as_str))
 }
 
@@ -91,7 +92,7 @@ pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, 
 
 /// Fails if the limit names what is no source of the plan.
 fn limited_sources(plan: &Plan, limit: &RowLimit) -> Result<(), Failure> {
-    let is_named = |node: &Node, name: &str| node.id() == name || node.id().split('@').next() == Some(name);
+    let is_named = |node: &Node, name: &str| node.id() == name || node.id().name() == name;
     for name in limit.nodes.keys() {
         let named: Vec<&Node> = plan.nodes.iter().filter(|node| is_named(node, name)).collect();
         if named.is_empty() {
@@ -99,7 +100,7 @@ fn limited_sources(plan: &Plan, limit: &RowLimit) -> Result<(), Failure> {
         }
         if named.iter().any(|node| !node.inputs.is_empty()) {
             let mut sources: Vec<&str> =
-                plan.nodes.iter().filter(|node| node.inputs.is_empty()).map(Node::id).collect();
+                plan.nodes.iter().filter(|node| node.inputs.is_empty()).map(|node| node.id().as_str()).collect();
             sources.dedup();
             let failure = Failure::usage(format!("`{name}` is no source: --limit shortens what is read"));
             return Err(failure.with_help(format!("the sources are {}", sources.join(", "))));

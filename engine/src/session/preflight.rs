@@ -10,6 +10,7 @@ use super::pipeline::Pipeline;
 use crate::diagnostic::Diagnostic;
 use crate::execute::{Chosen, NO_GPU, Request, Workers, devices, not_known};
 use crate::fingerprint::Digest;
+use crate::node_id::NodeId;
 use crate::plan::{Node, Plan};
 use crate::store::Store;
 
@@ -42,7 +43,7 @@ pub(super) fn with_devices(workers: &Workers, plan: &Plan) -> Result<Workers, Fa
 /// Unset secrets of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsetSecrets {
-    node: String,
+    node: NodeId,
     /// Names of the secrets.
     pub names: Vec<String>,
 }

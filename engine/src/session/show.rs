@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::failure::{Failure, released};
 use super::find::{Origin, find};
 use super::open::Session;
+use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput, TreeInput, TreeKind};
 use crate::store::{ArtifactId, Store, outside_id};
 
@@ -12,7 +13,7 @@ use crate::store::{ArtifactId, Store, outside_id};
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// The node, if it was found in a run.
-    pub node: Option<String>,
+    pub node: Option<NodeId>,
     /// That run.
     pub run: Option<String>,
     /// Id of the artifact.
@@ -42,7 +43,7 @@ pub struct Located {
 #[derive(Clone, Debug)]
 pub struct Older {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// The run.
     pub run: String,
     /// Its pipeline.
@@ -131,7 +132,7 @@ impl Session {
         let Origin::Output { node, run, .. } = named.origin else {
             return Ok(Shown { node: None, run: None, artifact, summary: String::new(), older: None });
         };
-        let whole = what == node.node && !rejects;
+        let whole = node.node == what && !rejects;
         let result = node.key.filter(|_| whole).and_then(|key| store.result(&key));
         let summary = result.map(|result| result.summary).unwrap_or_default();
         Ok(Shown { node: Some(node.node), run: Some(run), artifact, summary, older })

@@ -32,15 +32,6 @@ impl Coordinate {
     }
 }
 
-/// Returns an id like `train@lr=1e-4,rank=64`.
-pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
-    if names.is_empty() {
-        return base.to_owned();
-    }
-    let coordinates: Vec<_> = names.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("{base}@{}", coordinates.join(","))
-}
-
 /// Returns the id of a node or reference before `@` or `.`.
 pub(super) fn base(reference: &str) -> &str {
     reference.split(['@', '.']).next().unwrap_or_default()

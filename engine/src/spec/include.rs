@@ -11,6 +11,7 @@ use super::scope::{Scope, Shared};
 use super::source;
 use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
+use crate::node_id::NodeId;
 
 const KEYS: &[&str] = &["path", "params", "prefix"];
 /// Limit of nested includes.
@@ -149,7 +150,7 @@ pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, mut loops: Vec<Loop>, prefix: &
         }
     };
     for node in &mut nodes {
-        node.id.insert_str(0, prefix);
+        node.id = NodeId::from(format!("{prefix}{}", node.id));
         node.matrix.iter_mut().filter_map(|coordinate| coordinate.repeats.as_mut()).for_each(rename);
         let of_services = node.services.iter_mut().flat_map(|service| &mut service.from);
         let references = node.from.iter_mut().chain(of_services).flat_map(|binding| &mut binding.references);

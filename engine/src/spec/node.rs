@@ -12,6 +12,7 @@ use super::seed;
 use super::service;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
+use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
 
 /// Advice for a misspelt `op`.
@@ -141,7 +142,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<Coordinate>, problems: &mut Pro
     Some(NodeSpec {
         settings,
         services,
-        id: coordinate::node_id(&id.text, &coordinate::names(&coordinates)),
+        id: NodeId::new(&id.text, &coordinate::names(&coordinates)),
         id_span: id.span,
         operator: name,
         operator_span: operator.span,

@@ -13,6 +13,7 @@ use super::test_case::TestCase;
 use super::value::Spanned;
 use crate::diagnostic::Span;
 use crate::endpoint::{BudgetLimits, PeriodLimits};
+use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
 
 /// A pipeline as written.
@@ -81,7 +82,7 @@ pub struct HandedOnSpec {
     /// Its name: `rl.policy`; of one loop of a matrix, `rl.policy@seed=1`.
     pub name: String,
     /// The node of the last round.
-    pub node: String,
+    pub node: NodeId,
     /// Its output; `None` for the default one.
     pub port: Option<String>,
 }
@@ -90,16 +91,16 @@ pub struct HandedOnSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundSpec {
     /// The node that decides after the round (`rl@round=3`). Its operator is chosen when the pipeline is bound.
-    pub decision: String,
+    pub decision: NodeId,
     /// The other nodes of the round, in the same order in every round.
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeId>,
 }
 
 /// A node of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSpec {
     /// Node id (`train`, `train@lr=1e-4,rank=64`).
-    pub id: String,
+    pub id: NodeId,
     /// Location of the id.
     pub id_span: Span,
     /// The word after `op:`.
@@ -144,7 +145,7 @@ impl NodeSpec {
     /// Returns its id without its round.
     pub fn id_of_rounds(&self) -> String {
         let rest: Vec<_> = self.matrix.iter().filter(|coordinate| coordinate.repeats.is_none()).cloned().collect();
-        coordinate::node_id(coordinate::base(&self.id), &coordinate::names(&rest))
+        NodeId::new(self.id.name(), &coordinate::names(&rest)).into()
     }
 
     /// Returns all bindings: inputs of the operator and inputs of services.
@@ -225,7 +226,7 @@ impl Reference {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gathers {
     /// The id of the node that gathers their rows: `hits@all`, `hits@k=5,all`.
-    pub id: String,
+    pub id: NodeId,
     /// Whether `@all` was written.
     pub stated: bool,
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::Budget;
-use super::coordinate::{Coordinate, base, in_order, names, node_id};
+use super::coordinate::{Coordinate, base, in_order, names};
 use super::field::{self, Problems};
 use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
-use super::rounds::{self, Loop, ROUND};
+use super::rounds::{self, Loop};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
+use crate::node_id::NodeId;
+use crate::node_id::ROUND;
 
 /// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference keeps its whole text in `node`
 /// until [`link`] splits it.
@@ -83,7 +85,7 @@ pub(super) fn link(nodes: &mut [NodeSpec], loops: &[Loop], problems: &mut Proble
 
 /// A node of a matrix: its id and coordinates.
 struct Member {
-    id: String,
+    id: NodeId,
     coordinates: Vec<(String, String)>,
 }
 
@@ -249,12 +251,12 @@ fn gathers(base: &str, fixed: &[(String, String)], family: &Family, stated: bool
     (stated || family.keys.iter().any(is_open)).then(gathers)
 }
 
-fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> String {
+fn id_of_all(base: &str, fixed: &[(String, String)], family: &Family) -> NodeId {
     let keys = family.members.first().into_iter().flat_map(|member| &member.coordinates).map(|(key, _)| key);
     let fixed: Vec<_> = keys.filter_map(|key| fixed.iter().find(|(name, _)| name == key)).cloned().collect();
-    let fixed = node_id("", &fixed);
-    let comma = if fixed.is_empty() { "@" } else { "," };
-    format!("{base}{fixed}{comma}{}", ALL.0)
+    let fixed = NodeId::new(base, &fixed);
+    let comma = if fixed.is_variant() { "," } else { "@" };
+    format!("{fixed}{comma}{}", ALL.0).into()
 }
 
 type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
@@ -306,7 +308,7 @@ mod tests {
     fn a_dot_in_coordinates_is_no_port() {
         let member = |lr: &str| {
             let coordinates = vec![("lr".to_owned(), lr.to_owned()), ("rank".to_owned(), "8".to_owned())];
-            Member { id: format!("t@lr={lr},rank=8"), coordinates }
+            Member { id: format!("t@lr={lr},rank=8").into(), coordinates }
         };
         let family = vec![member("0.5"), member("0.5.1")];
         let apart = |text| take_apart(text, &family);

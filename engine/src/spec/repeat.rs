@@ -10,11 +10,12 @@ use super::include::Place;
 use super::node;
 use super::pipeline::{NodeSpec, Reference, ServiceSpec};
 use super::reference;
-use super::rounds::{self, Loop, ROUND, bad};
+use super::rounds::{self, Loop, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
 use super::{kept, matrix, round_file, suggest};
 use crate::diagnostic::{Diagnostic, Span};
+use crate::node_id::ROUND;
 
 const KEYS: &[&str] = &["rounds", "carry", "nodes", "next", "matrix", "best", "stop", "keep", "include"];
 

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::coordinate::{base, in_order, names, node_id};
+use super::coordinate::{base, in_order, names};
 use super::field::Problems;
 use super::pipeline::{HandedOnSpec, LoopSpec, NodeSpec, Reference, RoundSpec};
 use super::suggest;
 use crate::diagnostic::{Diagnostic, Span};
-
-/// Name of the coordinate of a round.
-pub(super) const ROUND: &str = "round";
+use crate::node_id::{NodeId, ROUND};
 
 /// A loop after unrolling: what its last round hands on.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +91,7 @@ pub(super) fn decided(loops: &[Loop], nodes: &[NodeSpec]) -> Vec<LoopSpec> {
         let Some(at) = node.matrix.iter().position(|coordinate| coordinate.repeats.is_some()) else { continue };
         let round = &node.matrix[at];
         let Some(repeats) = round.repeats.as_deref().and_then(|name| deciding.get(name)) else { continue };
-        let id = node_id(&repeats.name, &names(&node.matrix[..at]));
+        let id: String = NodeId::new(&repeats.name, &names(&node.matrix[..at])).into();
         let place = *places.entry(id.clone()).or_insert_with(|| {
             found.push(LoopSpec { id, span: repeats.span, stops: repeats.stops, rounds: Vec::new() });
             found.len() - 1

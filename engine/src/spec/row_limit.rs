@@ -1,5 +1,6 @@
 //! How many rows of its sources a run reads: `--limit 100`, `--limit questions=5`.
 
+use crate::node_id;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -77,8 +78,7 @@ impl RowLimit {
 
     /// Returns the rows that a source gives (at most).
     pub fn of(&self, node: &str) -> Option<u64> {
-        let base = node.split_once('@').map_or(node, |(base, _)| base);
-        self.nodes.get(node).or_else(|| self.nodes.get(base)).copied().or(self.every)
+        self.nodes.get(node).or_else(|| self.nodes.get(node_id::name(node))).copied().or(self.every)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::coordinate::{base, in_order};
+use crate::node_id;
 
 /// Names of outputs of loops that an error shows (at most).
 const SHOWN: usize = 4;
@@ -53,7 +54,7 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
 /// `LOOP.NAME`.
 pub fn meant_output<'a>(wrong: &str, nodes: &[&str], handed_on: impl Iterator<Item = &'a str>) -> String {
     // A round has no such output: `rl@round=1` is the decision after it.
-    let is_of_round = |name: &str| round(name).is_some() && in_order(name).is_none();
+    let is_of_round = |name: &str| node_id::round(name).is_some() && in_order(name).is_none();
     let of_loop: Vec<&str> = handed_on.filter(|name| base(name) == base(wrong) && !is_of_round(wrong)).collect();
     if !of_loop.is_empty() {
         return suggest(wrong, &of_loop, &format!("what the loop `{}` hands on", base(wrong)));
@@ -73,12 +74,6 @@ pub fn several_loops(name: &str, outputs: &[&str]) -> (String, String) {
     (format!("several loops hand on `{name}`"), format!("name one of them: {shown}{more}"))
 }
 
-/// Returns the round, if the id is that of a round of a loop's node.
-fn round(id: &str) -> Option<u64> {
-    let (_, coordinates) = id.split_once('@')?;
-    coordinates.split(',').find_map(|pair| pair.strip_prefix("round=")?.parse().ok())
-}
-
 /// Suggests a node for an unknown name. The name of a node with a matrix, or of one in a loop, refers to no single node.
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
@@ -89,16 +84,17 @@ pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
         let all = format!("{wrong}@all");
         let all = if nodes.contains(&all.as_str()) { format!("; all of them are `{all}`") } else { String::new() };
         // Nodes of a record stand in the order in which they ended: a later round may end before an earlier one.
-        if let Some(last) = variants.iter().filter(|id| round(id).is_some()).max_by_key(|id| round(id)) {
+        if let Some(last) =
+            variants.iter().filter(|id| node_id::round(id).is_some()).max_by_key(|id| node_id::round(id))
+        {
             return format!("`{wrong}` is in a loop: name one of its rounds, for example `{last}`{more}{all}");
         }
         return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}{all}");
     }
-    let written = || nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
+    let written = || nodes.iter().map(|id| node_id::name(id));
     if let Some((name, variant)) = wrong.split_once('@') {
         // Another value is no slip: `size=20` does not mean `size=40`.
-        let variants =
-            |base: &str| nodes.iter().copied().filter(|id| id.split('@').next() == Some(base)).collect::<Vec<_>>();
+        let variants = |base: &str| nodes.iter().copied().filter(|id| node_id::name(id) == base).collect::<Vec<_>>();
         let Some(base) = written().find(|id| *id == name).or_else(|| closest(name, written())) else {
             return suggest(name, &written().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), "nodes");
         };

@@ -281,7 +281,7 @@ fn a_node_decides_after_each_round() {
     let last = &spec.loops[0].rounds[2];
     assert_eq!(
         (last.decision.as_str(), last.nodes.as_slice()),
-        ("rl@round=2", &["batch@round=2".to_owned(), "step@round=2".to_owned()][..])
+        ("rl@round=2", &["batch@round=2".into(), "step@round=2".into()][..])
     );
     // What the loop hands on is of a round that is not known yet.
     let handed: Vec<bool> = node("other").from[0].references.iter().map(|reference| reference.handed_on).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use searchmill_engine::{NodeRun, RunEdge};
+use searchmill_engine::{NodeId, NodeRun, RunEdge};
 use serde::Serialize;
 
 /// Times that the lanes are put in order.
@@ -18,7 +18,7 @@ pub(super) struct Box {
     /// Number of nodes that it stands for.
     pub(super) nodes: usize,
     /// The first of them.
-    pub(super) first: String,
+    pub(super) first: NodeId,
     pub(super) column: usize,
     pub(super) lane: usize,
 }
@@ -38,7 +38,7 @@ pub(super) fn draw(nodes: &[NodeRun], edges: &[RunEdge], state: impl Fn(&NodeRun
     let mut box_of: BTreeMap<&str, usize> = BTreeMap::new();
     let mut place_of: BTreeMap<&str, usize> = BTreeMap::new();
     for node in nodes {
-        let name = node.node.split('@').next().unwrap_or(&node.node);
+        let name = node.node.name();
         let place = *place_of.entry(name).or_insert_with(|| {
             drawing.boxes.push(Box {
                 name: name.to_owned(),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn edge(from: &str, to: &str) -> RunEdge {
-        RunEdge { from: from.to_owned(), output: "rows".to_owned(), to: to.to_owned() }
+        RunEdge { from: from.into(), output: "rows".to_owned(), to: to.into() }
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Asked {
             let mut scorers = page.session.scorers(run, &artifact)?;
             let names = scorers.iter().map(|scorer| scorer.node.clone()).collect();
             let place =
-                scorers.iter().position(|scorer| self.scores.as_ref().is_none_or(|asked| *asked == scorer.node));
+                scorers.iter().position(|scorer| self.scores.as_ref().is_none_or(|asked| scorer.node == *asked));
             let scorer = place.map(|place| scorers.swap_remove(place));
             let table = page.session.browse(&artifact, scorer.as_ref())?;
             let choice = self.choice();

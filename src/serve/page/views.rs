@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use searchmill_engine::{ArtifactId, Choice, Rows, Table};
+use searchmill_engine::{ArtifactId, Choice, NodeId, Rows, Table};
 
 /// Views that are kept (at most).
 const VIEWS: usize = 32;
@@ -19,9 +19,9 @@ pub(super) struct View {
     pub(super) rows: Rows,
     pub(super) choice: Choice,
     /// Nodes that scored the rows.
-    pub(super) scorers: Vec<String>,
+    pub(super) scorers: Vec<NodeId>,
     /// The one whose scores are shown.
-    pub(super) scorer: Option<String>,
+    pub(super) scorer: Option<NodeId>,
 }
 
 impl View {

@@ -536,7 +536,7 @@ fn a_machine_that_wakes_up_beside_another_one_leaves_the_work_to_it() {
 
 #[test]
 #[cfg(unix)]
-fn a_machine_that_wakes_up_beside_another_one_leaves_the_work_to_it() {
+fn a_machine_that_wakes_up_on_a_shared_folder_leaves_the_work_to_another() {
     suspended_and_woken_up(&Team::new(2, 64, Duration::from_millis(400)).in_a_folder(), 64);
 }
 

@@ -609,7 +609,7 @@ fn columns_are_those_that_were_known(mill: &Mill, nodes: &[NodeRun]) {
     };
     let (store, mut compared) = (mill.store(), 0);
     for (node, known) in pipeline.plan.nodes.iter().zip(known) {
-        let ran = nodes.iter().find(|ran| ran.node == node.id()).expect("it ran");
+        let ran = nodes.iter().find(|ran| ran.node == *node.id()).expect("it ran");
         for (port, schema) in known {
             let InputArtifact::Rows(rows) = store.open_input(&ran.outputs[&port].id).expect("rows") else { continue };
             assert_eq!(columns(&rows.schema), columns(&schema), "{}.{port}", node.id());

@@ -75,7 +75,7 @@ fn the_choice_of_the_round_is_audited_with_what_is_handed_on() {
     damage(&mill, &chose, "rows");
     audit("add@round=2").exit(0);
     let told = audit("climb.total").exit(1);
-    assert!(told.stdout.contains(&chose) || told.stderr.contains(&chose), "{told:?}");
+    assert!(told.stdout.contains(chose.as_str()) || told.stderr.contains(chose.as_str()), "{told:?}");
 }
 
 #[test]

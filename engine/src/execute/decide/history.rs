@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
+use crate::node_id::NodeId;
 use crate::operator::PortType;
 use crate::plan::{Node, Plan};
 use crate::spec::RowLimit;
@@ -15,9 +16,9 @@ const RUNS: usize = 50;
 pub(crate) struct History {
     /// Id of the current run, which is excluded.
     own: String,
-    nodes: OnceLock<BTreeMap<String, NodeRun>>,
+    nodes: OnceLock<BTreeMap<NodeId, NodeRun>>,
     /// The last results of the plan's frozen nodes.
-    kept: OnceLock<BTreeMap<String, Result<NodeRun, String>>>,
+    kept: OnceLock<BTreeMap<NodeId, Result<NodeRun, String>>>,
 }
 
 impl History {
@@ -54,10 +55,10 @@ impl History {
         plan: &Plan,
         store: &Store,
         limit: Option<&RowLimit>,
-    ) -> BTreeMap<String, Result<NodeRun, String>> {
+    ) -> BTreeMap<NodeId, Result<NodeRun, String>> {
         let mut kept = BTreeMap::new();
         let frozen = plan.nodes.iter().filter(|node| node.spec.freeze);
-        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
+        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id().as_str(), node)).collect();
         // Imported runs do not count: they belong to another store.
         for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
             if missing.is_empty() {
@@ -79,9 +80,9 @@ impl History {
     }
 
     /// Reads records, newest run first, until every node of the plan was found.
-    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
+    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<NodeId, NodeRun> {
         let mut nodes = BTreeMap::new();
-        let mut missing: BTreeSet<&str> = plan.nodes.iter().map(Node::id).collect();
+        let mut missing: BTreeSet<&str> = plan.nodes.iter().map(|node| node.id().as_str()).collect();
         for run in self.earlier(plan, store, RUNS) {
             if missing.is_empty() {
                 break;

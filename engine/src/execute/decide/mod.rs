@@ -14,6 +14,7 @@ use self::lookup::{Lookup, damage_reason, look_up};
 use super::settings::request::{Request, Retry};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
+use crate::node_id::NodeId;
 use crate::operator::{Effect, PortType};
 use crate::plan::{Node, Plan};
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
@@ -29,7 +30,7 @@ pub(super) enum Decision {
     /// The node has no result but was not selected to run.
     Held(Box<Pending>),
     /// The key is known once the nodes in `on` are done.
-    Waits { on: Vec<String>, preimage: Value, reasons: Vec<Reason> },
+    Waits { on: Vec<NodeId>, preimage: Value, reasons: Vec<Reason> },
     /// A source cannot be read.
     Broken(SourceProblem),
     /// A file needed for the key cannot be fetched.
@@ -172,7 +173,7 @@ impl Decider<'_> {
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
         let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
-        let mut on: Vec<String> = unknown().map(|input| self.plan.nodes[input.node].id().to_owned()).collect();
+        let mut on: Vec<NodeId> = unknown().map(|input| self.plan.nodes[input.node].id().to_owned()).collect();
         on.dedup();
         let mut filled = Known::new();
         for input in &node.inputs {

@@ -222,7 +222,7 @@ fn after(plan: &Plan, node: &Node) -> Option<usize> {
         let name = if is_round { (round + kept.last).to_string() } else { coordinate.name };
         format!("{}={name}", coordinate.key)
     });
-    let base = node.id().split_once('@').map_or(node.id(), |(base, _)| base);
+    let base = node.id().name();
     let id = format!("{base}@{}", later.collect::<Vec<_>>().join(","));
     plan.node(&id).map(|(place, _)| place)
 }

@@ -14,6 +14,7 @@ use crate::error::{Blame, OperatorError};
 use crate::execute::node::deliver::Made;
 use crate::execute::settings::clock::unix_time;
 use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::node_id::NodeId;
 use crate::operator::Effect;
 use crate::plan::{End, Loop, Node, NotReached, Plan};
 use crate::report::{Event, RejectReason, Reporter, RunSummary};
@@ -30,13 +31,13 @@ pub(super) struct Books {
     summary: RunSummary,
     spent_nanos: u64,
     /// Outcomes of checks by node, until the node is recorded.
-    checks: BTreeMap<String, Vec<CheckOutcome>>,
+    checks: BTreeMap<NodeId, Vec<CheckOutcome>>,
     /// Failed attempts at calls by node, until the node is recorded.
-    failed_calls: BTreeMap<String, FailedCalls>,
+    failed_calls: BTreeMap<NodeId, FailedCalls>,
     /// Why rows of the run were rejected, most frequent first.
     reject_reasons: Vec<RejectReason>,
     /// By deciding node until it is recorded: the nodes of the round that its loop hands on.
-    hands_on: BTreeMap<String, Vec<String>>,
+    hands_on: BTreeMap<NodeId, Vec<NodeId>>,
     start: Instant,
     redactor: Redactor,
     /// Receives the events of the run and records them.

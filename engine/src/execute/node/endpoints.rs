@@ -79,7 +79,7 @@ impl Endpoints {
         let observed = declaration.observed.iter().map(observe).collect();
         let limiter = declaration.endpoint.as_ref().and_then(limiter);
         let redactor = self.redactor.clone();
-        let caller = node.id().into();
+        let caller = node.id().as_str().into();
         let budget = Arc::clone(&self.budget);
         EndpointSession { budget, caller, limiter, redactor, observed, ..EndpointSession::default() }
     }

@@ -10,6 +10,7 @@ use super::resources::Machine;
 use super::workers::Workers;
 use crate::endpoint::BudgetLimits;
 use crate::fingerprint::Digest;
+use crate::node_id::NodeId;
 use crate::operator::SecretLookup;
 use crate::plan::Selection;
 use crate::spec::RowLimit;
@@ -59,7 +60,7 @@ pub struct Chosen {
     /// store, even if they were released.
     pub asked: BTreeSet<usize>,
     /// Nodes that run even if their result is cached (`*`: all).
-    pub force: BTreeSet<String>,
+    pub force: BTreeSet<NodeId>,
 }
 
 impl Chosen {

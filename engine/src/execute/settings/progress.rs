@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::endpoint::Budget;
+use crate::node_id::NodeId;
 use crate::operator::{ProgressSink, Retry};
 use crate::report::{Event, Reporter};
 
@@ -12,7 +13,7 @@ const INTERVAL_MS: u64 = 100;
 
 /// Progress of one node.
 pub(crate) struct NodeProgress {
-    node: String,
+    node: NodeId,
     reporter: Arc<dyn Reporter>,
     start: Instant,
     next_ms: AtomicU64,
@@ -24,7 +25,7 @@ pub(crate) struct NodeProgress {
 impl NodeProgress {
     pub(crate) fn new(node: &str, reporter: Arc<dyn Reporter>) -> Self {
         let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { node: node.to_owned(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
+        Self { node: node.into(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
     }
 
     /// Returns progress that nobody sees.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::fingerprint::Reason;
+use crate::node_id::NodeId;
 use crate::plan::{Node, Plan};
 use crate::spec::RowLimit;
 
@@ -20,7 +21,7 @@ pub struct Request<'a> {
     /// uses.
     pub asked: Option<&'a BTreeSet<usize>>,
     /// Nodes to run even if they are cached (`*`: all).
-    pub force: Option<&'a BTreeSet<String>>,
+    pub force: Option<&'a BTreeSet<NodeId>>,
     /// Ignore cached results.
     pub no_cache: bool,
     /// Which failed rows to retry.

@@ -130,7 +130,9 @@ impl NodeStatus {
                 let Pending { key, preimage, reasons, .. } = *pending;
                 Self::Held { key, preimage, reasons }
             }
-            Decision::Waits { on, preimage, reasons } => Self::Unknown { waits_for: on, preimage, reasons },
+            Decision::Waits { on, preimage, reasons } => {
+                Self::Unknown { waits_for: on.into_iter().map(String::from).collect(), preimage, reasons }
+            }
             Decision::Broken(SourceProblem::NotFetched(address)) => {
                 let waits_for = vec![format!("`{address}`, which a run fetches")];
                 Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
@@ -203,7 +205,7 @@ fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)>
     // Without the decision of one round, there is none of a later one.
     awaited.decisions().last().filter(|last| !known.contains_key(last))?;
     let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
-    Some((vec![plan.nodes[decision].id().to_owned()], awaited.inputs))
+    Some((vec![plan.nodes[decision].id().to_string()], awaited.inputs))
 }
 
 /// Of nodes whose outputs were released, marks those that would run again: a node that would run takes such an output, or
@@ -230,7 +232,7 @@ fn made_again(plan: &Plan, nodes: &mut BTreeMap<usize, NodeStatus>) {
             let reasons = vec![Reason::Released { port: input.output.clone() }];
             let status = match &user {
                 None => NodeStatus::Run { key, preimage, reasons },
-                Some(user) => NodeStatus::Unknown { waits_for: vec![user.clone()], preimage, reasons },
+                Some(user) => NodeStatus::Unknown { waits_for: vec![user.to_string()], preimage, reasons },
             };
             nodes.insert(input.node, status);
         }

@@ -19,6 +19,7 @@ pub use self::scores::Scorer;
 use super::failure::Failure;
 use super::open::Session;
 use crate::lineage::rows_with;
+use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, RowsInput};
 use crate::store::ArtifactId;
 
@@ -38,7 +39,7 @@ pub struct Table {
 #[derive(Clone, Debug)]
 struct Scores {
     /// The node that made them.
-    node: String,
+    node: NodeId,
     rows: RowsInput,
     starts: Vec<u64>,
     /// Columns that the scored table lacks.

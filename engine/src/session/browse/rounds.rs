@@ -12,6 +12,7 @@ use super::super::failure::Failure;
 use super::super::open::Session;
 use super::Table;
 use super::scores::scorers_among;
+use crate::node_id::{NodeId, Round};
 use crate::store::NodeRun;
 
 /// Columns that pair the rounds' rows.
@@ -25,7 +26,7 @@ const BLOCK: usize = 8192;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rounds {
     /// The nodes of the rounds, in order.
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeId>,
     /// Number of each round.
     pub numbers: Vec<u64>,
     /// The column that is shown.
@@ -65,17 +66,18 @@ impl Session {
     /// # Errors
     /// Fails if the node is of no loop, if its rows have no questions or no such column, or if a table is gone.
     pub fn rounds(&self, run: &str, node: &str, measure: Option<&str>) -> Result<Rounds, Failure> {
-        let Some((series, _)) = series_of(node) else {
-            return Err(
-                Failure::usage(format!("`{node}` is of no loop")).with_help("name a node of a round: `scores@round=3`")
-            );
-        };
+        let asked = NodeId::from(node);
+        if asked.round().is_none() {
+            let failure = Failure::usage(format!("`{node}` is of no loop"));
+            return Err(failure.with_help("name a node of a round: `scores@round=3`"));
+        }
+        let series = asked.without_round();
         let store = self.existing()?;
         let all = store.run_nodes(run);
-        let mut nodes: Vec<(u64, &NodeRun)> = Vec::new();
+        let mut nodes: Vec<(Round, &NodeRun)> = Vec::new();
         for other in &all {
-            if let Some((of, round)) = series_of(&other.node)
-                && of == series
+            if let Some(round) = other.node.round()
+                && other.node.without_round() == series
                 && !other.outputs.is_empty()
             {
                 nodes.push((round, other));
@@ -84,7 +86,7 @@ impl Session {
         nodes.sort_by_key(|(round, _)| *round);
         let mut found = Rounds {
             nodes: nodes.iter().map(|(_, node)| node.node.clone()).collect(),
-            numbers: nodes.iter().map(|(round, _)| *round).collect(),
+            numbers: nodes.iter().map(|(round, _)| round.0).collect(),
             measure: String::new(),
             measures: Vec::new(),
             means: Vec::new(),
@@ -134,20 +136,6 @@ fn no_measure(node: &str, asked: Option<&str>, there: &[String]) -> Failure {
     failure.with_help(help)
 }
 
-/// Takes the round out of a node's id: what is left is the same in all rounds.
-fn series_of(node: &str) -> Option<(String, u64)> {
-    let (name, coordinates) = node.split_once('@')?;
-    let mut round = None;
-    let mut others = Vec::new();
-    for coordinate in coordinates.split(',') {
-        match coordinate.strip_prefix("round=").and_then(|round| round.parse().ok()) {
-            Some(number) => round = Some(number),
-            None => others.push(coordinate),
-        }
-    }
-    Some((format!("{name}@{}", others.join(",")), round?))
-}
-
 /// Returns the columns with numbers that say how good a row is, the most telling first; then other numbers.
 fn measures(table: &Table) -> Vec<String> {
     let mut numbers = Vec::new();
@@ -195,17 +183,4 @@ fn question_sums(table: &Table, measure: &str) -> Result<BTreeMap<String, Sum>, 
         }
     }
     Ok(sums)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_of_a_loop_differ_only_in_their_round() {
-        assert_eq!(series_of("scores@round=3"), Some(("scores@".to_owned(), 3)));
-        assert_eq!(series_of("step@seed=2,round=11"), Some(("step@seed=2".to_owned(), 11)));
-        assert_eq!(series_of("step@round=11,seed=2"), Some(("step@seed=2".to_owned(), 11)));
-        assert_eq!((series_of("scores"), series_of("scores@seed=1"), series_of("scores@round=x")), (None, None, None));
-    }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::super::failure::Failure;
 use super::super::open::Session;
+use crate::node_id::NodeId;
 use crate::operator::PortType;
 use crate::store::{ArtifactId, NodeRun, Store};
 
@@ -12,7 +13,7 @@ use crate::store::{ArtifactId, NodeRun, Store};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scorer {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// Its table of scores.
     pub scores: ArtifactId,
 }

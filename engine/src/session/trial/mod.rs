@@ -16,6 +16,7 @@ use super::pipeline::Pipeline;
 use super::run::runtime;
 use crate::diagnostic::SourceMap;
 use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, Trial, run};
+use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, Source};
 use crate::plan::Plan;
 use crate::report::{Event, Reporter, RunSummary};
@@ -40,9 +41,9 @@ impl PipelineTest {
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Nodes that failed: node and error.
-    pub failures: Vec<(String, String)>,
+    pub failures: Vec<(NodeId, String)>,
     /// Nodes with rejected rows: node, and their number with the first reason.
-    pub rejects: Vec<(String, String)>,
+    pub rejects: Vec<(NodeId, String)>,
     /// Differences between expected and found rows.
     pub mismatches: Vec<Mismatch>,
 }
@@ -104,7 +105,7 @@ impl Session {
 
 /// Collects the errors of nodes.
 #[derive(Default)]
-struct Failures(Mutex<Vec<(String, String)>>);
+struct Failures(Mutex<Vec<(NodeId, String)>>);
 
 impl Reporter for Failures {
     fn event(&self, event: &Event) {
@@ -158,7 +159,7 @@ fn fits(plan: &Plan, place: usize, given: &given::Given) -> Result<(), Failure> 
 }
 
 /// Returns the rejected rows of the nodes that ran: their number, and the first one with its reason.
-fn rejects(store: &Store, ran: &RunSummary) -> Result<Vec<(String, String)>, Failure> {
+fn rejects(store: &Store, ran: &RunSummary) -> Result<Vec<(NodeId, String)>, Failure> {
     let mut found = Vec::new();
     for node in store.run_nodes(&ran.run) {
         let Some(output) = node.outputs.get("rejects").filter(|output| output.rows > 0) else { continue };
@@ -178,7 +179,7 @@ fn mismatches(plan: &Plan, store: &Store, ran: &RunSummary, test: &TestCase) -> 
     for expected in &test.expect {
         let Some((place, port)) = plan.output_named(&expected.rows.output) else { continue };
         let id = plan.nodes[place].id();
-        let output = nodes.iter().rfind(|node| node.node == id).and_then(|node| node.outputs.get(port));
+        let output = nodes.iter().rfind(|node| node.node == *id).and_then(|node| node.outputs.get(port));
         let Some(output) = output else {
             found.push(Mismatch::NoRows { output: expected.rows.output.clone() });
             continue;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::retained::Stock;
 use crate::fingerprint::Preimage;
+use crate::node_id::{NodeId, Round};
 use crate::store::artifacts::artifact::{ArtifactId, ArtifactType};
 use crate::store::layout::Store;
 use crate::store::records::node_result::{NodeResult, OutputRecord};
@@ -21,25 +22,11 @@ pub struct Middle {
     /// Its pipeline.
     pub pipeline: String,
     /// The node that made it.
-    pub node: String,
+    pub node: NodeId,
     /// The artifact.
     pub artifact: ArtifactId,
     /// Its size.
     pub bytes: u64,
-}
-
-/// Returns an id without its round, and the round.
-fn round_of(id: &str) -> (String, Option<u64>) {
-    let Some((base, coordinates)) = id.split_once('@') else { return (id.to_owned(), None) };
-    let mut rest = Vec::new();
-    let mut round = None;
-    for pair in coordinates.split(',') {
-        match pair.strip_prefix("round=").and_then(|number| number.parse().ok()) {
-            Some(number) => round = Some(number),
-            None => rest.push(pair),
-        }
-    }
-    (format!("{base}@{}", rest.join(",")), round)
 }
 
 /// The nodes of a pipeline, each as in the newest run that has its node, whatever round or variant.
@@ -73,13 +60,12 @@ impl Stock {
         for run in self.ledger.runs.iter().filter(|run| !run.imported) {
             let Some(record) = &run.record else { continue };
             let latest = pipelines.entry(&record.pipeline).or_default();
-            let base = |node: &'_ NodeRun| node.node.split_once('@').map_or(node.node.len(), |(base, _)| base.len());
             let mut last: BTreeMap<&str, &NodeRun> = BTreeMap::new();
-            for node in run.nodes.iter().filter(|node| !latest.known.contains(&node.node[..base(node)])) {
+            for node in run.nodes.iter().filter(|node| !latest.known.contains(node.node.name())) {
                 // Of a node that began and ended, the end counts.
                 last.insert(&node.node, node);
             }
-            latest.known.extend(last.values().map(|node| &node.node[..base(node)]));
+            latest.known.extend(last.values().map(|node| node.node.name()));
             latest.nodes.extend(last.into_values());
         }
         pipelines
@@ -103,24 +89,24 @@ impl Stock {
             outcome => outcome.has_result() && has_result,
         };
         let is_complete = nodes.iter().zip(&results).all(|(node, result)| is_settled(node, result.is_some()));
-        let handed_on: BTreeSet<&String> = nodes.iter().flat_map(|node| &node.hands_on).collect();
+        let handed_on: BTreeSet<&NodeId> = nodes.iter().flat_map(|node| &node.hands_on).collect();
         let used: BTreeSet<ArtifactId> = results
             .iter()
             .flatten()
             .flat_map(|result| Preimage::read(&result.preimage).inputs)
             .map(|input| input.digest.into())
             .collect();
-        let mut ends: BTreeMap<String, u64> = BTreeMap::new();
+        let mut ends: BTreeMap<String, Round> = BTreeMap::new();
         for node in nodes.iter().filter(|node| node.outcome != NodeOutcome::Ended) {
-            if let (base, Some(round)) = round_of(&node.node) {
-                let end = ends.entry(base).or_default();
+            if let Some(round) = node.node.round() {
+                let end = ends.entry(node.node.without_round()).or_default();
                 *end = round.max(*end);
             }
         }
         for (node, result) in nodes.iter().zip(results) {
-            let (base, round) = round_of(&node.node);
-            let is_middle = round.is_some_and(|round| ends.get(&base).is_some_and(|end| round < *end))
-                && !handed_on.contains(&node.node);
+            let end = ends.get(&node.node.without_round());
+            let is_middle =
+                node.node.round().zip(end).is_some_and(|(round, end)| round < *end) && !handed_on.contains(&node.node);
             let again =
                 result.is_some_and(|result| !self.makers.is_collected(&result.key) && result.is_made_again_here());
             for (artifact, bytes) in trees(node) {
@@ -132,19 +118,5 @@ impl Stock {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_round_is_a_coordinate_of_a_node() {
-        assert_eq!(round_of("step@round=7"), ("step@".to_owned(), Some(7)));
-        assert_eq!(round_of("step@seed=3,round=12"), ("step@seed=3".to_owned(), Some(12)));
-        assert_eq!(round_of("step@seed=3"), ("step@seed=3".to_owned(), None));
-        assert_eq!(round_of("step"), ("step".to_owned(), None));
-        assert_eq!(round_of("step@all"), ("step@all".to_owned(), None));
     }
 }

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::producers::Makers;
+use crate::node_id::NodeId;
 use crate::store::artifacts::artifact::{Artifact, ArtifactId};
 use crate::store::error::StoreError;
 use crate::store::files::{clear, open_to_lock};
@@ -43,7 +44,7 @@ pub struct Release {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Releasing {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// The pipeline of that node.
     pub pipeline: String,
     /// Unix time in seconds.
@@ -194,7 +195,7 @@ mod tests {
     use crate::store::gc::collect::tests::made;
 
     fn of() -> Releasing {
-        Releasing { node: "step@round=7".to_owned(), pipeline: "rl".to_owned(), time: 1.0 }
+        Releasing { node: "step@round=7".into(), pipeline: "rl".to_owned(), time: 1.0 }
     }
 
     #[test]

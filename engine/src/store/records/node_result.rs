@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::columns::ColumnLineage;
 use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, NodeKey};
+use crate::node_id::NodeId;
 use crate::operator::{Computed, Repeatability};
 use crate::store::artifacts::artifact::{Artifact, ArtifactId, ArtifactType};
 
@@ -48,7 +49,7 @@ pub struct SourceFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The node's id in the pipeline.
-    pub node: String,
+    pub node: NodeId,
     /// The pipeline's name.
     pub pipeline: String,
     /// All params, including those that change no bytes (secrets are references).

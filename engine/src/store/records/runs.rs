@@ -14,6 +14,7 @@ use super::checksum::{Seal, look, seal, unsealed};
 use super::node_result::OutputRecord;
 use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, InputIdentity, NodeKey, Preimage, Reason, hash_bytes};
+use crate::node_id::NodeId;
 use crate::spec::RowLimit;
 use crate::store::error::StoreError;
 use crate::store::files::open_to_append;
@@ -127,7 +128,7 @@ pub enum NodeOutcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRun {
     /// Node id in the pipeline.
-    pub node: String,
+    pub node: NodeId,
     /// Operator.
     pub operator: String,
     /// Node key, if known.
@@ -153,7 +154,7 @@ pub struct NodeRun {
     pub checks: Vec<CheckOutcome>,
     /// Of a node that decided how its loop ended: the nodes of the round that the loop hands on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hands_on: Vec<String>,
+    pub hands_on: Vec<NodeId>,
 }
 
 impl NodeOutcome {
@@ -172,7 +173,7 @@ impl NodeRun {
     /// The record of a node that starts.
     pub fn begun(node: &str, operator: &str, key: NodeKey, reasons: Vec<Reason>, preimage: Value) -> Self {
         Self {
-            node: node.to_owned(),
+            node: node.into(),
             operator: operator.to_owned(),
             key: Some(key),
             outcome: NodeOutcome::Begun,
@@ -447,7 +448,7 @@ impl Store {
 
 /// Merges lines of a ledger to one record per node: its outcome, with the preimage from its start.
 fn ended(lines: impl Iterator<Item = NodeRun>) -> Vec<NodeRun> {
-    let mut begun: IndexMap<String, NodeRun> = IndexMap::new();
+    let mut begun: IndexMap<NodeId, NodeRun> = IndexMap::new();
     let mut nodes: Vec<NodeRun> = Vec::new();
     for mut line in lines {
         if line.outcome == NodeOutcome::Begun {

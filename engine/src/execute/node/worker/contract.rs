@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::error::OperatorError;
 use crate::execute::node::job::Ran;
 use crate::fingerprint::{Digest, NodeKey, SeenSource};
+use crate::node_id::NodeId;
 use crate::operator::RetryPolicy;
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType};
@@ -22,7 +23,7 @@ pub(crate) struct Task {
     pub(crate) contract: u32,
     pub(crate) store: PathBuf,
     pub(crate) key: NodeKey,
-    pub(crate) node: String,
+    pub(crate) node: NodeId,
     pub(crate) operator: String,
     pub(crate) version: u32,
     pub(crate) params: Value,
