@@ -94,7 +94,7 @@ pub use execute::{Basis, Device, Machine, NodeStatus, Survey, Work, devices, uni
 // For code that runs programs.
 pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
-pub use plan::{End, Input, Loop, Node, Plan};
+pub use plan::{End, Input, Loop, Node, NodeIndex, Plan};
 pub use report::{Event, Lines, RejectReason, Reporter, RunSummary};
 pub use spec::{
     Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,

@@ -22,7 +22,7 @@ pub struct NodeId(String);
 /// The number of a round of a loop, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Round(pub u64);
+pub struct Round(pub usize);
 
 impl NodeId {
     /// Puts an id together from the name and the coordinates as text.
@@ -175,7 +175,7 @@ impl PartialEq<String> for NodeId {
 mod tests {
     use super::*;
 
-    fn parts(id: &str) -> (String, Option<u64>, String) {
+    fn parts(id: &str) -> (String, Option<usize>, String) {
         let id = NodeId::from(id);
         (id.name().to_owned(), id.round().map(|round| round.0), id.without_round())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use searchmill_engine::{Failure, Input, Node, NodeStatus, Pipeline, Plan, RunOptions, Session};
+use searchmill_engine::{Failure, Input, Node, NodeIndex, NodeStatus, Pipeline, Plan, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
@@ -26,13 +26,12 @@ pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) ->
 }
 
 /// Returns the edges: maker, input and reader.
-fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Input, usize)> {
-    let nodes = plan.nodes.iter().enumerate();
-    nodes.flat_map(|(to, node)| node.inputs.iter().map(move |input| (input.node, input, to)))
+fn edges(plan: &Plan) -> impl Iterator<Item = (NodeIndex, &Input, NodeIndex)> {
+    plan.indexed().flat_map(|(to, node)| node.inputs.iter().map(move |input| (input.node, input, to)))
 }
 
 /// Returns the nodes that do not run because a loop ended before them. Reads the store only if there is such a loop.
-fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<usize>, Failure> {
+fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<NodeIndex>, Failure> {
     if checked.plan.loops().iter().all(|repeats| !repeats.stops) {
         return Ok(BTreeSet::new());
     }
@@ -42,13 +41,13 @@ fn ended(session: &Session, checked: &Pipeline) -> Result<BTreeSet<usize>, Failu
 }
 
 /// Draws the plan. Without `all`, the rounds of a node are one node, and what a round hands on to the next one leads back.
-fn drawing(plan: &Plan, ended: &BTreeSet<usize>, all: bool) -> Drawing {
-    let shown = (0..plan.nodes.len()).filter(|place| !ended.contains(place));
+fn drawing(plan: &Plan, ended: &BTreeSet<NodeIndex>, all: bool) -> Drawing {
+    let shown = plan.indices().filter(|place| !ended.contains(place));
     let groups = folded(plan, shown, all);
-    let operator = |group: &Group| group.places.first().map(|place| plan.nodes[*place].entry.name.to_owned());
+    let operator = |group: &Group| group.places.first().map(|place| plan[*place].entry.name.to_owned());
     let nodes = groups.iter().map(|group| (group.name.clone(), operator(group).unwrap_or_default())).collect();
     let members = groups.iter().enumerate().flat_map(|(at, group)| group.places.iter().map(move |place| (*place, at)));
-    let group_of: BTreeMap<usize, usize> = members.collect();
+    let group_of: BTreeMap<NodeIndex, usize> = members.collect();
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
     for (from, input, to) in edges(plan) {
         // What a loop hands on is read from a round that ran.
@@ -62,17 +61,17 @@ fn drawing(plan: &Plan, ended: &BTreeSet<usize>, all: bool) -> Drawing {
     Drawing { title: "pipeline", quote: "", nodes, edges: drawn }
 }
 
-fn as_json(plan: &Plan, ended: &BTreeSet<usize>) -> serde_json::Value {
-    let id = |place: usize| plan.nodes[place].id();
-    let node = |(place, node): (usize, &Node)| {
+fn as_json(plan: &Plan, ended: &BTreeSet<NodeIndex>) -> serde_json::Value {
+    let id = |node: NodeIndex| plan[node].id();
+    let node = |(place, node): (NodeIndex, &Node)| {
         let mut told = json!({"id": node.id(), "operator": node.entry.name});
         if ended.contains(&place) {
             told["ended"] = json!(true);
         }
         told
     };
-    let nodes: Vec<_> = plan.nodes.iter().enumerate().map(node).collect();
-    let edge = |(from, input, to): (usize, &Input, usize)| {
+    let nodes: Vec<_> = plan.indexed().map(node).collect();
+    let edge = |(from, input, to): (NodeIndex, &Input, NodeIndex)| {
         let kind = input.port_type.to_string();
         json!({"from": id(from), "to": id(to), "port": input.output, "type": kind})
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use searchmill_engine::operator::{Prices, Usage};
-use searchmill_engine::{Failure, Node, NodeStatus, Plan, RunOptions, Session, Survey, Work};
+use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 
 use super::limit::{limit, tell_limit};
 use super::pipeline;
@@ -27,7 +27,7 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
 
 /// Prints the plan; returns whether there is work to do. Without `all`, the rounds of a node are one line.
 pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey, all: bool) -> bool {
-    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes.get(*place)?, status)));
+    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.get(*place)?, status)));
     let ended = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Ended { .. })).count();
     let cached = survey.nodes.values().filter(|status| status.is_known()).count() - ended;
     let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
@@ -48,8 +48,8 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     terminal.line(&format!("{nodes} nodes: {cached} cached, {to_run} to run or to decide{held}"));
     show_work(terminal, plan, survey, all);
     let lacking = |group: &Group| {
-        let unknown = |place: &&usize| survey.nodes.get(place).is_some_and(|status| !status.is_known());
-        group.places.iter().filter(unknown).find_map(|place| session.unset_secrets(plan.nodes.get(*place)?))
+        let unknown = |place: &&NodeIndex| survey.nodes.get(place).is_some_and(|status| !status.is_known());
+        group.places.iter().filter(unknown).find_map(|place| session.unset_secrets(plan.get(*place)?))
     };
     for unset in groups.iter().filter_map(lacking) {
         terminal.warn(&unset.to_string());
@@ -76,7 +76,7 @@ pub(super) fn tell_loops(terminal: &Terminal, survey: &Survey) {
 /// Formats a node, or the rounds of one: how many are cached and how many run, and why the first one that is not cached
 /// runs.
 fn row(plan: &Plan, survey: &Survey, group: &Group) -> Vec<String> {
-    let told = group.places.iter().filter_map(|place| Some((plan.nodes.get(*place)?, survey.nodes.get(place)?)));
+    let told = group.places.iter().filter_map(|place| Some((plan.get(*place)?, survey.nodes.get(place)?)));
     let told: Vec<(&Node, &NodeStatus)> = told.collect();
     let operator = told.first().map(|(node, _)| node.entry.name.to_owned()).unwrap_or_default();
     if let [(node, status)] = told[..] {
@@ -144,7 +144,7 @@ fn unknowns(plan: &Plan, survey: &Survey) -> Vec<String> {
     let (mut waiting, mut first) = (BTreeSet::new(), BTreeSet::new());
     let mut unmeasured = BTreeSet::new();
     for (place, work) in &survey.work {
-        let Some(node) = plan.nodes.get(*place) else { continue };
+        let Some(node) = plan.get(*place) else { continue };
         let name = node.id().split('@').next().unwrap_or_default();
         match (survey.nodes.get(place), work.rows, work.estimate) {
             (Some(NodeStatus::Unknown { waits_for, .. }), None, _) => {
@@ -199,7 +199,7 @@ fn work_words(work: &Work, has_services: bool) -> Vec<String> {
 }
 
 /// Formats `in all ~340 calls, ~1.2 M tokens, ~0.41 USD`, and whether parts are unknown.
-fn total(work: &BTreeMap<usize, Work>) -> String {
+fn total(work: &BTreeMap<NodeIndex, Work>) -> String {
     let mut sum = Usage::default();
     work.values().filter_map(|work| work.estimate).for_each(|usage| sum += usage);
     let currency = work.values().find_map(|work| work.prices.as_ref().map(|prices: &Prices| prices.currency.clone()));

@@ -1,6 +1,6 @@
 //! `status`: lists which nodes are up to date, and their outputs.
 
-use searchmill_engine::{Failure, Node, NodeStatus, RunOptions, Session};
+use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, RunOptions, Session};
 use serde_json::json;
 
 use super::pipeline;
@@ -15,7 +15,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
     note_if_missing(terminal, session)?;
     let survey = session.survey(&checked, &RunOptions::default())?;
     let plan = &checked.plan;
-    let told = |place: usize| Some((plan.nodes.get(place)?, survey.nodes.get(&place)?));
+    let told = |place: NodeIndex| Some((plan.get(place)?, survey.nodes.get(&place)?));
     if terminal.is_json() {
         for (node, status) in survey.nodes.keys().filter_map(|place| told(*place)) {
             let result = match status {
@@ -29,7 +29,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
     let shown = survey.nodes.iter().filter(|(_, status)| !status.is_after_the_end());
     let groups = folded(plan, shown.map(|(place, _)| *place), args.all);
     let row =
-        |(name, places): (String, Vec<usize>)| row(name, &places.into_iter().filter_map(told).collect::<Vec<_>>());
+        |(name, places): (String, Vec<NodeIndex>)| row(name, &places.into_iter().filter_map(told).collect::<Vec<_>>());
     let rows: Vec<_> = groups.into_iter().map(|group| row((group.name, group.places))).collect();
     terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
     super::plan::tell_loops(terminal, &survey);

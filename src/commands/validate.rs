@@ -46,7 +46,7 @@ fn whole(session: &Session, file: &Path, overrides: &Overrides, checked: Pipelin
 
 /// Says which inputs of a node take all variants of a node with a matrix.
 fn gathered(plan: &Plan, node: &Node) -> impl Iterator<Item = String> {
-    let makers = node.inputs.iter().map(|input| &plan.nodes[input.node]);
+    let makers = node.inputs.iter().map(|input| &plan[input.node]);
     makers.filter(|maker| maker.is_put_between()).map(|maker| {
         let (count, name) = (maker.inputs.len(), maker.id().split(['@', '.']).next().unwrap_or_default());
         format!("{}: takes {count} variants of `{name}` as one table, `{}`", node.id(), maker.id())

@@ -1,7 +1,7 @@
 //! The end of a run: summaries of the nodes, written files, and totals.
 
 use searchmill_engine::operator::FailedCalls;
-use searchmill_engine::{NodeId, RejectReason, RunSummary};
+use searchmill_engine::{End, NodeId, RejectReason, RunSummary};
 
 use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
@@ -115,14 +115,16 @@ fn kept(lines: &[&str], most: usize) -> usize {
 }
 
 /// Says how a loop ended, after which round, how many rounds do not run, and which round it hands on.
-pub(super) fn of_loop(repeats: &str, (round, left_out, hands_on): (usize, usize, usize), reason: &str) -> String {
-    let left_out = match left_out {
+pub(super) fn of_loop(repeats: &str, end: &End) -> String {
+    let End { last, hands_on, why, .. } = end;
+    let reason = why.as_deref().unwrap_or_default();
+    let left_out = match end.left_out {
         0 => String::new(),
         1 => "; 1 round does not run".to_owned(),
         count => format!("; {count} rounds do not run"),
     };
-    let hands_on = if hands_on == round { String::new() } else { format!("; it hands on round {hands_on}") };
-    format!("{GOOD}ended{GOOD:#}    the loop `{repeats}` after round {round}: {reason}{left_out}{hands_on}")
+    let hands_on = if hands_on == last { String::new() } else { format!("; it hands on round {hands_on}") };
+    format!("{GOOD}ended{GOOD:#}    the loop `{repeats}` after round {last}: {reason}{left_out}{hands_on}")
 }
 
 /// Formats the last line of a run.

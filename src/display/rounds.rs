@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use searchmill_engine::{Event, NodeId, Plan};
+use searchmill_engine::{Event, NodeId, NodeIndex, Plan};
 
 /// Interval of lines about the rounds of a node, while a run goes.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -13,15 +13,15 @@ pub(crate) struct Group {
     /// The id of the node, or that of the rounds with their number: `step ×40`.
     pub(crate) name: String,
     /// Their places in the plan, in its order.
-    pub(crate) places: Vec<usize>,
+    pub(crate) places: Vec<NodeIndex>,
 }
 
 /// Groups nodes of a plan, each group where its first node is; with `all`, every node is a group of its own.
-pub(crate) fn folded(plan: &Plan, places: impl IntoIterator<Item = usize>, all: bool) -> Vec<Group> {
+pub(crate) fn folded(plan: &Plan, places: impl IntoIterator<Item = NodeIndex>, all: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut of_rounds: BTreeMap<String, usize> = BTreeMap::new();
     for place in places {
-        let Some(node) = plan.nodes.get(place) else { continue };
+        let Some(node) = plan.get(place) else { continue };
         if all || node.spec.round().is_none() {
             groups.push(Group { name: node.id().to_string(), places: vec![place] });
             continue;

@@ -1,5 +1,6 @@
 //! Binds a spec to the registry: operators, params, edges, types. Reports all errors together.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::checking::check_issues;
 use super::gather::gather;
 use super::graph::{Input, Node, Plan, Tie};
 use super::honoured::check_settings;
-use super::loops::{Loops, order_of};
+use super::loops::{Loops, Order, order_of};
 use super::places::{NOT_FOUND, check_destinations, check_sources, find_text};
 use super::rejects::with_rejects;
 use super::services::{identity, ports_of, with_files_of_services};
@@ -42,7 +43,7 @@ pub fn bind(mut spec: Spec, file: &Path, directory: &Path, registry: &Registry) 
         bound.extend(bind_operators(&gathering, registry, directory, &mut errors));
         spec.nodes.extend(gathering);
     }
-    let by_id: BTreeMap<NodeId, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
+    let by_id = indices_of(spec.nodes.iter().map(|node| &node.id));
     if spec.for_tests {
         // A test may give the rows of the file.
         errors.retain(|error| error.code != NOT_FOUND);
@@ -225,8 +226,12 @@ fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Ve
     }
 }
 
-/// Returns the places in topological order, otherwise as written; `None` if the graph has a cycle.
-fn order(spec: &Spec, by_id: &BTreeMap<NodeId, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
+fn indices_of<'n>(ids: impl Iterator<Item = &'n NodeId>) -> BTreeMap<NodeId, NodeIndex> {
+    ids.enumerate().map(|(position, id)| (id.clone(), NodeIndex::new(position))).collect()
+}
+
+/// Returns the nodes in topological order, otherwise as written; `None` if the graph has a cycle.
+fn order(spec: &Spec, by_id: &BTreeMap<NodeId, NodeIndex>, errors: &mut Vec<Diagnostic>) -> Option<Vec<NodeIndex>> {
     let nodes = &spec.nodes;
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
     for _ in nodes {
@@ -236,15 +241,15 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, usize>, errors: &mut Vec<Diagnost
     for (place, node) in nodes.iter().enumerate() {
         for reference in node.bindings().flat_map(|binding| &binding.references) {
             if let Some(from) = by_id.get(reference.node.as_str()) {
-                graph.update_edge(NodeIndex::new(*from), NodeIndex::new(place), ());
+                graph.update_edge(*from, NodeIndex::new(place), ());
             } else if !spec.is_unsure(&reference.node) {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
                 errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }
         }
     }
-    for (before, after) in order_of(&spec.loops, nodes, by_id) {
-        graph.update_edge(NodeIndex::new(before), NodeIndex::new(after), ());
+    for Order { before, after } in order_of(&spec.loops, nodes, by_id) {
+        graph.update_edge(before, after, ());
     }
     if let Err(cycle) = petgraph::algo::toposort(&graph, None) {
         errors.push(cycle_error(nodes, &graph, cycle.node_id()));
@@ -253,18 +258,18 @@ fn order(spec: &Spec, by_id: &BTreeMap<NodeId, usize>, errors: &mut Vec<Diagnost
     Some(stable_order(&graph))
 }
 
-fn stable_order(graph: &DiGraph<(), ()>) -> Vec<usize> {
+fn stable_order(graph: &DiGraph<(), ()>) -> Vec<NodeIndex> {
     let count = |node| graph.neighbors_directed(node, petgraph::Direction::Incoming).count();
     let mut waiting: Vec<usize> = graph.node_indices().map(count).collect();
     let free = graph.node_indices().filter(|node| waiting[node.index()] == 0);
-    let mut ready: BinaryHeap<_> = free.map(|node| std::cmp::Reverse(node.index())).collect();
+    let mut ready: BinaryHeap<_> = free.map(Reverse).collect();
     let mut order = Vec::with_capacity(waiting.len());
-    while let Some(std::cmp::Reverse(place)) = ready.pop() {
-        order.push(place);
-        for next in graph.neighbors(NodeIndex::new(place)) {
+    while let Some(Reverse(node)) = ready.pop() {
+        order.push(node);
+        for next in graph.neighbors(node) {
             waiting[next.index()] -= 1;
             if waiting[next.index()] == 0 {
-                ready.push(std::cmp::Reverse(next.index()));
+                ready.push(Reverse(next));
             }
         }
     }
@@ -321,24 +326,30 @@ struct Wired {
 #[derive(Clone, Copy)]
 struct Variant {
     name: &'static str,
-    node: usize,
+    node: NodeIndex,
 }
 
 /// Wires the nodes in topological order, so that the types of all inputs are known when a node is checked.
 fn wire(
     spec: &Spec,
     all: &[Option<Bound>],
-    by_id: &BTreeMap<NodeId, usize>,
-    order: &[usize],
+    by_id: &BTreeMap<NodeId, NodeIndex>,
+    order: &[NodeIndex],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
     let nodes = &spec.nodes;
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
-    for &place in order {
-        // It is not known which of several nodes of one name is meant.
-        if let Some(bound) = all[place].as_ref().filter(|_| !spec.is_duplicate(&nodes[place].id)) {
-            wired[place] = wire_node((nodes, place), bound, by_id, &wired, errors);
-            errors.extend(wired[place].iter().flat_map(|wired| check_issues(&nodes[place], &wired.outputs)));
+    for index in order {
+        let place = index.index();
+        let node = &nodes[place];
+        let Some(bound) = &all[place] else { continue };
+        if spec.is_duplicate(&node.id) {
+            // It is not known which of several nodes of one name is meant.
+            continue;
+        }
+        wired[place] = wire_node(nodes, *index, bound, by_id, &wired, errors);
+        if let Some(wired) = &wired[place] {
+            errors.extend(check_issues(node, &wired.outputs));
         }
     }
     wired
@@ -346,13 +357,14 @@ fn wire(
 
 /// Wires one node. `None` if a node it reads is broken: that error is reported already.
 fn wire_node(
-    (nodes, place): (&[NodeSpec], usize),
+    nodes: &[NodeSpec],
+    index: NodeIndex,
     bound: &Bound,
-    by_id: &BTreeMap<NodeId, usize>,
+    by_id: &BTreeMap<NodeId, NodeIndex>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
-    let (node, declaration) = (&nodes[place], &bound.operator.declaration);
+    let (node, declaration) = (&nodes[index.index()], &bound.operator.declaration);
     let ports = &declaration.ports;
     let mut complete = true;
     let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
@@ -384,7 +396,7 @@ fn wire_node(
         return None;
     }
     let known = |port: &str| {
-        let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node].as_ref());
+        let makers = by_port.get(port).into_iter().flatten().map(|input| wired[input.node.index()].as_ref());
         makers.map(|maker| maker?.variant).collect::<Vec<_>>()
     };
     let variants = |port: &str| {
@@ -402,9 +414,9 @@ fn wire_node(
     };
     errors.extend(declaration.variant_issues(variants).into_iter().map(|(port, issue)| {
         let maker = known(port).into_iter().flatten().next();
-        bad_param(issue, node).at_some(maker.map(|maker| nodes[maker.node].operator_span), "made here")
+        bad_param(issue, node).at_some(maker.map(|maker| nodes[maker.node.index()].operator_span), "made here")
     }));
-    let own = declaration.variant.map(|name| Variant { name, node: place });
+    let own = declaration.variant.map(|name| Variant { name, node: index });
     let variant = own.or_else(|| passed_variant(declaration, &by_port, known));
     let mut inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
@@ -433,14 +445,14 @@ fn passed_variant(
 /// Resolves the references of a binding; reports and omits those that do not resolve.
 fn edges(
     binding: &Binding,
-    by_id: &BTreeMap<NodeId, usize>,
+    by_id: &BTreeMap<NodeId, NodeIndex>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Edge> {
     let mut edges = Vec::new();
     for reference in &binding.references {
-        let from = by_id.get(reference.node.as_str()).and_then(|from| Some((*from, wired[*from].as_ref()?)));
-        let Some((from, wired)) = from else { continue };
+        let Some(from) = by_id.get(reference.node.as_str()).copied() else { continue };
+        let Some(wired) = &wired[from.index()] else { continue };
         match output_of(reference, &wired.outputs, wired.equal) {
             Ok((output, port_type)) => {
                 let written = match &reference.port {
@@ -477,22 +489,29 @@ fn in_port_order(ports: &Ports, mut by_port: IndexMap<String, Vec<Input>>) -> Ve
     inputs
 }
 
-fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Option<Wired>>, order: &[usize]) -> Plan {
-    let mut new_place = vec![0; order.len()];
+fn assemble(
+    spec: Spec,
+    file: &Path,
+    bound: Vec<Option<Bound>>,
+    wired: Vec<Option<Wired>>,
+    order: &[NodeIndex],
+) -> Plan {
+    // From the index in the text to the index in the plan.
+    let mut in_plan = vec![NodeIndex::default(); order.len()];
     for (new, old) in order.iter().enumerate() {
-        new_place[*old] = new;
+        in_plan[old.index()] = NodeIndex::new(new);
     }
-    let old: BTreeMap<NodeId, usize> = spec.nodes.iter().enumerate().map(|(i, node)| (node.id.clone(), i)).collect();
+    let old = indices_of(spec.nodes.iter().map(|node| &node.id));
     let after_each_other = order_of(&spec.loops, &spec.nodes, &old);
     let mut parts: Vec<_> = spec.nodes.into_iter().zip(bound).zip(wired).map(Some).collect();
     let mut nodes = Vec::with_capacity(order.len());
     let mut graph = DiGraph::with_capacity(order.len(), order.len());
     for old in order {
-        let Some(((spec, Some(bound)), Some(mut wired))) = parts[*old].take() else { continue };
-        let place = graph.add_node(());
+        let Some(((spec, Some(bound)), Some(mut wired))) = parts[old.index()].take() else { continue };
+        let index = graph.add_node(());
         for input in &mut wired.inputs {
-            input.node = new_place[input.node];
-            graph.update_edge(NodeIndex::new(input.node), place, ());
+            input.node = in_plan[input.node.index()];
+            graph.update_edge(input.node, index, ());
         }
         let main_port = bound.operator.declaration.ports.inputs.first().map(|port| port.name.clone());
         let mut node = Node {
@@ -509,14 +528,14 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
         };
         with_rejects(&mut node, &nodes);
         for input in node.inputs.iter().filter(|input| input.tie == Tie::Implied) {
-            graph.update_edge(NodeIndex::new(input.node), place, ());
+            graph.update_edge(input.node, index, ());
         }
         nodes.push(node);
     }
-    for (before, after) in after_each_other {
-        graph.update_edge(NodeIndex::new(new_place[before]), NodeIndex::new(new_place[after]), ());
+    for Order { before, after } in after_each_other {
+        graph.update_edge(in_plan[before.index()], in_plan[after.index()], ());
     }
-    let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
+    let by_id = indices_of(nodes.iter().map(Node::id));
     let loops = Loops::new(&spec.loops, &spec.handed_on, &by_id);
     Plan {
         loops,

@@ -4,11 +4,12 @@ use super::graph::Tie;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports, TreeKind};
 use crate::spec::{Binding, NodeSpec, Reference, service_of, suggest};
+use petgraph::graph::NodeIndex;
 
 /// A resolved reference: source node, output and type.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
-    pub(super) node: usize,
+    pub(super) node: NodeIndex,
     pub(super) output: String,
     pub(super) port_type: PortType,
     pub(super) span: Span,

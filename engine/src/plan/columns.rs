@@ -1,5 +1,6 @@
 //! Checks params against the columns that are known before anything runs.
 
+use petgraph::graph::NodeIndex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use crate::operator::{PortType, Tables};
 impl Plan {
     /// Returns what does not fit the columns of its inputs, by node. Columns are known where the operators between a source
     /// of a fixed record kind and the node say what they give.
-    pub fn column_issues(&self) -> Vec<(usize, Diagnostic)> {
+    pub fn column_issues(&self) -> Vec<(NodeIndex, Diagnostic)> {
         self.known_columns().1
     }
 
     /// Identifies all that [`Plan::column_issues`] depends on.
     pub fn columns_digest(&self) -> Digest {
-        let input = |input: &Input| json!([input.port, input.node, input.output, input.port_type.to_string()]);
+        let input = |input: &Input| json!([input.port, input.node.index(), input.output, input.port_type.to_string()]);
         let node = |node: &Node| {
             let outputs: Vec<_> = node.outputs.iter().map(|(port, kind)| json!([port, kind.to_string()])).collect();
             let inputs: Vec<_> = node.inputs.iter().map(input).collect();
@@ -35,19 +36,19 @@ impl Plan {
     }
 
     /// Returns the known columns of the outputs of each node, and what does not fit them.
-    pub fn known_columns(&self) -> (Vec<Tables>, Vec<(usize, Diagnostic)>) {
+    pub fn known_columns(&self) -> (Vec<Tables>, Vec<(NodeIndex, Diagnostic)>) {
         let mut known: Vec<Tables> = Vec::with_capacity(self.nodes.len());
         let mut found = Vec::new();
-        for (place, node) in self.nodes.iter().enumerate() {
+        for (index, node) in self.indexed() {
             let (tables, complete) = tables_of(node, &known);
             let rules = &node.operator.declaration.tables;
             let (mut outputs, issues) = rules.apply(&tables, complete);
             for (port, columns) in rules.at_most(&tables) {
                 outputs.entry(port).or_insert(columns);
             }
-            found.extend(issues.into_iter().map(|issue| (place, bad_param(issue, &node.spec))));
+            found.extend(issues.into_iter().map(|issue| (index, bad_param(issue, &node.spec))));
             let unfit = checking::column_issues(&node.spec, node.default_output(), &outputs);
-            found.extend(unfit.into_iter().map(|issue| (place, issue)));
+            found.extend(unfit.into_iter().map(|issue| (index, issue)));
             known.push(outputs);
         }
         (known, found)
@@ -64,7 +65,7 @@ fn tables_of(node: &Node, known: &[Tables]) -> (Tables, bool) {
     }
     let alone = |input: &Input| at_port.get(input.port.as_str()) == Some(&1);
     let schema = |input: &Input| -> Option<SchemaRef> {
-        let found = known.get(input.node)?.get(&input.output).filter(|_| alone(input))?;
+        let found = known.get(input.node.index())?.get(&input.output).filter(|_| alone(input))?;
         Some(Arc::clone(found))
     };
     let tables: Tables = rows.iter().filter_map(|input| Some((input.port.clone(), schema(input)?))).collect();

@@ -19,8 +19,8 @@ use crate::spec::{NodeSpec, Overrides, Schedule, TestCase};
 pub struct Input {
     /// Input port of this node.
     pub port: String,
-    /// Place of the source node in the plan.
-    pub node: usize,
+    /// The source node.
+    pub node: NodeIndex,
     /// Output port of the source node.
     pub output: String,
     /// Type of the edge.
@@ -152,7 +152,7 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     pub(super) loops: Loops,
     pub(super) graph: DiGraph<(), ()>,
-    pub(super) by_id: BTreeMap<NodeId, usize>,
+    pub(super) by_id: BTreeMap<NodeId, NodeIndex>,
 }
 
 impl Plan {
@@ -162,27 +162,55 @@ impl Plan {
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }
 
-    /// Returns the node of that id and its place.
-    pub fn node(&self, id: &str) -> Option<(usize, &Node)> {
-        let place = *self.by_id.get(id)?;
-        Some((place, &self.nodes[place]))
+    /// Returns the node of that id and its index.
+    pub fn node(&self, id: &str) -> Option<(NodeIndex, &Node)> {
+        let index = *self.by_id.get(id)?;
+        Some((index, &self[index]))
     }
 
-    /// Returns the places of the nodes that use outputs of this one.
-    pub fn dependents(&self, node: usize) -> Vec<usize> {
+    /// Returns the node at that index; `None` if the index is of another plan.
+    pub fn get(&self, node: NodeIndex) -> Option<&Node> {
+        self.nodes.get(node.index())
+    }
+
+    /// Iterates over the nodes with their indices.
+    pub fn indexed(&self) -> impl DoubleEndedIterator<Item = (NodeIndex, &Node)> {
+        self.nodes.iter().enumerate().map(|(position, node)| (NodeIndex::new(position), node))
+    }
+
+    /// Iterates over the indices of the nodes.
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = NodeIndex> + use<> {
+        (0..self.nodes.len()).map(NodeIndex::new)
+    }
+
+    /// Returns the nodes that use outputs of this one.
+    pub fn dependents(&self, node: NodeIndex) -> Vec<NodeIndex> {
         self.neighbors(node, petgraph::Direction::Outgoing)
     }
 
-    /// Returns the places of the nodes whose outputs this one uses.
-    pub fn dependencies(&self, node: usize) -> Vec<usize> {
+    /// Returns the nodes whose outputs this one uses.
+    pub fn dependencies(&self, node: NodeIndex) -> Vec<NodeIndex> {
         self.neighbors(node, petgraph::Direction::Incoming)
     }
 
-    fn neighbors(&self, node: usize, direction: petgraph::Direction) -> Vec<usize> {
-        let mut places: Vec<usize> =
-            self.graph.neighbors_directed(NodeIndex::new(node), direction).map(NodeIndex::index).collect();
-        places.sort_unstable();
-        places.dedup();
-        places
+    fn neighbors(&self, node: NodeIndex, direction: petgraph::Direction) -> Vec<NodeIndex> {
+        let mut found: Vec<NodeIndex> = self.graph.neighbors_directed(node, direction).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+impl std::ops::Index<NodeIndex> for Plan {
+    type Output = Node;
+
+    fn index(&self, node: NodeIndex) -> &Node {
+        &self.nodes[node.index()]
+    }
+}
+
+impl std::ops::IndexMut<NodeIndex> for Plan {
+    fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
+        &mut self.nodes[node.index()]
     }
 }

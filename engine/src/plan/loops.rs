@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Index, IndexMut};
 
-use crate::node_id::NodeId;
+use petgraph::graph::NodeIndex;
+
+use crate::node_id::{NodeId, Round};
 use crate::spec::{HandedOnSpec, LoopSpec, NodeSpec};
 
 /// A loop about which rows decide: one combination of its matrix.
@@ -13,7 +16,7 @@ pub struct Loop {
     pub id: String,
     /// Whether rows may end it.
     pub stops: bool,
-    pub(super) rounds: Vec<Round>,
+    pub(super) rounds: Vec<RoundNodes>,
     /// How it ended, once that is known.
     pub end: Option<End>,
 }
@@ -24,9 +27,9 @@ impl Loop {
         self.rounds.len()
     }
 
-    /// Returns the places of the nodes of a round, without the one that decides.
-    pub fn nodes(&self, round: usize) -> &[usize] {
-        self.rounds.get(round).map_or(&[], |round| &round.nodes)
+    /// Returns the nodes of a round, without the one that decides.
+    pub fn nodes(&self, round: Round) -> &[NodeIndex] {
+        self.rounds.get(round.0).map_or(&[], |round| &round.nodes)
     }
 }
 
@@ -35,39 +38,53 @@ impl fmt::Display for Loop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(end) = &self.end else { return write!(f, "the loop `{}` goes on", self.id) };
         write!(f, "the loop `{}` ended after round {}", self.id, end.last)?;
-        end.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
+        match &end.why {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
     }
 }
 
-/// The places of a round.
+/// The nodes of a round.
 #[derive(Clone, Debug)]
-pub(super) struct Round {
-    pub(super) decision: usize,
+pub(super) struct RoundNodes {
+    pub(super) decision: NodeIndex,
     /// The other nodes, in the same order in every round.
-    pub(super) nodes: Vec<usize>,
+    pub(super) nodes: Vec<NodeIndex>,
 }
 
 /// How a loop ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// The last round that ran.
-    pub last: usize,
+    pub last: Round,
     /// Number of later rounds, which do not run.
     pub left_out: usize,
     /// The round that it hands on.
-    pub hands_on: usize,
+    pub hands_on: Round,
     /// Why it ended; `None`: all its rounds ran.
     pub why: Option<String>,
+}
+
+/// The position of a loop among those of a plan about which rows decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LoopIndex(usize);
+
+/// Where a node stands in a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InLoop {
+    pub(super) of: LoopIndex,
+    pub(super) round: Round,
 }
 
 /// The loops of a plan about which rows decide.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loops {
     pub(super) all: Vec<Loop>,
-    /// Loop and round of the nodes of all rounds, those that decide included.
-    pub(super) round_of: BTreeMap<usize, (usize, usize)>,
+    /// Where the nodes of all rounds stand, those that decide included.
+    pub(super) round_of: BTreeMap<NodeIndex, InLoop>,
     /// Nodes that do not run because a loop ended, and the loop.
-    pub(super) ended: BTreeMap<usize, usize>,
+    pub(super) ended: BTreeMap<NodeIndex, LoopIndex>,
     /// What loops hand on, by name (`rl.policy`, `rl.policy@seed=1`).
     pub(super) handed_on: BTreeMap<String, HandedOn>,
 }
@@ -75,28 +92,45 @@ pub(super) struct Loops {
 /// An output that a loop hands on.
 #[derive(Clone, Debug)]
 pub(super) struct HandedOn {
-    /// The place of its node in the last round.
-    pub(super) last: usize,
+    /// Its node in the last round.
+    pub(super) last: NodeIndex,
     /// Its output; `None` for the default one.
     pub(super) port: Option<String>,
 }
 
+impl Index<LoopIndex> for Loops {
+    type Output = Loop;
+
+    fn index(&self, index: LoopIndex) -> &Loop {
+        &self.all[index.0]
+    }
+}
+
+impl IndexMut<LoopIndex> for Loops {
+    fn index_mut(&mut self, index: LoopIndex) -> &mut Loop {
+        &mut self.all[index.0]
+    }
+}
+
 impl Loops {
     /// Looks the loops up in a plan.
-    pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<NodeId, usize>) -> Self {
-        let named = |spec: &HandedOnSpec| {
-            let last = *by_id.get(&spec.node)?;
-            Some((spec.name.clone(), HandedOn { last, port: spec.port.clone() }))
-        };
-        let mut found = Self { handed_on: handed_on.iter().filter_map(named).collect(), ..Self::default() };
+    pub(super) fn new(loops: &[LoopSpec], handed_on: &[HandedOnSpec], by_id: &BTreeMap<NodeId, NodeIndex>) -> Self {
+        let mut found = Self::default();
+        for spec in handed_on {
+            if let Some(last) = by_id.get(&spec.node) {
+                found.handed_on.insert(spec.name.clone(), HandedOn { last: *last, port: spec.port.clone() });
+            }
+        }
         for spec in loops {
+            let of = LoopIndex(found.all.len());
             let mut rounds = Vec::with_capacity(spec.rounds.len());
             for (number, round) in spec.rounds.iter().enumerate() {
                 let Some(decision) = by_id.get(&round.decision).copied() else { continue };
-                let nodes: Vec<usize> = round.nodes.iter().filter_map(|id| by_id.get(id).copied()).collect();
-                let all = nodes.iter().copied().chain([decision]);
-                found.round_of.extend(all.map(|place| (place, (found.all.len(), number))));
-                rounds.push(Round { decision, nodes });
+                let nodes: Vec<NodeIndex> = round.nodes.iter().filter_map(|id| by_id.get(id).copied()).collect();
+                for node in nodes.iter().copied().chain([decision]) {
+                    found.round_of.insert(node, InLoop { of, round: Round(number) });
+                }
+                rounds.push(RoundNodes { decision, nodes });
             }
             found.all.push(Loop { id: spec.id.clone(), stops: spec.stops, rounds, end: None });
         }
@@ -104,38 +138,60 @@ impl Loops {
     }
 
     /// Returns the loop and the round after which the node decides.
-    pub(super) fn decision(&self, place: usize) -> Option<(usize, usize)> {
-        let (index, round) = *self.round_of.get(&place)?;
-        (self.all[index].rounds.get(round)?.decision == place).then_some((index, round))
+    pub(super) fn decision(&self, node: NodeIndex) -> Option<InLoop> {
+        let place = *self.round_of.get(&node)?;
+        let round = self[place.of].rounds.get(place.round.0)?;
+        (round.decision == node).then_some(place)
     }
+
+    /// Returns the node of the round that is handed on in place of that of the last round.
+    pub(super) fn in_round(&self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Option<NodeIndex> {
+        let rounds = &self[of].rounds;
+        let position = rounds.last()?.nodes.iter().position(|last| *last == node)?;
+        rounds.get(hands_on.0)?.nodes.get(position).copied()
+    }
+}
+
+/// Two nodes that run one after the other, though the second does not read the first.
+pub(super) struct Order {
+    pub(super) before: NodeIndex,
+    pub(super) after: NodeIndex,
 }
 
 /// Returns what runs one after the other without reading it: a decision after its round, the next round after the decision,
 /// and what reads the result of a loop after the last decision.
-pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<NodeId, usize>) -> Vec<(usize, usize)> {
-    let place = |id: &NodeId| by_id.get(id).copied();
+pub(super) fn order_of(loops: &[LoopSpec], nodes: &[NodeSpec], by_id: &BTreeMap<NodeId, NodeIndex>) -> Vec<Order> {
     let mut order = Vec::new();
-    let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut last_decision: BTreeMap<&str, NodeIndex> = BTreeMap::new();
     for spec in loops {
-        let mut before = None;
+        let mut decided = None;
         for round in &spec.rounds {
-            let Some(decision) = place(&round.decision) else { continue };
-            for node in round.nodes.iter().filter_map(place) {
-                order.push((node, decision));
-                order.extend(before.filter(|_| spec.stops).map(|before| (before, node)));
+            let Some(decision) = by_id.get(&round.decision).copied() else { continue };
+            for node in round.nodes.iter().filter_map(|id| by_id.get(id).copied()) {
+                order.push(Order { before: node, after: decision });
+                // Only a loop that rows may end waits for the decision: else the next round runs in any case.
+                if let Some(before) = decided.filter(|_| spec.stops) {
+                    order.push(Order { before, after: node });
+                }
             }
-            before = Some(decision);
+            decided = Some(decision);
         }
-        let handing_on = spec.rounds.last().into_iter().flat_map(|round| &round.nodes);
-        last.extend(before.into_iter().flat_map(|before| handing_on.clone().map(move |id| (id.as_str(), before))));
+        if let (Some(decision), Some(last)) = (decided, spec.rounds.last()) {
+            last_decision.extend(last.nodes.iter().map(|id| (id.as_str(), decision)));
+        }
     }
-    if last.is_empty() {
+    if last_decision.is_empty() {
         return order;
     }
-    for (place, node) in nodes.iter().enumerate() {
-        let references = node.bindings().flat_map(|binding| &binding.references);
-        let handed = references.filter(|reference| reference.handed_on);
-        order.extend(handed.filter_map(|reference| Some((*last.get(reference.node.as_str())?, place))));
+    for node in nodes {
+        for reference in node.bindings().flat_map(|binding| &binding.references) {
+            if reference.handed_on
+                && let Some(before) = last_decision.get(reference.node.as_str())
+                && let Some(after) = by_id.get(&node.id)
+            {
+                order.push(Order { before: *before, after: *after });
+            }
+        }
     }
     order
 }

@@ -47,6 +47,8 @@ mod trial;
 pub use bind::bind;
 pub use checking::{Offenders, ROWS, unfit_column};
 pub use explain::{check_types, explain, missing_input, parse_fault};
+pub use petgraph::graph::NodeIndex;
+
 pub use graph::{Input, Node, Plan, Tie};
 pub use loops::{End, Loop};
 pub use named::OfLoop;

@@ -1,5 +1,6 @@
 //! What loops hand on, by the names that users give it: `rl.policy`; of one loop of a matrix, `rl.policy@seed=1`.
 
+use petgraph::graph::NodeIndex;
 use std::collections::BTreeMap;
 
 use super::graph::Plan;
@@ -11,18 +12,21 @@ use crate::spec::same_output;
 pub struct OfLoop {
     /// Its name.
     pub name: String,
-    /// The place of its node; `None` until rows decide which round it is of.
-    pub place: Option<usize>,
-    /// The place of its node in the last round.
-    pub last: usize,
+    /// Its node; `None` until rows decide which round it is of.
+    pub node: Option<NodeIndex>,
+    /// Its node in the last round.
+    pub last: NodeIndex,
     /// The last decision about the loop, if rows decide.
-    decision: Option<usize>,
+    decision: Option<NodeIndex>,
 }
 
 impl OfLoop {
     /// Returns its node or, until that is known, those on which it depends.
-    pub fn behind(&self) -> Vec<usize> {
-        self.place.map_or_else(|| [self.last].into_iter().chain(self.decision).collect(), |place| vec![place])
+    pub fn behind(&self) -> Vec<NodeIndex> {
+        match self.node {
+            Some(node) => vec![node],
+            None => [self.last].into_iter().chain(self.decision).collect(),
+        }
     }
 }
 
@@ -40,22 +44,27 @@ impl Plan {
 
     /// Returns what loops hand on, by name, as `NODE` or `NODE.PORT`; `None` until rows decide which round it is of.
     pub fn handed_on_by_name(&self) -> BTreeMap<String, Option<String>> {
-        let written = |(name, output): (&String, &HandedOn)| {
-            let place = self.of_loop(name, output).place;
-            let port = output.port.as_ref().map_or_else(String::new, |port| format!(".{port}"));
-            (name.clone(), place.map(|place| format!("{}{port}", self.nodes[place].id())))
-        };
-        self.loops.handed_on.iter().map(written).collect()
+        let mut names = BTreeMap::new();
+        for (name, output) in &self.loops.handed_on {
+            let node = self.of_loop(name, output).node;
+            let written = node.map(|node| match &output.port {
+                Some(port) => format!("{}.{port}", self[node].id()),
+                None => self[node].id().to_string(),
+            });
+            names.insert(name.clone(), written);
+        }
+        names
     }
 
     fn of_loop(&self, name: &str, output: &HandedOn) -> OfLoop {
-        let name = name.to_owned();
-        let Some((index, _)) = self.loops.round_of.get(&output.last).copied() else {
-            return OfLoop { name, place: Some(output.last), last: output.last, decision: None };
+        let (name, last) = (name.to_owned(), output.last);
+        let Some(place) = self.loops.round_of.get(&last) else {
+            // Rows decide nothing about this loop: it hands on its last round.
+            return OfLoop { name, node: Some(last), last, decision: None };
         };
-        let repeats = &self.loops.all[index];
-        let place = repeats.end.as_ref().and_then(|end| self.handed_on(output.last, index, end.hands_on));
+        let repeats = &self.loops[place.of];
+        let node = repeats.end.as_ref().and_then(|end| self.loops.in_round(last, place.of, end.hands_on));
         let decision = repeats.rounds.last().map(|round| round.decision);
-        OfLoop { name, place, last: output.last, decision }
+        OfLoop { name, node, last, decision }
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn with_rejects(node: &mut Node, before: &[Node]) {
         let mut pending: Vec<&Input> = node.inputs.iter().filter(|input| input.port == *main).collect();
         let (mut seen, mut makers) = (BTreeSet::new(), BTreeSet::new());
         while let Some(input) = pending.pop() {
-            let Some(maker) = before.get(input.node).filter(|_| seen.insert(input.node)) else { continue };
+            let Some(maker) = before.get(input.node.index()).filter(|_| seen.insert(input.node)) else { continue };
             if maker.operator.declaration.effect == Effect::External {
                 makers.insert(input.node);
             }

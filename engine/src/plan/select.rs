@@ -1,5 +1,6 @@
 //! Selects the nodes of a run: targets, `--from`, `--to`, `--only`.
 
+use petgraph::graph::NodeIndex;
 use std::collections::BTreeSet;
 
 use super::graph::{Node, Plan};
@@ -16,13 +17,13 @@ pub struct Selection {
     pub only: Vec<String>,
 }
 
-/// Returns the places of the nodes to run.
+/// Returns the nodes to run.
 ///
 /// # Errors
 /// Fails with the first id that the plan does not have.
-pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, String> {
-    let mut chosen: BTreeSet<usize> = if selection.targets.is_empty() {
-        (0..plan.nodes.len()).collect()
+pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>, String> {
+    let mut chosen: BTreeSet<NodeIndex> = if selection.targets.is_empty() {
+        plan.indices().collect()
     } else {
         reach(named_by(plan, &selection.targets)?, |node| plan.dependencies(node))
     };
@@ -36,11 +37,11 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
     Ok(chosen)
 }
 
-/// Returns the places of nodes that were named by their own id (not by one that stands for all variants or rounds), and of
+/// Returns the nodes that were named by their own id (not by one that stands for all variants or rounds), and of
 /// those that no other selected node uses.
-pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<usize>) -> BTreeSet<usize> {
+pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
     let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
-    let is_last = |place: &usize| plan.dependents(*place).iter().all(|user| !selected.contains(user));
+    let is_last = |index: &NodeIndex| plan.dependents(*index).iter().all(|user| !selected.contains(user));
     named.filter_map(|id| node_of(plan, id)).chain(selected.iter().copied().filter(is_last)).collect()
 }
 
@@ -51,18 +52,22 @@ pub fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> {
 }
 
 /// Returns the node of that id, or of that id and a port. Coordinates may contain dots.
-fn node_of(plan: &Plan, id: &str) -> Option<usize> {
+fn node_of(plan: &Plan, id: &str) -> Option<NodeIndex> {
     let of_port = || plan.node(id.rsplit_once('.')?.0).or_else(|| plan.node(id.split_once('.')?.0));
-    plan.node(id).or_else(of_port).map(|(place, _)| place)
+    plan.node(id).or_else(of_port).map(|(index, _)| index)
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
-pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
+pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
 }
 
 /// Adds dependencies, but none of nodes whose outputs are known.
-pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+pub fn with_all_before_but(
+    plan: &Plan,
+    chosen: &BTreeSet<NodeIndex>,
+    known: impl Fn(NodeIndex) -> bool,
+) -> BTreeSet<NodeIndex> {
     let next = |node| if known(node) { Vec::new() } else { plan.dependencies(node) };
     reach(chosen.iter().copied().collect(), next)
 }
@@ -72,29 +77,29 @@ pub fn with_all_before_but(plan: &Plan, chosen: &BTreeSet<usize>, known: impl Fn
 ///
 /// # Errors
 /// Fails with the first id that the plan does not have.
-pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
+pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     let mut found = Vec::new();
     for id in ids {
         let (written, port) = id.split_once('.').map_or((id.as_str(), None), |(node, port)| (node, Some(port)));
-        let variant = |(_, node): &(usize, &Node)| {
+        let variant = |(_, node): &(NodeIndex, &Node)| {
             let is_it = node.id().is_variant() && node.id().name() == written;
             is_it && !node.spec.matrix.is_empty() && port.is_none_or(|port| node.outputs.contains_key(port))
         };
-        let variants = || plan.nodes.iter().enumerate().filter(variant).map(|(place, _)| place);
-        let mut places: Vec<usize> = node_of(plan, id).map_or_else(|| variants().collect(), |place| vec![place]);
-        if places.is_empty() {
-            places.extend(plan.of_loops(id).iter().flat_map(OfLoop::behind));
+        let variants = || plan.indexed().filter(variant).map(|(index, _)| index);
+        let mut indices: Vec<NodeIndex> = node_of(plan, id).map_or_else(|| variants().collect(), |index| vec![index]);
+        if indices.is_empty() {
+            indices.extend(plan.of_loops(id).iter().flat_map(OfLoop::behind));
         }
-        if places.is_empty() {
+        if indices.is_empty() {
             return Err(id.clone());
         }
-        found.extend(places);
+        found.extend(indices);
     }
     Ok(found)
 }
 
-fn reach(start: Vec<usize>, next: impl Fn(usize) -> Vec<usize>) -> BTreeSet<usize> {
-    let mut seen: BTreeSet<usize> = start.iter().copied().collect();
+fn reach(start: Vec<NodeIndex>, next: impl Fn(NodeIndex) -> Vec<NodeIndex>) -> BTreeSet<NodeIndex> {
+    let mut seen: BTreeSet<NodeIndex> = start.iter().copied().collect();
     let mut pending = start;
     while let Some(node) = pending.pop() {
         pending.extend(next(node).into_iter().filter(|near| seen.insert(*near)));

@@ -1,8 +1,8 @@
-//! The plan once it is known how a loop ended. It is the plan of a loop with fewer rounds, with the nodes at the same places:
-//! later rounds do not run, what gathers all rounds gathers those that ran, and what reads the result of the loop reads
-//! that of the round that is handed on. So all keys are those of a loop with that number of rounds.
+//! The plan of a loop that has ended. It has the same nodes at the same indices, and the keys of a loop with that many
+//! rounds: later rounds do not run, what gathers all rounds gathers those that ran, and what reads the loop's result reads
+//! that of the round that is handed on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use serde_json::Value;
 
 use super::gather::{TABLES, name_of_table, variant_of};
 use super::graph::{Input, Node, Plan, Tie};
-use super::loops::{End, Loop};
+use super::loops::{End, InLoop, Loop, LoopIndex};
 use super::rejects::with_rejects;
 use crate::error::OperatorError;
 use crate::fingerprint::{identity_params, row_params};
+use crate::node_id::{NodeId, Round};
 
 /// What a node waits for that depends on how a loop ends.
 pub struct Awaited<'p> {
-    loops: &'p Loop,
+    of: &'p Loop,
     /// Number of its rounds that must not end it.
     rounds: usize,
     /// Whether its inputs are not known before that.
@@ -27,8 +28,8 @@ pub struct Awaited<'p> {
 
 impl Awaited<'_> {
     /// Iterates over the nodes that decide.
-    pub fn decisions(&self) -> impl Iterator<Item = usize> {
-        self.loops.rounds.iter().take(self.rounds).map(|round| round.decision)
+    pub fn decisions(&self) -> impl Iterator<Item = NodeIndex> {
+        self.of.rounds.iter().take(self.rounds).map(|round| round.decision)
     }
 }
 
@@ -37,15 +38,25 @@ pub struct NotReached<'p> {
     /// The loop.
     pub repeats: &'p Loop,
     /// The node of a later round that it needs, or another node that needs one; `None`: it is of such a round itself.
-    pub needs: Option<&'p str>,
+    pub needs: Option<&'p NodeId>,
 }
 
 /// `it needs `step@round=30`, and the loop `rl` ended after round 12: …`.
 impl fmt::Display for NotReached<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.needs.map_or(Ok(()), |needs| write!(f, "it needs `{needs}`, and "))?;
+        if let Some(needs) = self.needs {
+            write!(f, "it needs `{needs}`, and ")?;
+        }
         write!(f, "{}", self.repeats)
     }
+}
+
+/// What becomes of an input once a loop has ended.
+enum Change {
+    /// Nothing is left to read.
+    Remove,
+    /// It is that of the round that is handed on.
+    ReadFrom(NodeIndex),
 }
 
 impl Plan {
@@ -55,43 +66,54 @@ impl Plan {
     }
 
     /// Returns the loop after whose rounds the node decides.
-    pub fn decides(&self, place: usize) -> Option<&Loop> {
-        self.loops.decision(place).map(|(index, _)| &self.loops.all[index])
+    pub fn decides(&self, node: NodeIndex) -> Option<&Loop> {
+        self.loops.decision(node).map(|place| &self.loops[place.of])
     }
 
-    /// Returns the places of the rounds' nodes that the loop cannot hand on any more, once its node at `decision` chose
-    /// `hands_on` of the rounds so far: a later decision chooses the same one or a later round.
-    pub fn passed_over(&self, decision: usize, hands_on: usize) -> Vec<usize> {
-        let Some((index, last)) = self.loops.decision(decision) else { return Vec::new() };
-        let rounds = (0..=last).filter(|round| *round != hands_on);
-        rounds.flat_map(|round| self.loops.all[index].nodes(round)).copied().collect()
+    /// Returns the nodes of the rounds that the loop cannot hand on any more, once its node `decision` chose `hands_on` of
+    /// the rounds so far: a later decision chooses the same one or a later round.
+    pub fn passed_over(&self, decision: NodeIndex, hands_on: Round) -> Vec<NodeIndex> {
+        let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Vec::new() };
+        let mut nodes = Vec::new();
+        for round in (0..=last.0).map(Round).filter(|round| *round != hands_on) {
+            nodes.extend_from_slice(self.loops[of].nodes(round));
+        }
+        nodes
     }
 
     /// Returns the loop whose end keeps the node from running, and what the node needs of it.
-    pub fn ended(&self, place: usize) -> Option<NotReached<'_>> {
-        let index = *self.loops.ended.get(&place)?;
-        let is_of_loop = self.loops.round_of.get(&place).is_some_and(|(of, _)| *of == index);
-        let inputs = self.nodes[place].inputs.iter().filter(|_| !is_of_loop);
-        let mut lacking = inputs.filter(|input| self.loops.ended.contains_key(&input.node));
-        let needs = lacking.next().map(|input| self.nodes[input.node].id().as_str());
-        Some(NotReached { repeats: &self.loops.all[index], needs })
+    pub fn ended(&self, node: NodeIndex) -> Option<NotReached<'_>> {
+        let ended = *self.loops.ended.get(&node)?;
+        let repeats = &self.loops[ended];
+        if self.loops.round_of.get(&node).is_some_and(|place| place.of == ended) {
+            return Some(NotReached { repeats, needs: None });
+        }
+        let needs = self[node].inputs.iter().find(|input| self.loops.ended.contains_key(&input.node));
+        Some(NotReached { repeats, needs: needs.map(|input| self[input.node].id()) })
     }
 
     /// Returns the decisions on which it depends whether the node runs, or with which inputs.
-    pub fn awaited(&self, place: usize) -> Option<Awaited<'_>> {
-        let open = |index: usize| self.loops.all[index].end.is_none();
-        let inputs = self.nodes[place].inputs.iter().filter_map(|input| {
-            let (index, round) = *self.loops.round_of.get(&input.node)?;
-            match input.tie {
-                Tie::HandedOn => Some((index, self.loops.all[index].rounds.len())),
-                Tie::Gathered | Tie::Implied if self.loops.all[index].stops => Some((index, round)),
-                _ => None,
+    pub fn awaited(&self, node: NodeIndex) -> Option<Awaited<'_>> {
+        let mut found: Option<Awaited<'_>> = None;
+        for input in &self[node].inputs {
+            let Some(place) = self.loops.round_of.get(&input.node) else { continue };
+            let of = &self.loops[place.of];
+            let rounds = match input.tie {
+                Tie::HandedOn => of.rounds(),
+                Tie::Gathered | Tie::Implied if of.stops => place.round.0,
+                _ => continue,
+            };
+            let is_more = found.as_ref().is_none_or(|found| rounds >= found.rounds);
+            if of.end.is_none() && rounds > 0 && is_more {
+                found = Some(Awaited { of, rounds, inputs: true });
             }
-        });
-        let own = self.loops.round_of.get(&place).copied().filter(|(index, _)| self.loops.all[*index].stops);
-        let found = inputs.filter(|(index, rounds)| open(*index) && *rounds > 0).max_by_key(|(_, rounds)| *rounds);
-        let found = found.map(|found| (found, true)).or(own.filter(|own| open(own.0)).map(|own| (own, false)));
-        found.map(|((index, rounds), inputs)| Awaited { loops: &self.loops.all[index], rounds, inputs })
+        }
+        if found.is_some() {
+            return found;
+        }
+        let place = self.loops.round_of.get(&node)?;
+        let of = &self.loops[place.of];
+        (of.stops && of.end.is_none()).then_some(Awaited { of, rounds: place.round.0, inputs: false })
     }
 
     /// Returns the plan with what a decision says: why the loop ends, if it does, and the round that it hands on. `None`: the
@@ -101,111 +123,123 @@ impl Plan {
     /// Fails if the loop does not have that round.
     pub fn settled(
         &self,
-        decision: usize,
+        decision: NodeIndex,
         why: Option<String>,
-        hands_on: usize,
+        hands_on: Round,
     ) -> Result<Option<Self>, OperatorError> {
-        let Some((index, last)) = self.loops.decision(decision) else { return Ok(None) };
-        let repeats = &self.loops.all[index];
-        let left_out = repeats.rounds.len() - last - 1;
+        let Some(InLoop { of, round: last }) = self.loops.decision(decision) else { return Ok(None) };
+        let repeats = &self.loops[of];
+        let left_out = repeats.rounds() - last.0 - 1;
         // A loop that cannot stop decides only what it hands on.
         let why = why.filter(|_| repeats.stops);
         if repeats.end.is_some() || (why.is_none() && left_out > 0) {
             return Ok(None);
         }
         if hands_on > last {
-            let message = format!("`{}` hands on round {hands_on}, which did not run", self.nodes[decision].id());
+            let message = format!("`{}` hands on round {hands_on}, which did not run", self[decision].id());
             return Err(OperatorError::engine(message));
         }
         let mut plan = self.clone();
-        plan.loops.all[index].end = Some(End { last, left_out, hands_on, why });
-        let later = repeats.rounds[last + 1..].iter();
-        let later = later.flat_map(|round| round.nodes.iter().copied().chain([round.decision]));
-        plan.loops.ended.extend(later.map(|place| (place, index)));
-        for place in 0..plan.nodes.len() {
-            if !plan.loops.ended.contains_key(&place) {
-                plan.settle_node(place, index, hands_on)?;
+        plan.loops[of].end = Some(End { last, left_out, hands_on, why });
+        for round in &repeats.rounds[last.0 + 1..] {
+            for node in round.nodes.iter().copied().chain([round.decision]) {
+                plan.loops.ended.insert(node, of);
+            }
+        }
+        // In order: what a node reads is settled before it.
+        for node in plan.indices() {
+            if !plan.loops.ended.contains_key(&node) {
+                plan.settle_node(node, of, hands_on)?;
             }
         }
         Ok(Some(plan))
     }
 
-    fn settle_node(&mut self, place: usize, index: usize, hands_on: usize) -> Result<(), OperatorError> {
-        let mut changes = Vec::new();
-        for (at, input) in self.nodes[place].inputs.iter().enumerate() {
-            let handed_on = (input.tie == Tie::HandedOn).then(|| self.handed_on(input.node, index, hands_on)).flatten();
-            let is_ended = self.loops.ended.get(&handed_on.unwrap_or(input.node));
-            match (input.tie, is_ended) {
-                (Tie::Gathered, Some(_)) => changes.push((at, None)),
+    fn settle_node(&mut self, node: NodeIndex, of: LoopIndex, hands_on: Round) -> Result<(), OperatorError> {
+        let mut changes: BTreeMap<usize, Change> = BTreeMap::new();
+        let mut first_changed = None;
+        for (at, input) in self[node].inputs.iter().enumerate() {
+            let mut reads = input.node;
+            if input.tie == Tie::HandedOn {
+                reads = self.loops.in_round(input.node, of, hands_on).unwrap_or(input.node);
+            }
+            let change = match (input.tie, self.loops.ended.get(&reads)) {
+                (Tie::Gathered, Some(_)) => Change::Remove,
                 (Tie::Stated | Tie::HandedOn, Some(ended)) => {
                     let ended = *ended;
-                    self.loops.ended.insert(place, ended);
+                    self.loops.ended.insert(node, ended);
                     return Ok(());
                 }
-                _ => changes.extend(handed_on.filter(|chosen| *chosen != input.node).map(|chosen| (at, Some(chosen)))),
-            }
+                _ if reads != input.node => Change::ReadFrom(reads),
+                _ => continue,
+            };
+            first_changed.get_or_insert(input.node);
+            changes.insert(at, change);
         }
-        if let Some((first, _)) = changes.first() {
-            let ended = self.loops.ended.get(&self.nodes[place].inputs[*first].node).copied();
-            if self.change_inputs(place, &changes)? {
-                self.loops.ended.insert(place, ended.unwrap_or(index));
+        if let Some(first) = first_changed {
+            let ended = self.loops.ended.get(&first).copied();
+            if self.change_inputs(node, &changes)? {
+                self.loops.ended.insert(node, ended.unwrap_or(of));
                 return Ok(());
             }
         }
-        let (before, rest) = self.nodes.split_at_mut(place);
+        let (before, rest) = self.nodes.split_at_mut(node.index());
         with_rejects(&mut rest[0], before);
         Ok(())
     }
 
-    /// Returns the node of the round that is handed on in place of that of the last round.
-    pub(super) fn handed_on(&self, node: usize, index: usize, hands_on: usize) -> Option<usize> {
-        let rounds = &self.loops.all[index].rounds;
-        let at = rounds.last()?.nodes.iter().position(|place| *place == node)?;
-        rounds.get(hands_on)?.nodes.get(at).copied()
-    }
-
     /// Returns the nodes that an input may read: one, or that of every round if rows choose what a loop hands on.
-    pub fn may_read(&self, input: &Input) -> Vec<usize> {
-        let of_loop = self.loops.round_of.get(&input.node).filter(|_| input.tie == Tie::HandedOn);
-        let of_rounds = of_loop.map(|(index, _)| {
-            let rounds = 0..self.loops.all[*index].rounds();
-            rounds.filter_map(|round| self.handed_on(input.node, *index, round)).collect::<Vec<_>>()
-        });
-        of_rounds.filter(|found| !found.is_empty()).unwrap_or_else(|| vec![input.node])
-    }
-
-    /// Replaces inputs by those of other nodes, or removes them (`None`). Returns whether an input port is left without any.
-    fn change_inputs(&mut self, place: usize, changes: &[(usize, Option<usize>)]) -> Result<bool, OperatorError> {
-        let mut inputs = self.nodes[place].inputs.clone();
-        let is_put_between = self.nodes[place].is_put_between();
-        let mut tables = Tables { params: self.nodes[place].operator.params.clone() };
-        let mut removed = BTreeSet::new();
-        for (at, chosen) in changes {
-            let input = &mut inputs[*at];
-            let port = is_put_between.then(|| input.port.clone());
-            let Some(chosen) = chosen else {
-                if let Some(port) = &port {
-                    tables.remove(port);
-                }
-                removed.insert(*at);
-                continue;
-            };
-            input.node = *chosen;
-            self.graph.update_edge(NodeIndex::new(*chosen), NodeIndex::new(place), ());
-            if let Some(port) = port {
-                variant_of(self.nodes[*chosen].id()).clone_into(&mut input.port);
-                tables.rename(&port, &input.port, &self.nodes[*chosen]);
+    pub fn may_read(&self, input: &Input) -> Vec<NodeIndex> {
+        let mut found = Vec::new();
+        if input.tie == Tie::HandedOn
+            && let Some(place) = self.loops.round_of.get(&input.node)
+        {
+            for round in 0..self.loops[place.of].rounds() {
+                found.extend(self.loops.in_round(input.node, place.of, Round(round)));
             }
         }
-        let ports: BTreeSet<String> = removed.iter().map(|at| inputs[*at].port.clone()).collect();
-        let mut at = 0..;
-        inputs.retain(|_| at.next().is_none_or(|at| !removed.contains(&at)));
-        let left = |port: &String| inputs.iter().any(|input| input.port == *port);
-        let is_left = if is_put_between { !inputs.is_empty() } else { ports.iter().all(left) };
-        if !is_left {
+        if found.is_empty() {
+            found.push(input.node);
+        }
+        found
+    }
+
+    /// Replaces inputs by those of other nodes, or removes them. Returns whether an input port is left without any.
+    fn change_inputs(&mut self, node: NodeIndex, changes: &BTreeMap<usize, Change>) -> Result<bool, OperatorError> {
+        let is_put_between = self[node].is_put_between();
+        let mut tables = Tables { params: self[node].operator.params.clone() };
+        let mut inputs = Vec::with_capacity(self[node].inputs.len());
+        let mut emptied: BTreeSet<String> = BTreeSet::new();
+        for (at, mut input) in self[node].inputs.clone().into_iter().enumerate() {
+            match changes.get(&at) {
+                None => inputs.push(input),
+                Some(Change::Remove) => {
+                    if is_put_between {
+                        tables.remove(&input.port);
+                    }
+                    emptied.insert(input.port);
+                }
+                Some(Change::ReadFrom(chosen)) => {
+                    input.node = *chosen;
+                    self.graph.update_edge(*chosen, node, ());
+                    if is_put_between {
+                        // The table is named after the round that it is of.
+                        let port = variant_of(self[*chosen].id()).to_owned();
+                        tables.rename(&input.port, &port, &self[*chosen]);
+                        input.port = port;
+                    }
+                    inputs.push(input);
+                }
+            }
+        }
+        for input in &inputs {
+            emptied.remove(&input.port);
+        }
+        let lacks_inputs = if is_put_between { inputs.is_empty() } else { !emptied.is_empty() };
+        if lacks_inputs {
             return Ok(true);
         }
-        let node = &mut self.nodes[place];
+        let node = &mut self[node];
         if is_put_between {
             inputs.sort_by(|one, other| one.port.cmp(&other.port));
             bind_again(node, tables.params)?;

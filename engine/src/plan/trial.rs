@@ -62,14 +62,14 @@ fn split(text: &str, is_node: impl Fn(&str) -> bool) -> (&str, Option<&str>) {
 
 impl Plan {
     /// Returns the node and the port that a test names.
-    pub fn output_named(&self, text: &str) -> Option<(usize, &str)> {
+    pub fn output_named(&self, text: &str) -> Option<(NodeIndex, &str)> {
         let (node, port) = split(text, |id| self.by_id.contains_key(id));
-        let (place, node) = self.node(node)?;
+        let (index, node) = self.node(node)?;
         let port = match port {
             Some(port) => node.outputs.get_key_value(port)?.0,
             None => node.outputs.first()?.0,
         };
-        Some((place, port))
+        Some((index, port))
     }
 
     /// Replaces the addresses of all endpoints and services that a node calls by another one; its rows run one after
@@ -77,8 +77,8 @@ impl Plan {
     ///
     /// # Errors
     /// Fails if an address does not stand in the node's params, so that a real endpoint would be called.
-    pub fn redirect(&mut self, place: usize, address: &str) -> Result<(), OperatorError> {
-        let node = &mut self.nodes[place];
+    pub fn redirect(&mut self, index: NodeIndex, address: &str) -> Result<(), OperatorError> {
+        let node = &mut self[index];
         node.spec.retry = RetryPolicy { max_attempts: 1, ..node.spec.retry };
         node.spec.resources.concurrency = Some(1);
         // Several services may have one address.
@@ -103,7 +103,7 @@ impl Plan {
         let left = services_of(&node.operator.params);
         let sources = drop_services(node, &before.difference(&left).cloned().collect());
         for source in sources {
-            if let Some(edge) = self.graph.find_edge(NodeIndex::new(source), NodeIndex::new(place)) {
+            if let Some(edge) = self.graph.find_edge(source, index) {
                 self.graph.remove_edge(edge);
             }
         }
@@ -111,16 +111,16 @@ impl Plan {
     }
 }
 
-/// Removes services from a node; returns the places of nodes that only these services read.
-fn drop_services(node: &mut Node, replaced: &BTreeSet<String>) -> BTreeSet<usize> {
+/// Removes services from a node; returns the nodes that only these services read.
+fn drop_services(node: &mut Node, replaced: &BTreeSet<String>) -> BTreeSet<NodeIndex> {
     let is_replaced = |port: &str| service_of(port).is_some_and(|service| replaced.contains(service));
     let (gone, inputs): (Vec<Input>, Vec<Input>) =
         std::mem::take(&mut node.inputs).into_iter().partition(|input| is_replaced(&input.port));
     node.inputs = inputs;
     node.spec.services.retain(|service| !replaced.contains(&service.name));
     node.services = identity(&node.spec.services, &node.operator.params);
-    let used: BTreeSet<usize> = node.inputs.iter().map(|input| input.node).collect();
-    gone.iter().map(|input| input.node).filter(|place| !used.contains(place)).collect()
+    let used: BTreeSet<NodeIndex> = node.inputs.iter().map(|input| input.node).collect();
+    gone.iter().map(|input| input.node).filter(|index| !used.contains(index)).collect()
 }
 
 /// Returns the services that params refer to.

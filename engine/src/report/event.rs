@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::endpoint::FailedCalls;
 use crate::fingerprint::{NodeKey, Reason};
-use crate::node_id::NodeId;
+use crate::node_id::{NodeId, Round};
 use crate::store::CheckOutcome;
 
 /// Why rows were rejected.
@@ -358,13 +358,13 @@ pub enum Event {
         /// The loop.
         repeats: String,
         /// Its last round.
-        round: usize,
+        round: Round,
         /// Number of later rounds, which do not run.
         left_out: usize,
         /// Why it ended.
         reason: String,
         /// The round whose outputs it hands on.
-        hands_on: usize,
+        hands_on: Round,
     },
     /// A node was not run because a loop had ended.
     NodeEnded {

@@ -88,7 +88,7 @@ impl Session {
     ) -> Result<Why, Failure> {
         let (plan, store) = (&pipeline.plan, self.look()?);
         let (behind, of_loop) = match plan.node(node) {
-            Some((place, _)) => (vec![place], None),
+            Some((index, _)) => (vec![index], None),
             None => one_of_loops(plan, node).map(|output| (output.behind(), Some(output)))?,
         };
         // Only the node and its dependencies are looked up.
@@ -96,14 +96,14 @@ impl Session {
         let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
         let mut survey = survey(plan, store, request)?;
         let is_it = |found: &&OfLoop| of_loop.as_ref().is_some_and(|output| output.name == found.name);
-        let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.place);
-        let place = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
-        let found = plan.nodes.get(place).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
+        let chosen = survey.of_loops.iter().find(is_it).and_then(|output| output.node);
+        let index = chosen.or(behind.first().copied()).ok_or_else(|| unknown_node(plan, node))?;
+        let found = plan.get(index).ok_or_else(|| unknown_node(plan, node))?.id().to_owned();
         let before = against.map(|run| before(store, run, &found)).transpose()?;
-        let mut status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(plan, node))?;
+        let mut status = survey.nodes.remove(&index).ok_or_else(|| unknown_node(plan, node))?;
         if of_loop.is_some() && chosen.is_none() {
             // Which round it is of depends on the decisions, whatever is known of the last one.
-            let waits_for = behind.iter().skip(1).map(|place| plan.nodes[*place].id().to_string()).collect();
+            let waits_for = behind.iter().skip(1).map(|index| plan[*index].id().to_string()).collect();
             status = NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() };
         }
         let reasons = match (&status, &before, status.preimage()) {

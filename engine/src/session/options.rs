@@ -32,20 +32,20 @@ impl Session {
         let (all, named): (Vec<_>, Vec<_>) = options.force.iter().cloned().partition(|id| id == "*");
         let named = named_by(plan, &named).map_err(|id| unknown_node(plan, &id))?;
         let mut force: BTreeSet<NodeId> = all.into_iter().map(NodeId::from).collect();
-        force.extend(named.into_iter().map(|place| plan.nodes[place].id().clone()));
+        force.extend(named.into_iter().map(|index| plan[index].id().clone()));
         if options.refresh_sources {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
             force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
         let mut asked = asked_for(plan, &options.selection, &selected);
         let of_loops = self.handed_on(plan, asked_of_loops(plan, &options.selection), &options.limit)?;
-        asked.extend(of_loops.iter().filter_map(|output| output.place));
+        asked.extend(of_loops.iter().filter_map(|output| output.node));
         Ok(Chosen { selected, asked, force })
     }
 
     /// Returns outputs of loops with the nodes that they are of, where cached decisions say which ones.
     fn handed_on(&self, plan: &Plan, outputs: Vec<OfLoop>, limit: &RowLimit) -> Result<Vec<OfLoop>, Failure> {
-        if outputs.iter().all(|output| output.place.is_some()) {
+        if outputs.iter().all(|output| output.node.is_some()) {
             return Ok(outputs);
         }
         let behind = outputs.iter().flat_map(OfLoop::behind).collect();
@@ -58,7 +58,7 @@ impl Session {
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: &RowLimit) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
-        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_string()).collect();
+        let from: Vec<String> = failed.into_iter().map(|index| plan[index].id().to_string()).collect();
         if from.is_empty() {
             let help = "`searchmill run FILE` runs whatever is not up to date";
             return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));

@@ -1,5 +1,6 @@
 //! Checks nodes that would run without the GPUs, programs, secrets or columns they need, before a run costs money.
 
+use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -76,15 +77,15 @@ impl Session {
     ) -> Result<Option<Digest>, Failure> {
         let plan = &pipeline.plan;
         let findings = |finding: &dyn Fn(&Node) -> Option<Diagnostic>| -> Result<Vec<Diagnostic>, Failure> {
-            let of = |place: &usize| finding(&plan.nodes[*place]);
-            let lacking = chosen.selected.iter().copied().filter(|place| of(place).is_some()).collect();
+            let of = |index: &NodeIndex| finding(&plan[*index]);
+            let lacking = chosen.selected.iter().copied().filter(|index| of(index).is_some()).collect();
             Ok(not_known(plan, store, request, lacking)?.iter().filter_map(of).collect())
         };
         // Planning queries takes longer than a run that finds everything cached: a plan is checked once.
         let digest = plan.columns_digest();
         let mut fits = fitted_before(plan, store, digest);
         if !fits {
-            let issues: BTreeMap<usize, Diagnostic> = plan.column_issues().into_iter().rev().collect();
+            let issues: BTreeMap<NodeIndex, Diagnostic> = plan.column_issues().into_iter().rev().collect();
             let of = |node: &Node| issues.get(&plan.node(node.id())?.0).cloned();
             pipeline.refuse(findings(&of)?)?;
             fits = issues.is_empty();

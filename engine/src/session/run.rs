@@ -96,7 +96,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn job(plan: &Plan, node: &Node) -> Job {
     let input = |input: &Input| JobInput {
         port: input.port.clone(),
-        node: plan.nodes[input.node].id().to_owned(),
+        node: plan[input.node].id().to_owned(),
         output: input.output.clone(),
     };
     Job {

@@ -41,7 +41,7 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
         let survey = session.survey(&pipeline, &RunOptions::default())?;
         let mut nodes = Vec::new();
         for (place, status) in &survey.nodes {
-            if let Some(node) = pipeline.plan.nodes.get(*place) {
+            if let Some(node) = pipeline.plan.get(*place) {
                 nodes.push(as_json(session, node, status, survey.work.get(place)));
             }
         }

@@ -252,7 +252,7 @@ fn a_limited_run_ends_early_though_a_row_was_rejected() {
     mill.write("documents.jsonl", &format!("not JSON\n{lines}nor is this\n"));
     mill.write(
         "pipeline.yaml",
-        "name: limited\nnodes:\n  corpus: {op: read, with: {path: documents.jsonl, kind: documents}}\n",
+        "name: limited\nnodes:\n  corpus: {op: read, with: {path: documents.jsonl, as: document}}\n",
     );
     mill.run(&["--limit", "4"]).exit(0);
     let rows =

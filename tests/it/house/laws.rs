@@ -14,7 +14,7 @@ use searchmill_engine::operator::{
     Accept, Arity, BoundOperator, InputArtifact, OperatorEntry, OutputType, PortType, Registry, Repeatability,
     processor,
 };
-use searchmill_engine::plan::{Input, Node, Tie};
+use searchmill_engine::plan::{Input, Node, NodeIndex, Tie};
 use searchmill_engine::spec::{NodeSpec, Overrides, arguments, read_text};
 use searchmill_engine::store::{ArtifactId, NodeRun, OutputRecord};
 use searchmill_schemas::RecordKind;
@@ -201,10 +201,10 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
         };
         let id = ArtifactId::from(hash_bytes(port.name.as_bytes()));
         let record = OutputRecord { id, artifact_type: (&port_type).into(), rows: 1, bytes: 1 };
-        known.insert(place, IndexMap::from([("out".to_owned(), record)]));
+        known.insert(NodeIndex::new(place), IndexMap::from([("out".to_owned(), record)]));
         inputs.push(Input {
             port: port.name.clone(),
-            node: place,
+            node: NodeIndex::new(place),
             output: "out".to_owned(),
             port_type,
             tie: Tie::Stated,

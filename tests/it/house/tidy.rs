@@ -71,6 +71,59 @@ fn offenders(folder: &str, words: &[&str], allowed: &[&str]) -> Vec<String> {
     found
 }
 
+/// A file that no `mod` line names is not compiled, and its tests never run.
+#[test]
+fn every_file_is_compiled() {
+    let mut lost = Vec::new();
+    for folder in ["src", "engine/src", "operators", "schemas/src", "tests/it", "tests/fixtures"] {
+        let files = rust_files(folder);
+        let declared: BTreeSet<(PathBuf, String)> =
+            files.iter().flat_map(|(path, text)| declared_in(path, text)).collect();
+        for (path, _) in &files {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let parent = path.parent().expect("a folder").to_owned();
+            let wanted = match name.as_str() {
+                "lib" | "main" | "build" => continue,
+                "mod" => {
+                    let room = parent.file_name().expect("a name").to_string_lossy().into_owned();
+                    (parent.parent().expect("a folder").to_owned(), room)
+                }
+                _ => (parent, name),
+            };
+            let is_program =
+                wanted.0.ends_with("bin") || wanted.0.ends_with("benches") || wanted.0.ends_with("examples");
+            if !is_program && !declared.contains(&wanted) {
+                lost.push(path.display().to_string());
+            }
+        }
+    }
+    assert_eq!(lost, Vec::<String>::new(), "no `mod` line names these files");
+}
+
+/// Returns the folders and names of the modules that a file declares.
+fn declared_in(path: &Path, text: &str) -> Vec<(PathBuf, String)> {
+    let folder = path.parent().expect("a folder");
+    let stem = path.file_stem().expect("a name").to_string_lossy();
+    let below = match stem.as_ref() {
+        "mod" | "lib" | "main" => folder.to_owned(),
+        name => folder.join(name),
+    };
+    let mut found = Vec::new();
+    let mut moved = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(path) = line.strip_prefix("#[path = \"") {
+            moved = path.strip_suffix(".rs\"]").map(str::to_owned);
+        } else if let Some(name) = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod ")) {
+            match moved.take() {
+                // A path counts from the folder of the file that says it.
+                Some(other) => found.push((folder.to_owned(), other)),
+                None => found.push((below.clone(), name.1.to_owned())),
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn every_file_says_what_it_is() {
     for folder in ["src", "engine", "operators", "schemas", "tests"] {

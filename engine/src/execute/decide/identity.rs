@@ -1,5 +1,6 @@
 //! The identity of a planned node whose input contents are known.
 
+use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::Node;
 use crate::store::{OutputRecord, SourceFile};
 
-/// Outputs of completed nodes, by place in the plan.
-pub type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
+/// Outputs of completed nodes, by index in the plan.
+pub type Known = BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>;
 
 /// Returns the key that a run would give the node, and its preimage; `None` while an input is unknown. For tools and
 /// tests: all keys come from this code.

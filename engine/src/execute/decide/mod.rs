@@ -6,6 +6,7 @@ pub(super) mod identity;
 pub(super) mod lookup;
 pub(super) mod loop_decision;
 
+use crate::plan::NodeIndex;
 use serde_json::Value;
 
 use self::history::History;
@@ -68,15 +69,15 @@ pub(super) struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    /// Decides about the node at `place`, given the outputs known so far.
+    /// Decides about the node at `index`, given the outputs known so far.
     pub(super) fn decide(
         &self,
-        place: usize,
+        index: NodeIndex,
         known: &Known,
         sources: &SourceDigests,
         look: Look,
     ) -> Result<Decision, StoreError> {
-        let node = &self.plan.nodes[place];
+        let node = &self.plan[index];
         let kept = match self.kept(node) {
             Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
             Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
@@ -95,8 +96,8 @@ impl Decider<'_> {
         if kept.is_some_and(|last| last.key != Some(key)) {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
-        let needed = look == Look::Closely || self.request.is_asked_for(self.plan, place);
-        let may_run = self.request.may_run(place);
+        let needed = look == Look::Closely || self.request.is_asked_for(self.plan, index);
+        let may_run = self.request.may_run(index);
         let mut reasons = match self.request.forced(node).filter(|_| may_run) {
             Some(reason) => vec![reason],
             None => match self.look_up(node, &parts, &key, (may_run, needed), look)? {
@@ -173,7 +174,7 @@ impl Decider<'_> {
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
         let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
-        let mut on: Vec<NodeId> = unknown().map(|input| self.plan.nodes[input.node].id().to_owned()).collect();
+        let mut on: Vec<NodeId> = unknown().map(|input| self.plan[input.node].id().to_owned()).collect();
         on.dedup();
         let mut filled = Known::new();
         for input in &node.inputs {
@@ -227,10 +228,10 @@ fn without_unknown(mut preimage: Value) -> Value {
 /// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).
 pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
     let mut now = now.clone();
-    for (place, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
-        let same_port = before["inputs"][place][0] == input[0];
+    for (index, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
+        let same_port = before["inputs"][index][0] == input[0];
         if input[2].is_null() && same_port {
-            input[2] = before["inputs"][place][2].clone();
+            input[2] = before["inputs"][index][2].clone();
         }
     }
     diff(before, &now)

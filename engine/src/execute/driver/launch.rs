@@ -14,67 +14,67 @@ use crate::execute::node::job::NodeJob;
 use crate::execute::node::run::Run;
 use crate::execute::node::run_node;
 use crate::fingerprint::{Reason, SourceProblem};
-use crate::plan::Node;
+use crate::plan::{Node, NodeIndex};
 use crate::store::{NodeResult, NodeRun, StoreError};
 
 impl Driver {
     /// Decides about a node. If its result was just found damaged, all files of it are compared.
-    pub(super) fn launch(&mut self, place: usize) -> Result<(), StoreError> {
-        if !self.wanted.contains(&place) {
-            return self.end(Step::Succeeded(place));
+    pub(super) fn launch(&mut self, index: NodeIndex) -> Result<(), StoreError> {
+        if !self.wanted.contains(&index) {
+            return self.end(Step::Succeeded(index));
         }
-        if let Some(end) = self.run.plan.ended(place) {
-            self.books.ended(self.run.node(place), &end)?;
-            self.leave_out(place);
-            return self.end(Step::Succeeded(place));
+        if let Some(end) = self.run.plan.ended(index) {
+            self.books.ended(self.run.node(index), &end)?;
+            self.leave_out(index);
+            return self.end(Step::Succeeded(index));
         }
-        if let Some(outputs) = self.run.options.given(place).cloned() {
-            return self.pass_on(place, Made::Known { key: None, outputs, figures: BTreeMap::new() });
+        if let Some(outputs) = self.run.options.given(index).cloned() {
+            return self.pass_on(index, Made::Known { key: None, outputs, figures: BTreeMap::new() });
         }
-        let look = if self.repeats.is_remade(place) { Look::Closely } else { Look::Here };
-        let node = self.run.node(place);
+        let look = if self.repeats.is_remade(index) { Look::Closely } else { Look::Here };
+        let node = self.run.node(index);
         if look == Look::Here && !may_block(&self.run, node) {
-            let decision = decide(&self.run, place, &self.known, look)?;
-            return self.decided(place, decision);
+            let decision = decide(&self.run, index, &self.known, look)?;
+            return self.decided(index, decision);
         }
         let inputs = node.inputs.iter().filter_map(|input| Some((input.node, self.known.get(&input.node)?.clone())));
         let known: Known = inputs.collect();
-        self.elsewhere(move |run| Report::Decided(place, decide(run, place, &known, look)));
+        self.elsewhere(move |run| Report::Decided(index, decide(run, index, &known, look)));
         Ok(())
     }
 
     /// Settles a node from the store or starts it.
-    pub(super) fn decided(&mut self, place: usize, decision: Decision) -> Result<(), StoreError> {
+    pub(super) fn decided(&mut self, index: NodeIndex, decision: Decision) -> Result<(), StoreError> {
         let draining = self.run.stop.is_draining();
         let pending = match decision {
             Decision::Frozen(last) => {
                 let figures = BTreeMap::new();
-                return self.hand_over(place, Made::Known { key: last.key, outputs: last.outputs, figures });
+                return self.hand_over(index, Made::Known { key: last.key, outputs: last.outputs, figures });
             }
             Decision::Cached { key, result, .. } => {
                 let NodeResult { outputs, figures, .. } = *result;
-                return self.hand_over(place, Made::Known { key: Some(key), outputs, figures });
+                return self.hand_over(index, Made::Known { key: Some(key), outputs, figures });
             }
-            Decision::Unfetched(error) if error.blame == Blame::Cancelled => return self.passed_over(place),
-            Decision::Broken(SourceProblem::Stopped) | Decision::Run(_) if draining => return self.passed_over(place),
+            Decision::Unfetched(error) if error.blame == Blame::Cancelled => return self.passed_over(index),
+            Decision::Broken(SourceProblem::Stopped) | Decision::Run(_) if draining => return self.passed_over(index),
             other => startable(other),
         };
         match self.run.store.sound().map_err(OperatorError::from).and(pending) {
-            Ok(pending) => self.start_node(place, *pending),
-            Err(error) => self.fail(place, &error),
+            Ok(pending) => self.start_node(index, *pending),
+            Err(error) => self.fail(index, &error),
         }
     }
 
     /// Skips a node because the run was stopped before the node started.
-    fn passed_over(&mut self, place: usize) -> Result<(), StoreError> {
+    fn passed_over(&mut self, index: NodeIndex) -> Result<(), StoreError> {
         self.books.interrupted();
-        self.skip(place)?;
-        self.end(Step::Failed(place))
+        self.skip(index)?;
+        self.end(Step::Failed(index))
     }
 
-    fn start_node(&self, place: usize, pending: Pending) -> Result<(), StoreError> {
+    fn start_node(&self, index: NodeIndex, pending: Pending) -> Result<(), StoreError> {
         let Pending { parts, key, preimage, reasons } = pending;
-        let node = self.run.node(place);
+        let node = self.run.node(index);
         let recall = !reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
         let inputs = node.inputs.iter();
         let inputs = inputs.filter_map(|input| self.known.get(&input.node)?.get(&input.output).cloned()).collect();
@@ -83,7 +83,7 @@ impl Driver {
         let (session, calls) = (endpoints.session(node), endpoints.calls(node, &parts, &self.run.store));
         let observed = endpoints.observed(node, &parts, &self.run.store);
         let run = Arc::clone(&self.run);
-        let job = NodeJob { run, place, key, preimage, parts, inputs, reasons, recall, session, calls, observed };
+        let job = NodeJob { run, index, key, preimage, parts, inputs, reasons, recall, session, calls, observed };
         let reports = self.reports.clone();
         // Sending fails only when the run has already failed.
         tokio::spawn(async move { drop(reports.send(Report::Done(Box::new(run_node(job).await)))) });
@@ -97,15 +97,15 @@ fn may_block(run: &Run, node: &Node) -> bool {
 }
 
 /// Decides about a node, given the outputs of its dependencies. Fetches files that the key needs.
-fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision, StoreError> {
+fn decide(run: &Run, index: NodeIndex, known: &Known, look: Look) -> Result<Decision, StoreError> {
     let request = run.options.request();
     let decider = Decider { plan: &run.plan, store: &run.store, request, history: &run.history };
-    let decided = decider.decide(place, known, &run.sources, look)?;
+    let decided = decider.decide(index, known, &run.sources, look)?;
     if !matches!(decided, Decision::Broken(SourceProblem::NotFetched(_))) {
         return Ok(decided);
     }
-    match run.node(place).operator.declaration.fetch(&bare_context(run, run.node(place))) {
-        Ok(()) => decider.decide(place, known, &run.sources, look),
+    match run.node(index).operator.declaration.fetch(&bare_context(run, run.node(index))) {
+        Ok(()) => decider.decide(index, known, &run.sources, look),
         Err(error) => Ok(Decision::Unfetched(error)),
     }
 }

@@ -18,6 +18,7 @@ mod settle;
 mod checked;
 mod release;
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use self::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::decide::Decision;
 use super::decide::history::History;
 use super::decide::identity::Known;
-use super::decide::loop_decision::Verdict;
+use super::decide::loop_decision::LoopDecision;
 use super::node::NodeDone;
 use super::node::deliver::Made;
 use super::node::endpoints::{Endpoints, redactor};
@@ -70,11 +71,11 @@ pub async fn run(
 
 /// The outcome of work on another thread.
 enum Report {
-    Decided(usize, Result<Decision, StoreError>),
+    Decided(NodeIndex, Result<Decision, StoreError>),
     Done(Box<NodeDone>),
-    Checked(usize, Made, Result<Vec<CheckOutcome>, Unchecked>),
-    Delivered(usize, Made, Result<Vec<String>, OperatorError>),
-    Judged(usize, Made, Option<String>, Result<Verdict, OperatorError>),
+    Checked(NodeIndex, Made, Result<Vec<CheckOutcome>, Unchecked>),
+    Delivered(NodeIndex, Made, Result<Vec<String>, OperatorError>),
+    Judged(NodeIndex, Made, Option<String>, Result<LoopDecision, OperatorError>),
     /// Released files were removed.
     Removed,
 }
@@ -82,17 +83,17 @@ enum Report {
 struct Driver {
     run: Arc<Run>,
     /// The selected nodes and all their dependencies; other nodes are ignored.
-    wanted: BTreeSet<usize>,
+    wanted: BTreeSet<NodeIndex>,
     reports: UnboundedSender<Report>,
     /// Events not yet passed to the scheduler.
     steps: VecDeque<Step>,
     known: Known,
     /// Keys of the settled nodes.
-    keys: BTreeMap<usize, NodeKey>,
+    keys: BTreeMap<NodeIndex, NodeKey>,
     repeats: Repeats,
     releases: Releases,
     /// Nodes with a failed check that holds back what is delivered behind them, and the check.
-    held: BTreeMap<usize, String>,
+    held: BTreeMap<NodeIndex, String>,
     books: Books,
     /// Prevents `gc` from collecting what this run may use.
     in_use: StoreUse,
@@ -108,7 +109,7 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let given = |place| options.given(place).is_some();
+        let given = |index| options.given(index).is_some();
         let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
@@ -178,8 +179,8 @@ impl Driver {
                 commands.extend(scheduler.step(step));
             }
             match commands.pop() {
-                Some(Command::Launch(place)) => self.launch(place)?,
-                Some(Command::Skip(place)) => self.skip(place)?,
+                Some(Command::Launch(index)) => self.launch(index)?,
+                Some(Command::Skip(index)) => self.skip(index)?,
                 None => return Ok(()),
             }
         }
@@ -187,26 +188,26 @@ impl Driver {
 
     fn scheduler(&self) -> Scheduler {
         let (plan, options) = (&self.run.plan, &self.run.options);
-        let task = |(place, node): (usize, &Node)| Task {
-            dependents: plan.dependents(place),
-            dependencies: plan.dependencies(place).len(),
+        let task = |(index, node): (NodeIndex, &Node)| Task {
+            dependents: plan.dependents(index),
+            dependencies: plan.dependencies(index).len(),
             demand: Demand {
                 gpus: options.asked.workers.gpus(&node.spec.resources),
                 memory: node.spec.resources.memory.unwrap_or_default(),
             },
         };
-        let tasks = plan.nodes.iter().enumerate().map(task).collect();
+        let tasks = plan.indexed().map(task).collect();
         let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
         Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
     }
 
     fn receive(&mut self, report: Report) -> Result<(), StoreError> {
         match report {
-            Report::Decided(place, decision) => self.decided(place, decision?),
+            Report::Decided(index, decision) => self.decided(index, decision?),
             Report::Done(done) => self.settled(*done),
-            Report::Checked(place, made, outcomes) => self.checked(place, made, outcomes),
-            Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
-            Report::Judged(place, made, held_back, said) => self.judged(place, made, held_back, said),
+            Report::Checked(index, made, outcomes) => self.checked(index, made, outcomes),
+            Report::Delivered(index, made, outcome) => self.delivered(index, made, outcome),
+            Report::Judged(index, made, held_back, said) => self.judged(index, made, held_back, said),
             Report::Removed => {
                 self.releases.running -= 1;
                 self.let_go_postponed();
@@ -226,12 +227,12 @@ impl Driver {
 
     /// Ends a node. The scheduler already counts a node as ended that was recomputed for others; these are launched here.
     fn end(&mut self, step: Step) -> Result<(), StoreError> {
-        let (place, succeeded) = match step {
-            Step::Succeeded(place) => (place, true),
-            Step::Failed(place) => (place, false),
+        let (index, succeeded) = match step {
+            Step::Succeeded(index) => (index, true),
+            Step::Failed(index) => (index, false),
             Step::Stop => return Ok(()),
         };
-        let Some(waiting) = self.repeats.waiting(place).filter(|waiting| !waiting.is_empty()) else {
+        let Some(waiting) = self.repeats.waiting(index).filter(|waiting| !waiting.is_empty()) else {
             self.steps.push_back(step);
             return Ok(());
         };
@@ -245,16 +246,16 @@ impl Driver {
         Ok(())
     }
 
-    fn fail(&mut self, place: usize, error: &OperatorError) -> Result<(), StoreError> {
-        self.books.failed(self.run.node(place), error, None, Vec::new(), 0.0)?;
-        self.end(Step::Failed(place))
+    fn fail(&mut self, index: NodeIndex, error: &OperatorError) -> Result<(), StoreError> {
+        self.books.failed(self.run.node(index), error, None, Vec::new(), 0.0)?;
+        self.end(Step::Failed(index))
     }
 
-    fn skip(&mut self, place: usize) -> Result<(), StoreError> {
-        if !self.wanted.contains(&place) {
+    fn skip(&mut self, index: NodeIndex) -> Result<(), StoreError> {
+        if !self.wanted.contains(&index) {
             return Ok(());
         }
-        self.books.skipped(self.run.node(place), None, Vec::new(), 0.0)
+        self.books.skipped(self.run.node(index), None, Vec::new(), 0.0)
     }
 
     fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {

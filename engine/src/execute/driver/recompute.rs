@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::plan::NodeIndex;
 use crate::store::Damage;
 
 /// Recomputations of a node's damaged result in one run (at most).
@@ -25,22 +26,22 @@ pub(super) enum Remake {
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     /// Nodes being recomputed, each with the nodes that wait for it. Without any, its own check found it damaged.
-    remaking: BTreeMap<usize, Vec<usize>>,
+    remaking: BTreeMap<NodeIndex, Vec<NodeIndex>>,
     /// Recomputations by node.
-    remade: BTreeMap<usize, u32>,
+    remade: BTreeMap<NodeIndex, u32>,
     /// Changes of a node's sources while they were read, by node.
-    changed: BTreeMap<usize, u32>,
+    changed: BTreeMap<NodeIndex, u32>,
 }
 
 impl Repeats {
     /// Whether a node is being recomputed because its result was damaged.
-    pub(super) fn is_remade(&self, place: usize) -> bool {
-        self.remaking.contains_key(&place)
+    pub(super) fn is_remade(&self, index: NodeIndex) -> bool {
+        self.remaking.contains_key(&index)
     }
 
     /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
     /// machine; an output may be released, and made again, for several nodes.
-    pub(super) fn damaged(&mut self, from: usize, found_by: usize, damage: Damage) -> Remake {
+    pub(super) fn damaged(&mut self, from: NodeIndex, found_by: NodeIndex, damage: Damage) -> Remake {
         if let Some(waiting) = self.remaking.get_mut(&from) {
             waiting.push(found_by);
             return Remake::Wait;
@@ -53,30 +54,30 @@ impl Repeats {
     }
 
     /// Records that a node's own check found its output damaged; returns whether the node may run again.
-    pub(super) fn damaged_itself(&mut self, place: usize) -> bool {
-        let may = self.may_remake(place);
+    pub(super) fn damaged_itself(&mut self, index: NodeIndex) -> bool {
+        let may = self.may_remake(index);
         if may {
-            self.remaking.entry(place).or_default();
+            self.remaking.entry(index).or_default();
         }
         may
     }
 
-    fn may_remake(&mut self, place: usize) -> bool {
-        let times = self.remade.entry(place).or_default();
+    fn may_remake(&mut self, index: NodeIndex) -> bool {
+        let times = self.remade.entry(index).or_default();
         *times += 1;
         *times <= REMAKES
     }
 
     /// Records that a node's sources changed while they were read; returns whether it may run again.
-    pub(crate) fn changed(&mut self, place: usize) -> bool {
-        let count = self.changed.entry(place).or_default();
+    pub(crate) fn changed(&mut self, index: NodeIndex) -> bool {
+        let count = self.changed.entry(index).or_default();
         *count += 1;
         *count < READINGS
     }
 
     /// Takes the nodes that wait for a recomputed node; `None` for any other node.
-    pub(crate) fn waiting(&mut self, place: usize) -> Option<Vec<usize>> {
-        self.remaking.remove(&place)
+    pub(crate) fn waiting(&mut self, index: NodeIndex) -> Option<Vec<NodeIndex>> {
+        self.remaking.remove(&index)
     }
 }
 
@@ -84,53 +85,57 @@ impl Repeats {
 mod tests {
     use super::*;
 
+    fn node(position: usize) -> NodeIndex {
+        NodeIndex::new(position)
+    }
+
     #[test]
     fn a_damaged_result_is_recomputed_once_for_all_that_wait_and_not_for_ever() {
         let mut repeats = Repeats::default();
-        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
-        assert_eq!(repeats.damaged(0, 2, Damage::Corrupt), Remake::Wait);
-        assert!(repeats.is_remade(0));
-        assert_eq!(repeats.waiting(0), Some(vec![1, 2]));
-        assert_eq!((repeats.waiting(0), repeats.is_remade(0)), (None, false));
+        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::Launch);
+        assert_eq!(repeats.damaged(node(0), node(2), Damage::Corrupt), Remake::Wait);
+        assert!(repeats.is_remade(node(0)));
+        assert_eq!(repeats.waiting(node(0)), Some(vec![node(1), node(2)]));
+        assert_eq!((repeats.waiting(node(0)), repeats.is_remade(node(0))), (None, false));
         for _ in 1..REMAKES {
-            assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::Launch);
+            assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::Launch);
             for other in 2..9 {
                 assert_eq!(
-                    repeats.damaged(0, other, Damage::Corrupt),
+                    repeats.damaged(node(0), node(other), Damage::Corrupt),
                     Remake::Wait,
                     "one recomputation is for all that wait"
                 );
             }
-            assert_eq!(repeats.waiting(0).map(|waiting| waiting.len()), Some(8));
+            assert_eq!(repeats.waiting(node(0)).map(|waiting| waiting.len()), Some(8));
         }
-        assert_eq!(repeats.damaged(0, 1, Damage::Corrupt), Remake::GiveUp);
+        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::GiveUp);
     }
 
     #[test]
     fn a_released_output_is_made_again_as_often_as_it_is_needed() {
         let mut repeats = Repeats::default();
         for _ in 0..1000 {
-            assert_eq!(repeats.damaged(0, 1, Damage::Released), Remake::Launch);
-            assert_eq!(repeats.waiting(0), Some(vec![1]));
+            assert_eq!(repeats.damaged(node(0), node(1), Damage::Released), Remake::Launch);
+            assert_eq!(repeats.waiting(node(0)), Some(vec![node(1)]));
         }
     }
 
     #[test]
     fn a_node_whose_check_finds_it_damaged_waits_for_nothing_and_runs_again() {
         let mut repeats = Repeats::default();
-        assert!(repeats.damaged_itself(0) && repeats.is_remade(0));
-        assert!(repeats.damaged_itself(0), "damaged again before it ended");
-        assert_eq!(repeats.waiting(0), Some(Vec::new()));
+        assert!(repeats.damaged_itself(node(0)) && repeats.is_remade(node(0)));
+        assert!(repeats.damaged_itself(node(0)), "damaged again before it ended");
+        assert_eq!(repeats.waiting(node(0)), Some(Vec::new()));
         // A node that is recomputed for another one, and is damaged again when it is checked.
-        assert_eq!(repeats.damaged(0, 7, Damage::Corrupt), Remake::Launch);
-        assert!(!repeats.damaged_itself(0), "too often");
-        assert_eq!(repeats.waiting(0), Some(vec![7]));
+        assert_eq!(repeats.damaged(node(0), node(7), Damage::Corrupt), Remake::Launch);
+        assert!(!repeats.damaged_itself(node(0)), "too often");
+        assert_eq!(repeats.waiting(node(0)), Some(vec![node(7)]));
     }
 
     #[test]
     fn a_node_whose_sources_change_runs_so_many_times() {
         let mut repeats = Repeats::default();
-        let runs = 1 + (0..10).take_while(|_| repeats.changed(7)).count();
+        let runs = 1 + (0..10).take_while(|_| repeats.changed(node(7))).count();
         assert_eq!(runs, READINGS as usize);
     }
 }

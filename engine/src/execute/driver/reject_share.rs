@@ -1,5 +1,6 @@
 //! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(super) struct Account<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) known: &'a Known,
     /// Keys of settled nodes.
-    pub(crate) keys: &'a BTreeMap<usize, NodeKey>,
+    pub(crate) keys: &'a BTreeMap<NodeIndex, NodeKey>,
     pub(crate) store: &'a Store,
     /// Base of relative paths.
     pub(crate) directory: &'a Path,
@@ -29,7 +30,7 @@ pub(super) struct Account<'a> {
 /// Rows lost by one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Loss {
-    place: usize,
+    index: NodeIndex,
     lost: u64,
     of: u64,
 }
@@ -74,9 +75,9 @@ impl Left {
 
 impl Account<'_> {
     /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
-    pub(crate) fn held_back(&self, place: usize) -> Option<String> {
-        let node = &self.plan.nodes[place];
-        let left = self.left(place);
+    pub(crate) fn held_back(&self, index: NodeIndex) -> Option<String> {
+        let node = &self.plan[index];
+        let left = self.left(index);
         let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
         if lost > most + 1e-9 {
             let why = left.worst.map(|worst| self.words(&worst)).unwrap_or_default();
@@ -87,42 +88,42 @@ impl Account<'_> {
         }
         let nothing = || match left.worst {
             Some(worst) => Some(format!("no rows are left: {}", self.words(&worst))),
-            None if self.had_rows(place) => Some("no rows are left of those that were read".to_owned()),
+            None if self.had_rows(index) => Some("no rows are left of those that were read".to_owned()),
             None => self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty")),
         };
         if self.is_empty(node) && !node.operator.declaration.allows_empty() { nothing() } else { None }
     }
 
     /// Returns how many rows a node lost itself, and of how many.
-    pub(crate) fn lost(&self, place: usize) -> (u64, u64) {
-        let output = || self.plan.nodes[place].default_output().and_then(|port| self.output(place, port));
-        self.own(place).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
+    pub(crate) fn lost(&self, index: NodeIndex) -> (u64, u64) {
+        let output = || self.plan[index].default_output().and_then(|port| self.output(index, port));
+        self.own(index).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
     }
 
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
-        let node = &self.plan.nodes[loss.place];
-        let reasons = self.output(loss.place, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
+        let node = &self.plan[loss.index];
+        let reasons = self.output(loss.index, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
         let first = reasons.as_ref().and_then(|reasons| reasons.first());
         let reason = first.map(|reason| format!(", most often `{}`: {}", reason.kind, reason.message));
         format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
     }
 
-    fn output(&self, place: usize, port: &str) -> Option<&OutputRecord> {
-        self.known.get(&place)?.get(port)
+    fn output(&self, index: NodeIndex, port: &str) -> Option<&OutputRecord> {
+        self.known.get(&index)?.get(port)
     }
 
     /// Returns the share left after a node, on the path with the most losses, its own included.
-    fn left(&self, place: usize) -> Left {
+    fn left(&self, index: NodeIndex) -> Left {
         // Places are in topological order: dependencies come first.
-        let mut reached: BTreeMap<usize, Reached> = BTreeMap::new();
-        for before in self.before(place) {
-            let node = &self.plan.nodes[before];
+        let mut reached: BTreeMap<NodeIndex, Reached> = BTreeMap::new();
+        for before in self.before(index) {
+            let node = &self.plan[before];
             let of_input = |input: &Input| {
                 let Reached { arriving, leaving, earlier } = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
                 // A node that reads the rejects does not lose them.
                 let left = if input.output == REJECTS { arriving } else { leaving };
-                let (own, from) = (round(node), round(&self.plan.nodes[input.node]));
+                let (own, from) = (round(node), round(&self.plan[input.node]));
                 match (own, from) {
                     (own, from) if own == from => (left, earlier),
                     (Some((own, _)), Some((from, _))) if own == from => (WHOLE, left.worse(earlier)),
@@ -134,24 +135,24 @@ impl Account<'_> {
             let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
             reached.insert(before, Reached { arriving, leaving, earlier });
         }
-        reached.get(&place).map_or(WHOLE, |reached| reached.leaving.worse(reached.earlier))
+        reached.get(&index).map_or(WHOLE, |reached| reached.leaving.worse(reached.earlier))
     }
 
     /// Returns a node and all whose outputs it reads, directly or through others, in order.
-    fn before(&self, place: usize) -> BTreeSet<usize> {
-        let (mut found, mut pending) = (BTreeSet::from([place]), vec![place]);
-        while let Some(place) = pending.pop() {
-            let inputs = self.plan.nodes[place].inputs.iter().map(|input| input.node);
+    fn before(&self, index: NodeIndex) -> BTreeSet<NodeIndex> {
+        let (mut found, mut pending) = (BTreeSet::from([index]), vec![index]);
+        while let Some(index) = pending.pop() {
+            let inputs = self.plan[index].inputs.iter().map(|input| input.node);
             pending.extend(inputs.filter(|before| found.insert(*before)));
         }
         found
     }
 
     /// Returns the rows lost by the node itself.
-    fn own(&self, place: usize) -> Option<Loss> {
-        let node = &self.plan.nodes[place];
-        let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
-        let result = self.keys.get(&place).and_then(|key| self.store.result(key));
+    fn own(&self, index: NodeIndex) -> Option<Loss> {
+        let node = &self.plan[index];
+        let rejects = self.output(index, REJECTS).map_or(0, |output| output.rows);
+        let result = self.keys.get(&index).and_then(|key| self.store.result(key));
         // Rows that the budget left out wait for the next run: they are neither lost nor counted.
         let (unasked, dropped) = result.map_or((0, 0), |result| (result.unasked, result.dropped));
         let lost = rejects.saturating_sub(unasked) + dropped;
@@ -162,9 +163,9 @@ impl Account<'_> {
         let is_whole = node.operator.declaration.goal().is_none();
         let of = match main_input(node).filter(|_| is_whole).and_then(|input| self.output(input.node, &input.output)) {
             Some(input) => input.rows.saturating_mul(samples).saturating_sub(unasked),
-            None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
+            None => node.default_output().and_then(|port| self.output(index, port)).map_or(0, |out| out.rows) + lost,
         };
-        Some(Loss { place, lost, of: of.max(lost) })
+        Some(Loss { index, lost, of: of.max(lost) })
     }
 
     /// Whether the node reads tables and all of them are empty.
@@ -175,13 +176,13 @@ impl Account<'_> {
     }
 
     /// Whether any node before it produced rows.
-    fn had_rows(&self, place: usize) -> bool {
-        let gives = |before: usize| {
-            let node = &self.plan.nodes[before];
+    fn had_rows(&self, index: NodeIndex) -> bool {
+        let gives = |before: NodeIndex| {
+            let node = &self.plan[before];
             let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
             port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
         };
-        self.before(place).into_iter().filter(|before| *before != place).any(gives)
+        self.before(index).into_iter().filter(|before| *before != index).any(gives)
     }
 
     /// Returns a local destination that exists and is not empty.

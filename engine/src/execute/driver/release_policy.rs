@@ -10,22 +10,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::node_id::Round;
 use crate::operator::{Effect, PortType, Repeatability};
-use crate::plan::{Node, Plan, Tie};
+use crate::plan::{Node, NodeIndex, Plan, Tie};
 
 /// Which folders can go.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// By place; empty if no loop of the plan has `keep:`.
+    /// By index; empty if no loop of the plan has `keep:`.
     nodes: Vec<Held>,
     /// Nodes that read what a loop hands on, by the makers of which its rows choose one.
-    readers: BTreeMap<usize, Vec<usize>>,
+    readers: BTreeMap<NodeIndex, Vec<NodeIndex>>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     /// The makers of the folders that it uses, one for each input, or all of which the rows of a loop choose one.
-    takes: Vec<usize>,
+    takes: Vec<NodeIndex>,
     /// Number of inputs of live nodes that take its folders.
     uses: usize,
     is_settled: bool,
@@ -37,7 +38,7 @@ struct Held {
     is_candidate: bool,
     rule: Option<Rule>,
     /// The node for whose folders this one is the first of the later rounds that stay.
-    opens: Option<usize>,
+    opens: Option<NodeIndex>,
 }
 
 /// The folders of a node that are not kept.
@@ -45,42 +46,47 @@ struct Held {
 struct Rule {
     ports: Vec<String>,
     /// The same node in the first of the later rounds that stay.
-    after: usize,
+    after: NodeIndex,
 }
 
 impl Keeping {
     /// `asked`: nodes whose folders must stay.
-    pub(crate) fn of(plan: &Plan, asked: &BTreeSet<usize>) -> Self {
+    pub(crate) fn of(plan: &Plan, asked: &BTreeSet<NodeIndex>) -> Self {
         if plan.nodes.iter().all(|node| node.spec.keep.is_none()) {
             return Self::default();
         }
         let mut nodes: Vec<Held> = plan.nodes.iter().map(|_| Held::default()).collect();
-        let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut readers: BTreeMap<NodeIndex, Vec<NodeIndex>> = BTreeMap::new();
         let mut used: Vec<Vec<&str>> = plan.nodes.iter().map(|_| Vec::new()).collect();
-        for (place, node) in plan.nodes.iter().enumerate() {
+        for (index, node) in plan.indexed() {
             for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Tree(_))) {
                 // Of a loop whose rows choose the round, any round may be read until they rule it out.
                 for maker in plan.may_read(input) {
                     if input.tie == Tie::HandedOn {
-                        readers.entry(maker).or_default().push(place);
+                        readers.entry(maker).or_default().push(index);
                     }
-                    nodes[place].takes.push(maker);
-                    nodes[maker].uses += 1;
-                    used[maker].push(&input.output);
+                    nodes[index.index()].takes.push(maker);
+                    nodes[maker.index()].uses += 1;
+                    used[maker.index()].push(&input.output);
                 }
             }
         }
-        for (place, node) in plan.nodes.iter().enumerate() {
-            let Some(after) = after(plan, node).filter(|_| !asked.contains(&place)) else { continue };
+        for (index, node) in plan.indexed() {
+            let Some(after) = after(plan, node).filter(|_| !asked.contains(&index)) else { continue };
             let ports: Vec<String> =
-                node.outputs.keys().filter(|port| used[place].contains(&port.as_str())).cloned().collect();
+                node.outputs.keys().filter(|port| used[index.index()].contains(&port.as_str())).cloned().collect();
             if !ports.is_empty() {
-                nodes[place].rule = Some(Rule { ports, after });
-                nodes[after].opens = Some(place);
+                nodes[index.index()].rule = Some(Rule { ports, after });
+                nodes[after.index()].opens = Some(index);
             }
         }
-        let rounds = plan.loops().iter().flat_map(|repeats| (0..repeats.rounds()).map(|round| repeats.nodes(round)));
-        rounds.flatten().for_each(|place| nodes[*place].is_candidate = true);
+        for repeats in plan.loops() {
+            for round in 0..repeats.rounds() {
+                for node in repeats.nodes(Round(round)) {
+                    nodes[node.index()].is_candidate = true;
+                }
+            }
+        }
         Self { nodes, readers }
     }
 
@@ -90,53 +96,53 @@ impl Keeping {
     }
 
     /// Returns the ports of a node's folders that may be released.
-    pub(crate) fn ports(&self, place: usize) -> &[String] {
-        self.nodes.get(place).and_then(|held| held.rule.as_ref()).map_or(&[], |rule| &rule.ports)
+    pub(crate) fn ports(&self, index: NodeIndex) -> &[String] {
+        self.nodes.get(index.index()).and_then(|held| held.rule.as_ref()).map_or(&[], |rule| &rule.ports)
     }
 
     /// Records that a node has a result. `lacks`: some of its folders are not here; `has`: some of those that may go are.
     /// Returns the nodes whose folders can go now.
-    pub(crate) fn settle(&mut self, place: usize, lacks: bool, has: bool) -> Vec<usize> {
-        let Some(held) = self.nodes.get_mut(place) else { return Vec::new() };
+    pub(crate) fn settle(&mut self, index: NodeIndex, lacks: bool, has: bool) -> Vec<NodeIndex> {
+        let Some(held) = self.nodes.get_mut(index.index()) else { return Vec::new() };
         let was_live = !held.is_settled || (held.lacks && held.uses > 0);
         (held.is_settled, held.lacks, held.has) = (true, lacks, has);
-        let mut changed: Vec<usize> = [place].into_iter().chain(held.opens).collect();
-        if was_live && !self.is_live(place) {
-            self.lower_all(self.nodes[place].takes.clone(), &mut changed);
+        let mut changed: Vec<NodeIndex> = [index].into_iter().chain(held.opens).collect();
+        if was_live && !self.is_live(index) {
+            self.lower_all(self.nodes[index.index()].takes.clone(), &mut changed);
         }
         self.those_that_can_go(changed)
     }
 
-    fn those_that_can_go(&self, mut places: Vec<usize>) -> Vec<usize> {
-        places.retain(|place| self.can_go(*place));
-        places.sort_unstable();
-        places.dedup();
-        places
+    fn those_that_can_go(&self, mut indices: Vec<NodeIndex>) -> Vec<NodeIndex> {
+        indices.retain(|index| self.can_go(*index));
+        indices.sort_unstable();
+        indices.dedup();
+        indices
     }
 
     /// Records that a settled node runs again.
-    pub(super) fn reopen(&mut self, place: usize) {
-        let was_live = self.is_live(place);
-        let Some(held) = self.nodes.get_mut(place) else { return };
+    pub(super) fn reopen(&mut self, index: NodeIndex) {
+        let was_live = self.is_live(index);
+        let Some(held) = self.nodes.get_mut(index.index()) else { return };
         held.is_settled = false;
         if !was_live {
-            self.raise(place);
+            self.raise(index);
         }
     }
 
     /// Records that a loop does not hand on the rounds of these nodes. Returns the nodes whose folders can go now.
-    pub(super) fn rule_out(&mut self, places: Vec<usize>) -> Vec<usize> {
+    pub(super) fn rule_out(&mut self, indices: Vec<NodeIndex>) -> Vec<NodeIndex> {
         let mut changed = Vec::new();
-        for place in places {
-            let Some(held) = self.nodes.get_mut(place).filter(|held| held.is_candidate) else { continue };
+        for index in indices {
+            let Some(held) = self.nodes.get_mut(index.index()).filter(|held| held.is_candidate) else { continue };
             held.is_candidate = false;
-            changed.push(place);
-            for reader in self.readers.remove(&place).unwrap_or_default() {
-                let takes = &mut self.nodes[reader].takes;
-                if let Some(at) = takes.iter().position(|maker| *maker == place) {
+            changed.push(index);
+            for reader in self.readers.remove(&index).unwrap_or_default() {
+                let takes = &mut self.nodes[reader.index()].takes;
+                if let Some(at) = takes.iter().position(|maker| *maker == index) {
                     takes.swap_remove(at);
                     if self.is_live(reader) {
-                        self.lower_all(vec![place], &mut changed);
+                        self.lower_all(vec![index], &mut changed);
                     }
                 }
             }
@@ -146,60 +152,60 @@ impl Keeping {
 
     /// Records that a node does not run, because a loop ended: it will read nothing. Returns the nodes whose folders can go
     /// now.
-    pub(super) fn leave_out(&mut self, place: usize) -> Vec<usize> {
-        let Some(held) = self.nodes.get_mut(place).filter(|held| !held.is_settled) else { return Vec::new() };
+    pub(super) fn leave_out(&mut self, index: NodeIndex) -> Vec<NodeIndex> {
+        let Some(held) = self.nodes.get_mut(index.index()).filter(|held| !held.is_settled) else { return Vec::new() };
         let (makers, mut changed) = (std::mem::take(&mut held.takes), Vec::new());
         self.lower_all(makers, &mut changed);
         self.those_that_can_go(changed)
     }
 
     /// Records that the folders of a node went.
-    pub(super) fn went(&mut self, place: usize) {
-        if let Some(held) = self.nodes.get_mut(place) {
+    pub(super) fn went(&mut self, index: NodeIndex) {
+        if let Some(held) = self.nodes.get_mut(index.index()) {
             (held.lacks, held.has) = (true, false);
         }
     }
 
     /// Records that the folders of a node stay here.
-    pub(crate) fn stays(&mut self, place: usize) {
-        if let Some(held) = self.nodes.get_mut(place) {
+    pub(crate) fn stays(&mut self, index: NodeIndex) {
+        if let Some(held) = self.nodes.get_mut(index.index()) {
             held.has = false;
         }
     }
 
     /// Whether the folders of a node can go now.
-    pub(super) fn can_go(&self, place: usize) -> bool {
-        self.nodes.get(place).is_some_and(|held| {
-            let passed = |rule: &Rule| self.nodes.get(rule.after).is_some_and(|after| after.is_settled);
+    pub(super) fn can_go(&self, index: NodeIndex) -> bool {
+        self.nodes.get(index.index()).is_some_and(|held| {
+            let passed = |rule: &Rule| self.nodes.get(rule.after.index()).is_some_and(|after| after.is_settled);
             let is_free = held.is_settled && held.uses == 0 && !held.is_candidate;
             is_free && held.has && held.rule.as_ref().is_some_and(passed)
         })
     }
 
-    fn is_live(&self, place: usize) -> bool {
-        self.nodes.get(place).is_some_and(|held| !held.is_settled || (held.lacks && held.uses > 0))
+    fn is_live(&self, index: NodeIndex) -> bool {
+        self.nodes.get(index.index()).is_some_and(|held| !held.is_settled || (held.lacks && held.uses > 0))
     }
 
     /// Takes away a use of each of these makers, and those of the makers that are not live any more for that reason.
-    fn lower_all(&mut self, mut makers: Vec<usize>, changed: &mut Vec<usize>) {
+    fn lower_all(&mut self, mut makers: Vec<NodeIndex>, changed: &mut Vec<NodeIndex>) {
         while let Some(maker) = makers.pop() {
             let was_live = self.is_live(maker);
-            self.nodes[maker].uses = self.nodes[maker].uses.saturating_sub(1);
-            if self.nodes[maker].uses == 0 {
+            self.nodes[maker.index()].uses = self.nodes[maker.index()].uses.saturating_sub(1);
+            if self.nodes[maker.index()].uses == 0 {
                 changed.push(maker);
             }
             if was_live && !self.is_live(maker) {
-                makers.extend(&self.nodes[maker].takes);
+                makers.extend(&self.nodes[maker.index()].takes);
             }
         }
     }
 
-    fn raise(&mut self, place: usize) {
-        let mut pending = vec![place];
-        while let Some(place) = pending.pop() {
-            for maker in self.nodes[place].takes.clone() {
+    fn raise(&mut self, index: NodeIndex) {
+        let mut pending = vec![index];
+        while let Some(index) = pending.pop() {
+            for maker in self.nodes[index.index()].takes.clone() {
                 let was_live = self.is_live(maker);
-                self.nodes[maker].uses += 1;
+                self.nodes[maker.index()].uses += 1;
                 if !was_live && self.is_live(maker) {
                     pending.push(maker);
                 }
@@ -210,7 +216,7 @@ impl Keeping {
 
 /// Returns the same node in the first of the later rounds that stay; `None` if its own folders stay: by `keep:`, because
 /// they could not be made again, or because no such round is in the plan.
-fn after(plan: &Plan, node: &Node) -> Option<usize> {
+fn after(plan: &Plan, node: &Node) -> Option<NodeIndex> {
     let (kept, (of_loop, round)) = (node.spec.keep?, node.spec.round()?);
     let declaration = &node.operator.declaration;
     let is_repeatable = declaration.effect != Effect::External && declaration.repeatability > Repeatability::Device;
@@ -224,27 +230,35 @@ fn after(plan: &Plan, node: &Node) -> Option<usize> {
     });
     let base = node.id().name();
     let id = format!("{base}@{}", later.collect::<Vec<_>>().join(","));
-    plan.node(&id).map(|(place, _)| place)
+    plan.node(&id).map(|(index, _)| index)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A loop of `rounds` models, each made from the one before; model `k` has place `2 k`, and what looks at it `2 k + 1`.
+    fn node(position: usize) -> NodeIndex {
+        NodeIndex::new(position)
+    }
+
+    fn nodes(positions: &[usize]) -> Vec<NodeIndex> {
+        positions.iter().map(|position| node(*position)).collect()
+    }
+
+    /// A loop of `rounds` models, each made from the one before; model `k` has index `2 k`, and what looks at it `2 k + 1`.
     fn chain(rounds: usize, last: usize) -> Keeping {
         let mut nodes: Vec<Held> = (0..2 * rounds).map(|_| Held::default()).collect();
         for round in 0..rounds {
             if round > 0 {
-                nodes[2 * round].takes.push(2 * (round - 1));
+                nodes[2 * round].takes.push(node(2 * (round - 1)));
                 nodes[2 * (round - 1)].uses += 1;
             }
-            nodes[2 * round + 1].takes.push(2 * round);
+            nodes[2 * round + 1].takes.push(node(2 * round));
             nodes[2 * round].uses += 1;
             if round + last < rounds {
                 let after = 2 * (round + last);
-                nodes[2 * round].rule = Some(Rule { ports: vec!["model".to_owned()], after });
-                nodes[after].opens = Some(2 * round);
+                nodes[2 * round].rule = Some(Rule { ports: vec!["model".to_owned()], after: node(after) });
+                nodes[after].opens = Some(node(2 * round));
             }
         }
         Keeping { nodes, ..Keeping::default() }
@@ -253,30 +267,30 @@ mod tests {
     #[test]
     fn a_model_goes_when_all_that_use_it_are_done_and_enough_rounds_followed() {
         let mut keeping = chain(5, 2);
-        for (place, gone) in
+        for (index, gone) in
             [(0, vec![]), (1, vec![]), (2, vec![]), (3, vec![]), (4, vec![0]), (6, vec![2]), (5, vec![])]
         {
-            assert_eq!(keeping.settle(place, false, true), gone, "after {place}");
-            for place in gone {
-                keeping.went(place);
+            assert_eq!(keeping.settle(node(index), false, true), nodes(&gone), "after {index}");
+            for index in gone {
+                keeping.went(node(index));
             }
         }
-        assert_eq!(keeping.settle(7, false, false), Vec::<usize>::new());
-        assert_eq!(keeping.settle(8, false, true), [4]);
-        assert!(!keeping.can_go(6) && !keeping.can_go(8), "the last two stay");
+        assert_eq!(keeping.settle(node(7), false, false), nodes(&[]));
+        assert_eq!(keeping.settle(node(8), false, true), nodes(&[4]));
+        assert!(!keeping.can_go(node(6)) && !keeping.can_go(node(8)), "the last two stay");
     }
 
     /// A loop of four rounds whose rows choose the round that the last node reads.
     fn choosing() -> Keeping {
         let mut keeping = chain(4, 1);
         let reader = keeping.nodes.len();
-        for place in 0..reader {
-            keeping.nodes[place].is_candidate = true;
+        for index in 0..reader {
+            keeping.nodes[index].is_candidate = true;
         }
-        let models: Vec<usize> = (0..reader).step_by(2).collect();
-        for place in &models {
-            keeping.nodes[*place].uses += 1;
-            keeping.readers.insert(*place, vec![reader]);
+        let models: Vec<NodeIndex> = (0..reader).step_by(2).map(node).collect();
+        for index in &models {
+            keeping.nodes[index.index()].uses += 1;
+            keeping.readers.insert(*index, nodes(&[reader]));
         }
         keeping.nodes.push(Held { takes: models, ..Held::default() });
         keeping
@@ -285,34 +299,37 @@ mod tests {
     #[test]
     fn rounds_that_are_ruled_out_go_and_the_chosen_one_stays() {
         let mut keeping = choosing();
-        let none = Vec::<usize>::new();
-        for place in 0..4 {
-            assert_eq!(keeping.settle(place, false, true), none, "{place}: any round may be chosen");
+        let none = nodes(&[]);
+        for index in 0..4 {
+            assert_eq!(keeping.settle(node(index), false, true), none, "{index}: any round may be chosen");
         }
-        assert_eq!(keeping.rule_out(vec![0, 1]), [0]);
-        keeping.went(0);
-        assert_eq!((keeping.settle(4, false, true), keeping.settle(5, false, false)), (none.clone(), none.clone()));
-        assert_eq!(keeping.rule_out(vec![0, 1, 4, 5]), none, "no later round is there yet");
-        assert_eq!(keeping.settle(6, false, true), [4]);
-        assert_eq!(keeping.settle(7, false, false), none);
-        assert_eq!(keeping.rule_out(vec![0, 1, 4, 5, 6, 7]), none, "the last one stays");
-        assert_eq!(keeping.settle(8, false, false), none);
-        assert!(!keeping.can_go(2), "the chosen one stays, though it was read");
+        assert_eq!(keeping.rule_out(nodes(&[0, 1])), nodes(&[0]));
+        keeping.went(node(0));
+        assert_eq!(
+            (keeping.settle(node(4), false, true), keeping.settle(node(5), false, false)),
+            (none.clone(), none.clone())
+        );
+        assert_eq!(keeping.rule_out(nodes(&[0, 1, 4, 5])), none, "no later round is there yet");
+        assert_eq!(keeping.settle(node(6), false, true), nodes(&[4]));
+        assert_eq!(keeping.settle(node(7), false, false), none);
+        assert_eq!(keeping.rule_out(nodes(&[0, 1, 4, 5, 6, 7])), none, "the last one stays");
+        assert_eq!(keeping.settle(node(8), false, false), none);
+        assert!(!keeping.can_go(node(2)), "the chosen one stays, though it was read");
     }
 
     #[test]
     fn what_is_left_out_holds_nothing() {
         let mut keeping = chain(3, 1);
-        for place in 0..4 {
-            keeping.settle(place, false, true);
+        for index in 0..4 {
+            keeping.settle(node(index), false, true);
         }
         // The loop ended after round 1; an odd reader of model 0 is left out as well.
         keeping.nodes[0].uses += 1;
-        keeping.nodes[5].takes.push(0);
-        assert!(!keeping.can_go(0));
-        assert_eq!((keeping.leave_out(4), keeping.leave_out(5)), (Vec::new(), vec![0]));
-        assert!(!keeping.can_go(2), "no later round has a result");
-        assert_eq!(keeping.leave_out(5), Vec::<usize>::new(), "once");
+        keeping.nodes[5].takes.push(node(0));
+        assert!(!keeping.can_go(node(0)));
+        assert_eq!((keeping.leave_out(node(4)), keeping.leave_out(node(5))), (nodes(&[]), nodes(&[0])));
+        assert!(!keeping.can_go(node(2)), "no later round has a result");
+        assert_eq!(keeping.leave_out(node(5)), nodes(&[]), "once");
     }
 
     #[test]
@@ -321,30 +338,30 @@ mod tests {
         let mut keeping = chain(rounds, 1);
         // All models but the last are released and cached; what looks at them runs anew.
         for round in 0..rounds {
-            assert!(keeping.settle(2 * round, round + 1 < rounds, round + 1 == rounds).is_empty());
+            assert!(keeping.settle(node(2 * round), round + 1 < rounds, round + 1 == rounds).is_empty());
         }
         // For what looks at model 3, models 0 to 3 are made again.
         for round in (0..4).rev() {
-            keeping.reopen(2 * round);
+            keeping.reopen(node(2 * round));
         }
         for round in 0..4 {
-            assert!(keeping.settle(2 * round, false, true).is_empty(), "models 0 to {round} are still looked at");
+            assert!(keeping.settle(node(2 * round), false, true).is_empty(), "models 0 to {round} are still looked at");
         }
-        let none = keeping.settle(7, false, false);
+        let none = keeping.settle(node(7), false, false);
         assert!(none.is_empty(), "model 4 is not here and is looked at: model 3 is needed to make it again");
-        keeping.reopen(8);
-        assert_eq!(keeping.settle(8, false, true), [6]);
+        keeping.reopen(node(8));
+        assert_eq!(keeping.settle(node(8), false, true), nodes(&[6]));
     }
 
     #[test]
     fn a_long_chain_is_lowered_without_recursion_and_each_edge_once() {
         let rounds = 100_000;
         let mut keeping = chain(rounds, 1);
-        for place in 0..2 * rounds - 1 {
-            keeping.settle(place, place % 2 == 0, false);
+        for index in 0..2 * rounds - 1 {
+            keeping.settle(node(index), index % 2 == 0, false);
         }
-        assert!(keeping.is_live(0), "the last look is still to come, and nothing is here");
-        keeping.settle(2 * rounds - 1, false, false);
-        assert!((0..2 * rounds).all(|place| !keeping.is_live(place) && keeping.nodes[place].uses == 0));
+        assert!(keeping.is_live(node(0)), "the last look is still to come, and nothing is here");
+        keeping.settle(node(2 * rounds - 1), false, false);
+        assert!((0..2 * rounds).all(|index| !keeping.is_live(node(index)) && keeping.nodes[index].uses == 0));
     }
 }

@@ -1,5 +1,6 @@
 //! What a run may release, and what it has seen of the pins and of other processes.
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::release_policy::Keeping;
@@ -12,9 +13,9 @@ use crate::store::{ArtifactId, Neighbours, NodeResult, Pin, Store, StoreError};
 pub(crate) struct Releases {
     pub(super) keeping: Keeping,
     /// The folders of the settled nodes, each with the nodes that gave it.
-    pub(crate) folders: BTreeMap<ArtifactId, BTreeSet<usize>>,
+    pub(crate) folders: BTreeMap<ArtifactId, BTreeSet<NodeIndex>>,
     /// Nodes whose folders could go, but another process used the store.
-    pub(crate) postponed: BTreeSet<usize>,
+    pub(crate) postponed: BTreeSet<NodeIndex>,
     pub(crate) neighbours: Neighbours,
     /// The pins that were seen, and what they protect.
     pinned: (Vec<Pin>, BTreeSet<ArtifactId>),
@@ -32,8 +33,8 @@ impl Releases {
     }
 
     /// Records that a settled node runs again.
-    pub(super) fn reopen(&mut self, place: usize) {
-        self.keeping.reopen(place);
+    pub(super) fn reopen(&mut self, index: NodeIndex) {
+        self.keeping.reopen(index);
     }
 
     /// Returns what the pins protect.
@@ -48,11 +49,11 @@ impl Releases {
     }
 
     /// Returns the folders of a node that can go: no other node that stays gave the same.
-    pub(crate) fn going(&self, place: usize, result: &NodeResult) -> Vec<ArtifactId> {
+    pub(crate) fn going(&self, index: NodeIndex, result: &NodeResult) -> Vec<ArtifactId> {
         let id = |port: &String| result.outputs.get(port).map(|output| output.id);
-        let ids = self.keeping.ports(place).iter().filter_map(id);
+        let ids = self.keeping.ports(index).iter().filter_map(id);
         let is_free = |id: &ArtifactId| {
-            self.folders.get(id).is_none_or(|places| places.iter().all(|place| self.keeping.can_go(*place)))
+            self.folders.get(id).is_none_or(|indices| indices.iter().all(|index| self.keeping.can_go(*index)))
         };
         ids.filter(is_free).collect()
     }

@@ -1,5 +1,6 @@
 //! The record of a run: reports, counts and records the outcome of each node.
 
+use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -294,20 +295,20 @@ impl Books {
     }
 
     /// Notes what a loop hands on; it is recorded with the node that decided that.
-    pub(crate) fn hands_on(&mut self, plan: &Plan, decision: usize) {
+    pub(crate) fn hands_on(&mut self, plan: &Plan, decision: NodeIndex) {
         let Some((repeats, end)) = plan.decides(decision).and_then(|repeats| Some((repeats, repeats.end.as_ref()?)))
         else {
             return;
         };
-        let ids = repeats.nodes(end.hands_on).iter().map(|place| plan.nodes[*place].id().to_owned()).collect();
-        self.hands_on.insert(plan.nodes[decision].id().to_owned(), ids);
+        let ids = repeats.nodes(end.hands_on).iter().map(|index| plan[*index].id().to_owned()).collect();
+        self.hands_on.insert(plan[decision].id().to_owned(), ids);
     }
 
     /// Records a node that does not run because a loop ended.
     pub(crate) fn ended(&mut self, node: &Node, end: &NotReached<'_>) -> Result<(), StoreError> {
         self.summary.ended += 1;
         let (id, repeats) = (node.id().to_owned(), end.repeats.id.clone());
-        let (needs, reason) = (end.needs.map(str::to_owned), end.to_string());
+        let (needs, reason) = (end.needs.map(ToString::to_string), end.to_string());
         self.reporter.event(&Event::NodeEnded { node: id, repeats, needs, reason });
         let error = Some(self.redactor.strike(&end.to_string()).into_owned());
         self.note(&NodeRun { error, ..ended(node, NodeOutcome::Ended) })

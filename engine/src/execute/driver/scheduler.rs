@@ -1,5 +1,6 @@
 //! Decides which node runs next. No clock, I/O or threads: every decision is a function of the events so far.
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::execute::settings::resources::{Demand, Pool};
@@ -8,9 +9,9 @@ use crate::execute::settings::resources::{Demand, Pool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The node has a result.
-    Succeeded(usize),
+    Succeeded(NodeIndex),
     /// The node failed.
-    Failed(usize),
+    Failed(NodeIndex),
     /// Start no further nodes.
     Stop,
 }
@@ -19,15 +20,15 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Start the node.
-    Launch(usize),
+    Launch(NodeIndex),
     /// The node will not run.
-    Skip(usize),
+    Skip(NodeIndex),
 }
 
 /// A node as the scheduler sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
-    pub(crate) dependents: Vec<usize>,
+    pub(crate) dependents: Vec<NodeIndex>,
     pub(crate) dependencies: usize,
     pub(crate) demand: Demand,
 }
@@ -36,8 +37,8 @@ pub(crate) struct Task {
 pub(super) struct Scheduler {
     tasks: Vec<Task>,
     waiting: Vec<usize>,
-    ready: BTreeSet<usize>,
-    running: BTreeSet<usize>,
+    ready: BTreeSet<NodeIndex>,
+    running: BTreeSet<NodeIndex>,
     settled: Vec<bool>,
     pool: Pool,
     keep_going: bool,
@@ -47,7 +48,7 @@ pub(super) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(tasks: Vec<Task>, pool: Pool, keep_going: bool) -> Self {
         let waiting: Vec<usize> = tasks.iter().map(|task| task.dependencies).collect();
-        let ready = (0..tasks.len()).filter(|node| waiting[*node] == 0).collect();
+        let ready = (0..tasks.len()).filter(|node| waiting[*node] == 0).map(NodeIndex::new).collect();
         let settled = vec![false; tasks.len()];
         Self { tasks, waiting, ready, running: BTreeSet::new(), settled, pool, keep_going, stopping: false }
     }
@@ -63,11 +64,10 @@ impl Scheduler {
         match event {
             Event::Succeeded(node) => {
                 self.settle(node);
-                for index in 0..self.tasks[node].dependents.len() {
-                    let next = self.tasks[node].dependents[index];
-                    self.waiting[next] -= 1;
-                    if self.waiting[next] == 0 && !self.settled[next] {
-                        self.ready.insert(next);
+                for next in &self.tasks[node.index()].dependents {
+                    self.waiting[next.index()] -= 1;
+                    if self.waiting[next.index()] == 0 && !self.settled[next.index()] {
+                        self.ready.insert(*next);
                     }
                 }
             }
@@ -91,22 +91,22 @@ impl Scheduler {
         self.running.is_empty() && self.ready.is_empty()
     }
 
-    fn settle(&mut self, node: usize) {
+    fn settle(&mut self, node: NodeIndex) {
         if self.running.remove(&node) {
-            self.pool.give_back(&self.tasks[node].demand);
+            self.pool.give_back(&self.tasks[node.index()].demand);
         }
-        self.settled[node] = true;
+        self.settled[node.index()] = true;
     }
 
     /// Launches ready nodes in plan order; a node that does not fit now does not block smaller ones.
     fn launch(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        let candidates: Vec<usize> = self.ready.iter().copied().take(1024).collect();
+        let candidates: Vec<NodeIndex> = self.ready.iter().copied().take(1024).collect();
         for node in candidates {
             if self.pool.is_full() {
                 break;
             }
-            if self.pool.take(&self.tasks[node].demand) {
+            if self.pool.take(&self.tasks[node.index()].demand) {
                 self.ready.remove(&node);
                 self.running.insert(node);
                 commands.push(Command::Launch(node));
@@ -115,23 +115,23 @@ impl Scheduler {
         commands
     }
 
-    fn skip_dependents(&mut self, node: usize, commands: &mut Vec<Command>) {
-        let mut pending: VecDeque<usize> = self.tasks[node].dependents.iter().copied().collect();
+    fn skip_dependents(&mut self, node: NodeIndex, commands: &mut Vec<Command>) {
+        let mut pending: VecDeque<NodeIndex> = self.tasks[node.index()].dependents.iter().copied().collect();
         while let Some(next) = pending.pop_front() {
-            if !self.settled[next] {
-                self.settled[next] = true;
+            if !self.settled[next.index()] {
+                self.settled[next.index()] = true;
                 self.ready.remove(&next);
                 commands.push(Command::Skip(next));
-                pending.extend(self.tasks[next].dependents.iter().copied());
+                pending.extend(self.tasks[next.index()].dependents.iter().copied());
             }
         }
     }
 
     fn skip_unstarted(&mut self, commands: &mut Vec<Command>) {
         self.ready.clear();
-        for node in 0..self.tasks.len() {
-            if !self.settled[node] && !self.running.contains(&node) {
-                self.settled[node] = true;
+        for node in (0..self.tasks.len()).map(NodeIndex::new) {
+            if !self.settled[node.index()] && !self.running.contains(&node) {
+                self.settled[node.index()] = true;
                 commands.push(Command::Skip(node));
             }
         }
@@ -143,10 +143,26 @@ mod tests {
     use super::*;
     use crate::execute::settings::resources::Machine;
 
+    fn launch(node: usize) -> Command {
+        Command::Launch(NodeIndex::new(node))
+    }
+
+    fn skip(node: usize) -> Command {
+        Command::Skip(NodeIndex::new(node))
+    }
+
+    fn succeeded(node: usize) -> Event {
+        Event::Succeeded(NodeIndex::new(node))
+    }
+
+    fn failed(node: usize) -> Event {
+        Event::Failed(NodeIndex::new(node))
+    }
+
     /// A diamond: 0 → 1 → 3 and 0 → 2 → 3.
     fn diamond(jobs: usize, keep_going: bool) -> Scheduler {
         let task = |dependents: &[usize], dependencies| Task {
-            dependents: dependents.to_vec(),
+            dependents: dependents.iter().map(|node| NodeIndex::new(*node)).collect(),
             dependencies,
             demand: Demand::default(),
         };
@@ -157,11 +173,11 @@ mod tests {
     #[test]
     fn a_node_starts_when_all_before_it_are_done_and_a_job_is_free() {
         let mut scheduler = diamond(1, false);
-        assert_eq!(scheduler.start(), [Command::Launch(0)]);
-        assert_eq!(scheduler.step(Event::Succeeded(0)), [Command::Launch(1)]);
-        assert_eq!(scheduler.step(Event::Succeeded(1)), [Command::Launch(2)]);
-        assert_eq!(scheduler.step(Event::Succeeded(2)), [Command::Launch(3)]);
-        assert!(scheduler.step(Event::Succeeded(3)).is_empty());
+        assert_eq!(scheduler.start(), [launch(0)]);
+        assert_eq!(scheduler.step(succeeded(0)), [launch(1)]);
+        assert_eq!(scheduler.step(succeeded(1)), [launch(2)]);
+        assert_eq!(scheduler.step(succeeded(2)), [launch(3)]);
+        assert!(scheduler.step(succeeded(3)).is_empty());
         assert!(scheduler.is_done());
     }
 
@@ -169,10 +185,10 @@ mod tests {
     fn a_failure_skips_what_needs_it_and_keep_going_runs_the_rest() {
         let mut scheduler = diamond(4, true);
         scheduler.start();
-        assert_eq!(scheduler.step(Event::Succeeded(0)), [Command::Launch(1), Command::Launch(2)]);
-        assert_eq!(scheduler.step(Event::Failed(1)), [Command::Skip(3)]);
+        assert_eq!(scheduler.step(succeeded(0)), [launch(1), launch(2)]);
+        assert_eq!(scheduler.step(failed(1)), [skip(3)]);
         assert!(!scheduler.is_done());
-        assert!(scheduler.step(Event::Succeeded(2)).is_empty());
+        assert!(scheduler.step(succeeded(2)).is_empty());
         assert!(scheduler.is_done());
     }
 
@@ -180,9 +196,9 @@ mod tests {
     fn stop_starts_nothing_new_and_waits_for_what_runs() {
         let mut scheduler = diamond(1, false);
         scheduler.start();
-        assert_eq!(scheduler.step(Event::Stop), [Command::Skip(1), Command::Skip(2), Command::Skip(3)]);
+        assert_eq!(scheduler.step(Event::Stop), [skip(1), skip(2), skip(3)]);
         assert!(!scheduler.is_done());
-        assert!(scheduler.step(Event::Succeeded(0)).is_empty());
+        assert!(scheduler.step(succeeded(0)).is_empty());
         assert!(scheduler.is_done());
     }
 }

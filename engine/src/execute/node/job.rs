@@ -1,5 +1,6 @@
 //! A node to be run, and the result of its kernel.
 
+use crate::plan::NodeIndex;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use crate::store::{CallCache, OutputRecord, Written};
 /// Everything needed to run one node.
 pub(crate) struct NodeJob {
     pub(crate) run: Arc<Run>,
-    pub(crate) place: usize,
+    pub(crate) index: NodeIndex,
     pub(crate) key: NodeKey,
     pub(crate) preimage: Value,
     pub(crate) parts: Parts,
@@ -35,7 +36,7 @@ pub(crate) struct NodeJob {
 
 impl NodeJob {
     pub(crate) fn node(&self) -> &Node {
-        self.run.node(self.place)
+        self.run.node(self.index)
     }
 
     /// Returns the inputs of the kernel with their artifacts: all but those of services.

@@ -29,6 +29,7 @@ use crate::endpoint::{FailedCalls, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{Effect, PortType, TreeKind};
+use crate::plan::NodeIndex;
 use crate::report::Event;
 use crate::store::{Damage, NodeResult};
 
@@ -37,7 +38,7 @@ const WRITERS_PAUSE: Duration = Duration::from_millis(300);
 
 /// The outcome of a node.
 pub(super) struct NodeDone {
-    pub(super) place: usize,
+    pub(super) index: NodeIndex,
     pub(super) key: NodeKey,
     pub(super) reasons: Vec<Reason>,
     pub(super) outcome: Result<NodeResult, OperatorError>,
@@ -51,7 +52,7 @@ pub(super) struct NodeDone {
     /// Its attempts at calls that failed.
     pub(super) failed_calls: FailedCalls,
     pub(super) seconds: f64,
-    /// An input found damaged before the kernel ran: its place among the inputs, and the damage.
+    /// An input found damaged before the kernel ran: its position among the inputs, and the damage.
     pub(super) damaged: Option<(usize, Damage)>,
     /// Another machine took the node over while this one was suspended.
     pub(super) taken_over: bool,
@@ -59,7 +60,7 @@ pub(super) struct NodeDone {
 
 pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let start = Instant::now();
-    let (place, key, reasons) = (job.place, job.key, job.reasons.clone());
+    let (index, key, reasons) = (job.index, job.key, job.reasons.clone());
     let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
     let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
@@ -69,7 +70,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
             Err(_) => paid.spent(),
         };
         NodeDone {
-            place,
+            index,
             key,
             reasons,
             outcome,
@@ -91,8 +92,8 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let mut job = match looked {
         Ok((job, Found::Nothing)) => job,
         Ok((_, Found::Made(result))) => return done(Ok(*result), true, 0),
-        Ok((_, Found::Damaged(place, damage))) => {
-            return NodeDone { damaged: Some((place, damage)), ..done(Err(OperatorError::cancelled()), false, 0) };
+        Ok((_, Found::Damaged(index, damage))) => {
+            return NodeDone { damaged: Some((index, damage)), ..done(Err(OperatorError::cancelled()), false, 0) };
         }
         Err(error) => return done(Err(error), false, 0),
     };
@@ -130,7 +131,7 @@ fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
         return Ok(Found::Made(result));
     }
     job.run.store.sound()?;
-    Ok(damaged_input(job)?.map_or(Found::Nothing, |(place, damage)| Found::Damaged(place, damage)))
+    Ok(damaged_input(job)?.map_or(Found::Nothing, |(index, damage)| Found::Damaged(index, damage)))
 }
 
 fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
@@ -154,10 +155,10 @@ fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError
     let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
     let dear = learns || node.operator.declaration.effect == Effect::External;
     let begun = Instant::now();
-    for (place, input) in job.inputs.iter().enumerate() {
+    for (index, input) in job.inputs.iter().enumerate() {
         let state = if dear { job.run.store.intact(&input.id)? } else { job.run.store.intact_once(&input.id)? };
         if let Err(damage) = state {
-            return Ok(Some((place, damage)));
+            return Ok(Some((index, damage)));
         }
     }
     let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();

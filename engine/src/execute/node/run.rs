@@ -1,5 +1,6 @@
 //! State shared by all nodes of a run; usable from any thread.
 
+use crate::plan::NodeIndex;
 use std::sync::Arc;
 
 use super::endpoints::Endpoints;
@@ -29,9 +30,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the node at that place of the plan.
-    pub(crate) fn node(&self, place: usize) -> &Node {
-        &self.plan.nodes[place]
+    /// Returns the node at that index of the plan.
+    pub(crate) fn node(&self, index: NodeIndex) -> &Node {
+        &self.plan[index]
     }
 
     /// Returns the same run with the plan as it is once a loop has ended.

@@ -1,5 +1,6 @@
 //! Run settings: what to run, and with which resources.
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -55,10 +56,10 @@ impl RunOptions {
 #[derive(Clone)]
 pub struct Chosen {
     /// Places of the nodes that may run; others are only looked up.
-    pub selected: BTreeSet<usize>,
+    pub selected: BTreeSet<NodeIndex>,
     /// Places of the nodes that were named, and of those that no other selected node uses: their outputs must be in the
     /// store, even if they were released.
-    pub asked: BTreeSet<usize>,
+    pub asked: BTreeSet<NodeIndex>,
     /// Nodes that run even if their result is cached (`*`: all).
     pub force: BTreeSet<NodeId>,
 }
@@ -100,14 +101,14 @@ pub struct Settings {
 /// What a test gives.
 #[derive(Clone, Default)]
 pub struct Trial {
-    /// Outputs of nodes that do not run, by place in the plan.
-    pub given: BTreeMap<usize, IndexMap<String, OutputRecord>>,
+    /// Outputs of nodes that do not run, by index in the plan.
+    pub given: BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>,
 }
 
 impl Settings {
     /// Returns the outputs that a test gives to a node.
-    pub(crate) fn given(&self, place: usize) -> Option<&IndexMap<String, OutputRecord>> {
-        self.trial.as_ref()?.given.get(&place)
+    pub(crate) fn given(&self, index: NodeIndex) -> Option<&IndexMap<String, OutputRecord>> {
+        self.trial.as_ref()?.given.get(&index)
     }
 
     /// Returns the settings that decide which nodes run.

@@ -1,5 +1,6 @@
 //! The part of a run's settings that decides which nodes run.
 
+use crate::plan::NodeIndex;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,10 +17,10 @@ pub struct Request<'a> {
     /// Rows of sources (at most).
     pub limit: Option<&'a RowLimit>,
     /// Places of the nodes that may run; `None`: all.
-    pub selected: Option<&'a BTreeSet<usize>>,
+    pub selected: Option<&'a BTreeSet<NodeIndex>>,
     /// Places of nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
     /// uses.
-    pub asked: Option<&'a BTreeSet<usize>>,
+    pub asked: Option<&'a BTreeSet<NodeIndex>>,
     /// Nodes to run even if they are cached (`*`: all).
     pub force: Option<&'a BTreeSet<NodeId>>,
     /// Ignore cached results.
@@ -45,14 +46,14 @@ impl<'a> Request<'a> {
         self.limit.filter(|_| node.inputs.is_empty()).and_then(|limit| limit.of(node.id()))
     }
 
-    pub(crate) fn may_run(&self, place: usize) -> bool {
-        self.selected.is_none_or(|selected| selected.contains(&place))
+    pub(crate) fn may_run(&self, index: NodeIndex) -> bool {
+        self.selected.is_none_or(|selected| selected.contains(&index))
     }
 
     /// Whether the outputs of a node must be in the store, even if they were released.
-    pub(crate) fn is_asked_for(&self, plan: &Plan, place: usize) -> bool {
-        let delivers = !plan.nodes[place].operator.declaration.destinations().is_empty();
-        delivers || self.asked.map_or_else(|| plan.dependents(place).is_empty(), |asked| asked.contains(&place))
+    pub(crate) fn is_asked_for(&self, plan: &Plan, index: NodeIndex) -> bool {
+        let delivers = !plan[index].operator.declaration.destinations().is_empty();
+        delivers || self.asked.map_or_else(|| plan.dependents(index).is_empty(), |asked| asked.contains(&index))
     }
 
     pub(crate) fn forced(&self, node: &Node) -> Option<Reason> {

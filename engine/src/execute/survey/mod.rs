@@ -2,6 +2,7 @@
 
 pub(super) mod estimate;
 
+use crate::plan::NodeIndex;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -146,10 +147,10 @@ impl NodeStatus {
 /// The status of the requested nodes.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Status by place in the plan.
-    pub nodes: BTreeMap<usize, NodeStatus>,
+    /// Status by index in the plan.
+    pub nodes: BTreeMap<NodeIndex, NodeStatus>,
     /// Work left for the nodes that would call an endpoint.
-    pub work: BTreeMap<usize, Work>,
+    pub work: BTreeMap<NodeIndex, Work>,
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
     /// What loops hand on, as far as it is known which rounds they are of.
@@ -167,63 +168,63 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     let sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
     let mut plan = Cow::Borrowed(plan);
-    for place in 0..plan.nodes.len() {
-        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
+    for index in plan.indices() {
+        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&index)) {
             continue;
         }
-        let open = open(&plan, place, &known);
-        let status = match (plan.ended(place), open) {
-            (Some(end), _) => NodeStatus::Ended { why: end.to_string(), needs: end.needs.map(str::to_owned) },
+        let open = open(&plan, index, &known);
+        let status = match (plan.ended(index), open) {
+            (Some(end), _) => NodeStatus::Ended { why: end.to_string(), needs: end.needs.map(ToString::to_string) },
             // Its inputs depend on how a loop ends.
             (None, Some((waits_for, true))) => {
                 NodeStatus::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
             }
             (None, open) => {
                 let decider = Decider { plan: &plan, store, request, history: &history };
-                let decision = decider.decide(place, &known, &sources, Look::There)?;
-                work.extend(Some(place).zip(work_of(store, &plan.nodes[place], &decision, &known, request.directory)));
+                let decision = decider.decide(index, &known, &sources, Look::There)?;
+                work.extend(Some(index).zip(work_of(store, &plan[index], &decision, &known, request.directory)));
                 NodeStatus::of(decision).unless(open.map(|(waits_for, _)| waits_for))
             }
         };
         if let Some(outputs) = status.outputs() {
-            known.insert(place, outputs.clone());
-            match settled(&plan, store, place, outputs) {
+            known.insert(index, outputs.clone());
+            match settled(&plan, store, index, outputs) {
                 Ok(settled) => plan = settled.map_or(plan, Cow::Owned),
                 // A run reports it, and computes the decision again.
                 Err(error) => tracing::warn!("{}", error.message),
             }
         }
-        nodes.insert(place, status);
+        nodes.insert(index, status);
     }
     made_again(&plan, &mut nodes);
     Ok(Survey { nodes, work, loops: plan.loops().to_vec(), of_loops: plan.all_of_loops() })
 }
 
 /// Returns the first decision on which it depends whether a node runs, and whether its inputs depend on it, too.
-fn open(plan: &Plan, place: usize, known: &Known) -> Option<(Vec<String>, bool)> {
-    let awaited = plan.awaited(place)?;
+fn open(plan: &Plan, index: NodeIndex, known: &Known) -> Option<(Vec<String>, bool)> {
+    let awaited = plan.awaited(index)?;
     // Without the decision of one round, there is none of a later one.
     awaited.decisions().last().filter(|last| !known.contains_key(last))?;
     let decision = awaited.decisions().find(|decision| !known.contains_key(decision))?;
-    Some((vec![plan.nodes[decision].id().to_string()], awaited.inputs))
+    Some((vec![plan[decision].id().to_string()], awaited.inputs))
 }
 
 /// Of nodes whose outputs were released, marks those that would run again: a node that would run takes such an output, or
 /// may run and takes it.
-fn made_again(plan: &Plan, nodes: &mut BTreeMap<usize, NodeStatus>) {
+fn made_again(plan: &Plan, nodes: &mut BTreeMap<NodeIndex, NodeStatus>) {
     let has_released =
         |status: &NodeStatus| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
     if !nodes.values().any(has_released) {
         return;
     }
     // Whoever takes an output stands behind its maker.
-    for place in (0..plan.nodes.len()).rev() {
-        let user = match nodes.get(&place) {
+    for index in plan.indices().rev() {
+        let user = match nodes.get(&index) {
             Some(NodeStatus::Run { .. }) => None,
-            Some(NodeStatus::Unknown { .. }) => Some(plan.nodes[place].id().to_owned()),
+            Some(NodeStatus::Unknown { .. }) => Some(plan[index].id().to_owned()),
             _ => continue,
         };
-        for input in &plan.nodes[place].inputs {
+        for input in &plan[index].inputs {
             let Some(NodeStatus::Cached { key, result, released }) = nodes.get(&input.node) else { continue };
             if !released.contains(&input.output) {
                 continue;
@@ -239,7 +240,7 @@ fn made_again(plan: &Plan, nodes: &mut BTreeMap<usize, NodeStatus>) {
     }
 }
 
-/// Returns those of `places` whose results are unknown. Reads the store only if `places` is not empty.
+/// Returns those of `indices` whose results are unknown. Reads the store only if `indices` is not empty.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
@@ -247,13 +248,13 @@ pub fn not_known(
     plan: &Plan,
     store: &Store,
     request: Request<'_>,
-    mut places: Vec<usize>,
-) -> Result<Vec<usize>, StoreError> {
-    if !places.is_empty() {
+    mut indices: Vec<NodeIndex>,
+) -> Result<Vec<NodeIndex>, StoreError> {
+    if !indices.is_empty() {
         let survey = survey(plan, store, request)?;
-        places.retain(|place| survey.nodes.get(place).is_some_and(|status| !status.is_known()));
+        indices.retain(|index| survey.nodes.get(index).is_some_and(|status| !status.is_known()));
     }
-    Ok(places)
+    Ok(indices)
 }
 
 /// Returns the work left for a node that calls an endpoint.
@@ -289,17 +290,17 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
     Some(work().unwrap_or_else(|| Work::later(endpoint)))
 }
 
-/// Returns the places of nodes whose result is known but lacks rows: rejects of external nodes, and rows dropped by
+/// Returns the indices of nodes whose result is known but lacks rows: rejects of external nodes, and rows dropped by
 /// `on_error: drop`.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<usize>, StoreError> {
+pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
     let survey = survey(plan, store, request)?;
     let failed = |status: &NodeStatus| match status {
         NodeStatus::Cached { result, .. } => result.dropped > 0,
         NodeStatus::Run { reasons, .. } => reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. })),
         _ => false,
     };
-    Ok(survey.nodes.iter().filter(|(_, status)| failed(status)).map(|(place, _)| *place).collect())
+    Ok(survey.nodes.iter().filter(|(_, status)| failed(status)).map(|(index, _)| *index).collect())
 }

@@ -86,7 +86,7 @@ impl Session {
         nodes.sort_by_key(|(round, _)| *round);
         let mut found = Rounds {
             nodes: nodes.iter().map(|(_, node)| node.node.clone()).collect(),
-            numbers: nodes.iter().map(|(round, _)| round.0).collect(),
+            numbers: nodes.iter().map(|(round, _)| round.0 as u64).collect(),
             measure: String::new(),
             measures: Vec::new(),
             means: Vec::new(),

@@ -1,5 +1,6 @@
 //! Rows of a test as artifacts: columns that are left out are null, or empty where the kind allows no null.
 
+use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::spec::{Rows, closest};
 use crate::store::{OutputRecord, Store, StoreSink};
 
 /// Outputs of the nodes with given rows, by place in the plan.
-pub(super) type Given = BTreeMap<usize, IndexMap<String, OutputRecord>>;
+pub(super) type Given = BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>;
 
 /// Stores given rows. The other tables of their nodes are empty.
 pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Given, Failure> {
     let (known, _) = plan.known_columns();
-    let mut by_node: BTreeMap<usize, BTreeMap<&str, &Rows>> = BTreeMap::new();
+    let mut by_node: BTreeMap<NodeIndex, BTreeMap<&str, &Rows>> = BTreeMap::new();
     for rows in given {
         if let Some((place, port)) = plan.output_named(&rows.output) {
             by_node.entry(place).or_default().insert(port, rows);
@@ -32,7 +33,7 @@ pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
     }
     let mut found = Given::new();
     for (place, given) in by_node {
-        let tables = plan.nodes[place].outputs.iter().filter_map(|(port, kind)| match kind {
+        let tables = plan[place].outputs.iter().filter_map(|(port, kind)| match kind {
             PortType::Rows(kind) => Some((port.clone(), *kind)),
             PortType::Tree(_) => None,
         });
@@ -41,7 +42,7 @@ pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Give
         let mut sink = StoreSink::new(store, ports);
         for (port, kind) in &tables {
             let rows = given.get(port.as_str());
-            let columns = known[place].get(port);
+            let columns = known[place.index()].get(port);
             let batch = batch(*kind, columns, rows.map_or(&[], |rows| rows.rows.as_slice())).map_err(|error| {
                 let output = rows.map_or(port.as_str(), |rows| rows.output.as_str());
                 Failure::usage(format!("given rows of `{output}`: {}", error.message))

@@ -3,6 +3,7 @@
 mod compare;
 mod given;
 
+use crate::plan::NodeIndex;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,8 +81,8 @@ impl Session {
         let mut plan = Arc::try_unwrap(pipeline.plan)
             .map_err(|_| Failure::Other("a pipeline that is used elsewhere cannot be tested".to_owned()))?;
         let given = given::outputs(&plan, &test.given, &store)?;
-        let named = |expected: &Expected| plan.output_named(&expected.rows.output).map(|(place, _)| place);
-        let expected: BTreeSet<usize> = test.expect.iter().filter_map(named).collect();
+        let named = |expected: &Expected| plan.output_named(&expected.rows.output).map(|(index, _)| index);
+        let expected: BTreeSet<NodeIndex> = test.expect.iter().filter_map(named).collect();
         let selected = redirected(&mut plan, expected, &given, endpoint)?;
         let settings = Settings {
             asked: RunOptions { jobs: Some(1), keep_going: true, ..RunOptions::default() },
@@ -119,26 +120,26 @@ impl Reporter for Failures {
 /// Redirects the wanted nodes and those before them, and returns them. What only replaced services read does not run.
 fn redirected(
     plan: &mut Plan,
-    mut wanted: BTreeSet<usize>,
+    mut wanted: BTreeSet<NodeIndex>,
     given: &given::Given,
     endpoint: &str,
-) -> Result<BTreeSet<usize>, Failure> {
+) -> Result<BTreeSet<NodeIndex>, Failure> {
     let mut selected = BTreeSet::new();
-    while let Some(place) = wanted.pop_last() {
-        if !given.contains_key(&place) {
-            plan.redirect(place, endpoint)?;
-            fits(plan, place, given)?;
-            selected.insert(place);
+    while let Some(index) = wanted.pop_last() {
+        if !given.contains_key(&index) {
+            plan.redirect(index, endpoint)?;
+            fits(plan, index, given)?;
+            selected.insert(index);
             // Nodes are in topological order: these are all before it.
-            wanted.extend(plan.dependencies(place));
+            wanted.extend(plan.dependencies(index));
         }
     }
     Ok(selected)
 }
 
 /// Rejects a node that would write or read outside this machine, or reads a folder of a node with given rows.
-fn fits(plan: &Plan, place: usize, given: &given::Given) -> Result<(), Failure> {
-    let node = &plan.nodes[place];
+fn fits(plan: &Plan, index: NodeIndex, given: &given::Given) -> Result<(), Failure> {
+    let node = &plan[index];
     let id = node.id();
     if !node.operator.declaration.destinations().is_empty() {
         let failure = Failure::usage(format!("`{id}` writes outside the store, which no test does"));
@@ -150,7 +151,7 @@ fn fits(plan: &Plan, place: usize, given: &given::Given) -> Result<(), Failure> 
     }
     for input in &node.inputs {
         if given.get(&input.node).is_some_and(|outputs| !outputs.contains_key(&input.output)) {
-            let from = plan.nodes[input.node].id();
+            let from = plan[input.node].id();
             let failure = Failure::usage(format!("`{id}` reads the folder `{from}.{}`", input.output));
             return Err(failure.with_help(format!("a test gives rows: give them to the node before `{from}`")));
         }
@@ -177,8 +178,8 @@ fn mismatches(plan: &Plan, store: &Store, ran: &RunSummary, test: &TestCase) -> 
     let nodes = store.run_nodes(&ran.run);
     let mut found = Vec::new();
     for expected in &test.expect {
-        let Some((place, port)) = plan.output_named(&expected.rows.output) else { continue };
-        let id = plan.nodes[place].id();
+        let Some((index, port)) = plan.output_named(&expected.rows.output) else { continue };
+        let id = plan[index].id();
         let output = nodes.iter().rfind(|node| node.node == *id).and_then(|node| node.outputs.get(port));
         let Some(output) = output else {
             found.push(Mismatch::NoRows { output: expected.rows.output.clone() });
