@@ -17,7 +17,7 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// Forwards and records events.
 pub(crate) struct Recorded {
     pub(crate) inner: Arc<dyn Reporter>,
-    pub(crate) ledger: Arc<Mutex<RunWriter>>,
+    pub(crate) records: Arc<Mutex<RunWriter>>,
     pub(crate) redactor: Redactor,
     /// When the progress of a node was last recorded, or first reported.
     pub(crate) progress: Mutex<BTreeMap<String, Instant>>,
@@ -70,11 +70,11 @@ impl Reporter for Recorded {
                 return;
             }
         }
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut recorded = ledger.event(&Timed::now(event));
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = records.event(&Timed::now(event));
         // Whoever follows the run sees at once what goes on.
         if is_progress || matches!(event, Event::NodeStarted { .. }) {
-            recorded = recorded.and_then(|()| ledger.flush());
+            recorded = recorded.and_then(|()| records.flush());
         }
         if let Err(error) = recorded {
             tracing::warn!("cannot record an event: {error}");

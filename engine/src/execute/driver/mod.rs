@@ -1,5 +1,6 @@
-//! The driver: carries out the scheduler's commands and tells it what came of them. It never blocks: decisions that read
-//! files, kernels and deliveries run elsewhere, and report over one channel.
+//! The driver: carries out the scheduler's commands and tells it what came of them. It does what needs the whole run:
+//! records nodes, settles the plan when a loop ends, releases folders, schedules. It never blocks: a node lives on a task
+//! of its own (`node::live`) and reports once, when it has ended.
 //!
 //! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
 //! `recompute` counts nodes that run again, `reject_share` the rows that were lost on the way. `release_policy` says what
@@ -8,17 +9,14 @@
 mod run_id;
 mod scheduler;
 mod recompute;
-mod reject_share;
 mod event_log;
 mod run_log;
 mod release_policy;
 mod release_state;
 mod launch;
 mod settle;
-mod checked;
 mod release;
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -26,16 +24,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::recompute::Repeats;
 use self::release_state::Releases;
-use self::run_log::Books;
+use self::run_log::RunLog;
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
-use super::decide::Decision;
 use super::decide::history::History;
 use super::decide::identity::Known;
-use super::decide::loop_decision::LoopDecision;
 use super::node::NodeDone;
-use super::node::deliver::Made;
 use super::node::endpoints::{Endpoints, redactor};
-use super::node::result_checks::Unchecked;
 use super::node::run::Run;
 use super::process::versions::version;
 use super::settings::options::Settings;
@@ -44,9 +38,9 @@ use super::settings::stop::Stop;
 use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
-use crate::plan::{Node, Plan, with_all_before_but};
+use crate::plan::{Node, NodeIndex, Plan, with_all_before_but};
 use crate::report::{Reporter, RunSummary};
-use crate::store::{CheckOutcome, Store, StoreError, StoreUse};
+use crate::store::{Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -71,11 +65,8 @@ pub async fn run(
 
 /// The outcome of work on another thread.
 enum Report {
-    Decided(NodeIndex, Result<Decision, StoreError>),
+    /// A node has lived its life.
     Done(Box<NodeDone>),
-    Checked(NodeIndex, Made, Result<Vec<CheckOutcome>, Unchecked>),
-    Delivered(NodeIndex, Made, Result<Vec<String>, OperatorError>),
-    Judged(NodeIndex, Made, Option<String>, Result<LoopDecision, OperatorError>),
     /// Released files were removed.
     Removed,
 }
@@ -94,7 +85,7 @@ struct Driver {
     releases: Releases,
     /// Nodes with a failed check that holds back what is delivered behind them, and the check.
     held: BTreeMap<NodeIndex, String>,
-    books: Books,
+    log: RunLog,
     /// Prevents `gc` from collecting what this run may use.
     in_use: StoreUse,
 }
@@ -114,22 +105,22 @@ impl Driver {
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let redactor = redactor(&plan, &options);
-        let books =
-            Books::open(&plan, &store, wanted.len(), (&options.asked.limit, options.fits), reporter, &redactor)?;
-        let endpoints = Endpoints::new(&plan, &options, &store, books.run(), redactor);
+        let log = RunLog::open(&plan, &store, wanted.len(), (&options.asked.limit, options.fits), reporter, &redactor)?;
+        let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
         let releases = Releases::of(&plan, &options);
         let run = Run {
-            id: books.run().to_owned(),
-            started: (books.started() * 1e9) as u64,
+            id: log.run().to_owned(),
+            started: (log.started() * 1e9) as u64,
             plan,
             store,
             options: Arc::new(options),
-            reporter: Arc::clone(&books.reporter),
+            reporter: Arc::clone(&log.reporter),
             stop,
             http: http_client().map_err(|error| StoreError::Location(error.message))?,
             endpoints: Arc::new(endpoints),
-            history: Arc::new(History::before(books.run())),
+            history: Arc::new(History::before(log.run())),
             sources: Arc::new(sources),
+            records: log.records(),
         };
         Ok(Self {
             run: Arc::new(run),
@@ -141,13 +132,13 @@ impl Driver {
             repeats: Repeats::default(),
             releases,
             held: BTreeMap::new(),
-            books,
+            log,
             in_use,
         })
     }
 
     async fn drive(&mut self, mut receiver: UnboundedReceiver<Report>) -> Result<(), StoreError> {
-        self.books.begin();
+        self.log.begin();
         let mut scheduler = self.scheduler();
         let mut commands = scheduler.start();
         let mut told = false;
@@ -157,7 +148,7 @@ impl Driver {
             stopped.as_mut().enable();
             if self.run.stop.is_draining() && !told {
                 told = true;
-                self.books.interrupted();
+                self.log.interrupted();
                 commands.extend(scheduler.step(Step::Stop));
             }
             self.carry_out(&mut scheduler, &mut commands)?;
@@ -203,14 +194,10 @@ impl Driver {
 
     fn receive(&mut self, report: Report) -> Result<(), StoreError> {
         match report {
-            Report::Decided(index, decision) => self.decided(index, decision?),
-            Report::Done(done) => self.settled(*done),
-            Report::Checked(index, made, outcomes) => self.checked(index, made, outcomes),
-            Report::Delivered(index, made, outcome) => self.delivered(index, made, outcome),
-            Report::Judged(index, made, held_back, said) => self.judged(index, made, held_back, said),
+            Report::Done(done) => self.settle(*done),
             Report::Removed => {
                 self.releases.running -= 1;
-                self.let_go_postponed();
+                self.release_postponed();
                 Ok(())
             }
         }
@@ -247,7 +234,7 @@ impl Driver {
     }
 
     fn fail(&mut self, index: NodeIndex, error: &OperatorError) -> Result<(), StoreError> {
-        self.books.failed(self.run.node(index), error, None, Vec::new(), 0.0)?;
+        self.log.failed(self.run.node(index), error, None, Vec::new(), 0.0)?;
         self.end(Step::Failed(index))
     }
 
@@ -255,12 +242,12 @@ impl Driver {
         if !self.wanted.contains(&index) {
             return Ok(());
         }
-        self.books.skipped(self.run.node(index), None, Vec::new(), 0.0)
+        self.log.skipped(self.run.node(index), None, Vec::new(), 0.0)
     }
 
     fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
-        self.books.end();
+        self.log.end();
         self.run.keep_sources()?;
-        self.books.close(outcome)
+        self.log.close(outcome)
     }
 }

@@ -10,7 +10,7 @@ use crate::store::{NodeResult, Releasing, StoreError, Trash};
 
 impl Driver {
     /// Releases what may go now that a node is settled. A failure to release fails nothing.
-    pub(super) fn let_go(&mut self, index: NodeIndex) {
+    pub(super) fn release_settled(&mut self, index: NodeIndex) {
         if self.releases.keeping.is_idle() {
             return;
         }
@@ -46,11 +46,11 @@ impl Driver {
 
     fn postpone(&mut self, found: Vec<NodeIndex>) {
         self.releases.postponed.extend(found);
-        self.let_go_postponed();
+        self.release_postponed();
     }
 
     /// Releases what may go, unless another process uses the store.
-    pub(super) fn let_go_postponed(&mut self) {
+    pub(super) fn release_postponed(&mut self) {
         while let Some(index) = self.releases.postponed.first().copied() {
             if self.releases.keeping.can_go(index) {
                 match self.release(index) {
@@ -87,7 +87,7 @@ impl Driver {
             return self.releases.keeping.stays(index);
         }
         self.releases.keeping.went(index);
-        self.books.released(self.run.node(index), trash.bytes);
+        self.log.released(self.run.node(index), trash.bytes);
         self.releases.running += 1;
         self.elsewhere(move |run| {
             if let Err(error) = trash.empty() {

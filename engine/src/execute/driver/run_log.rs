@@ -8,11 +8,11 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use super::event_log::Recorded;
-use super::reject_share::reject_reasons;
 use super::run_id::{after_all, run_id};
 use crate::endpoint::{FailedCalls, Redactor, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::execute::node::deliver::Made;
+use crate::execute::node::reject_share::reject_reasons;
 use crate::execute::settings::clock::unix_time;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::node_id::NodeId;
@@ -24,11 +24,11 @@ use crate::store::{
     ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
 };
 
-/// The reporter, counters and ledger of one run.
-pub(super) struct Books {
+/// The reporter, counters and records of one run.
+pub(super) struct RunLog {
     store: Store,
     record: RunRecord,
-    ledger: Arc<Mutex<RunWriter>>,
+    records: Arc<Mutex<RunWriter>>,
     summary: RunSummary,
     spent_nanos: u64,
     /// Outcomes of checks by node, until the node is recorded.
@@ -45,7 +45,7 @@ pub(super) struct Books {
     pub(crate) reporter: Arc<dyn Reporter>,
 }
 
-impl Books {
+impl RunLog {
     /// Starts the record of a run of `nodes` nodes.
     pub(crate) fn open(
         plan: &Plan,
@@ -72,19 +72,19 @@ impl Books {
             fits,
             ledger: None,
         };
-        let ledger = Arc::new(Mutex::new(store.start_run(&record)?));
+        let records = Arc::new(Mutex::new(store.start_run(&record)?));
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
         let recorded = Recorded {
             inner: reporter,
-            ledger: Arc::clone(&ledger),
+            records: Arc::clone(&records),
             redactor: redactor.clone(),
             progress: Mutex::default(),
         };
         Ok(Self {
             store: store.clone(),
             record,
-            ledger,
+            records,
             summary,
             spent_nanos: 0,
             checks: BTreeMap::new(),
@@ -118,12 +118,9 @@ impl Books {
         self.summary.interrupted = true;
     }
 
-    /// Records that a node started. The ledger is flushed, so that a killed run leaves a record of its started nodes
-    /// and marks the cached results it used so far as in use.
-    pub(crate) fn begun(&self, begun: &NodeRun) -> Result<(), StoreError> {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.node(begun)?;
-        ledger.flush()
+    /// Returns the writer of the nodes' records.
+    pub(super) fn records(&self) -> Arc<Mutex<RunWriter>> {
+        Arc::clone(&self.records)
     }
 
     /// Adds the calls, tokens and cost of a node, and its attempts that failed.
@@ -146,8 +143,17 @@ impl Books {
         }
     }
 
-    /// Records a cached node, and why its outputs are held back, if they are.
-    pub(crate) fn cached(
+    /// Records a node that succeeded, and why its outputs are held back, if they are.
+    pub(super) fn settled(&mut self, node: &Node, made: &Made, held_back: Option<String>) -> Result<(), StoreError> {
+        match made {
+            Made::Known { key, outputs, figures } => self.cached(node, *key, outputs, figures, held_back),
+            Made::Now { result, reasons, cached_rows } => {
+                self.finished(node, result, reasons.clone(), *cached_rows, held_back)
+            }
+        }
+    }
+
+    fn cached(
         &mut self,
         node: &Node,
         key: Option<NodeKey>,
@@ -166,8 +172,7 @@ impl Books {
         self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
     }
 
-    /// Records a node that ran, and why its outputs are held back, if they are.
-    pub(crate) fn finished(
+    fn finished(
         &mut self,
         node: &Node,
         result: &NodeResult,
@@ -240,15 +245,13 @@ impl Books {
         self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
     }
 
-    /// Reports the outcomes of a node's checks, without secrets; they are recorded with the node.
-    pub(crate) fn checked(&mut self, node: &Node, mut outcomes: Vec<CheckOutcome>) -> Vec<CheckOutcome> {
-        self.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
+    /// Reports the outcomes of a node's checks; they are recorded with the node.
+    pub(crate) fn checked(&mut self, node: &Node, outcomes: Vec<CheckOutcome>) {
         let failed = |reaction| outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction).count();
         self.summary.checks_held += failed(OnFailure::Hold);
         self.summary.checks_warned += failed(OnFailure::Warn);
         self.reporter.event(&Event::NodeChecked { node: node.id().to_owned(), checks: outcomes.clone() });
-        self.checks.insert(node.id().to_owned(), outcomes.clone());
-        outcomes
+        self.checks.insert(node.id().to_owned(), outcomes);
     }
 
     /// Records a node whose result is stored and failed a check, or could not be checked.
@@ -286,7 +289,7 @@ impl Books {
     /// Records what a loop hands on, now that this is known, and reports that it ended if rows ended it.
     pub(super) fn loop_ended(&mut self, plan: &Plan, repeats: &Loop) -> Result<(), StoreError> {
         self.record.handed_on = plan.handed_on_by_name();
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).describe(&self.record)?;
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).describe(&self.record)?;
         if let Some(End { last, left_out, hands_on, why: Some(reason) }) = repeats.end.clone() {
             let repeats = repeats.id.clone();
             self.reporter.event(&Event::LoopEnded { repeats, round: last, left_out, reason, hands_on });
@@ -318,9 +321,9 @@ impl Books {
         let checks = self.checks.remove(&run.node).unwrap_or_default();
         let hands_on = self.hands_on.remove(&run.node).unwrap_or_default();
         let run = &NodeRun { checks, hands_on, ..run.clone() };
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.node(run)?;
-        if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { ledger.flush() }
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.node(run)?;
+        if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { records.flush() }
     }
 
     /// Reports the end of the run.
@@ -334,9 +337,9 @@ impl Books {
 
     /// Writes the final record and shares it.
     pub(crate) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.finish(&self.record)?;
-        drop(ledger);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.finish(&self.record)?;
+        drop(records);
         let shared = self.store.share_run(&self.record.id);
         outcome.and(shared).map(|()| self.summary)
     }

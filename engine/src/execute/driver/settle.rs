@@ -1,61 +1,143 @@
-//! Handles the end of a node: delivers and records its outputs, or runs it again.
+//! Handles the end of a node: records it and makes its outputs known to others, or starts it again.
 
-use crate::plan::NodeIndex;
 use std::sync::Arc;
 
+use super::Driver;
 use super::recompute::{READINGS, Remake};
-use super::reject_share::Account;
 use super::scheduler::Event as Step;
-use super::{Driver, Report};
 use crate::error::{Blame, OperatorError};
-use crate::execute::decide::loop_decision::{LoopDecision, is_open, read_decision};
-use crate::execute::node::NodeDone;
-use crate::execute::node::context::bare_context;
-use crate::execute::node::deliver::{Made, deliver, hands_over, is_delivered};
+use crate::execute::decide::loop_decision::LoopDecision;
+use crate::execute::node::deliver::{Delivery, Made};
+use crate::execute::node::{Ending, NodeDone, Success};
+use crate::fingerprint::{NodeKey, Reason};
+use crate::plan::NodeIndex;
 use crate::report::Event;
-use crate::store::{Damage, NodeResult, StoreError};
+use crate::store::{Damage, StoreError};
 
 impl Driver {
-    /// Records how a node's run ended, or runs it again.
-    pub(super) fn settled(&mut self, done: NodeDone) -> Result<(), StoreError> {
-        let (index, key) = (done.index, Some(done.key));
-        if let Some((input, damage)) = done.damaged {
-            return self.remake(index, input, damage);
+    /// Records how the life of a node ended, or starts it again.
+    pub(super) fn settle(&mut self, done: NodeDone) -> Result<(), StoreError> {
+        let NodeDone { index, key, reasons, cost, unasked, checks, ending } = done;
+        let node = self.run.node(index);
+        let mut seconds = 0.0;
+        if let Some(cost) = cost {
+            seconds = cost.seconds;
+            self.log.count(node, &cost.spent, cost.failed_calls);
         }
-        self.books.count(self.run.node(index), &done.spent, done.failed_calls);
-        if done.taken_over {
-            tracing::warn!("another machine took over `{}` meanwhile", self.run.node(index).id());
-            return self.launch(index);
+        if unasked > 0 {
+            self.report_budget();
         }
-        match done.outcome {
-            Ok(NodeResult { outputs, figures, .. }) if done.reused => {
-                self.hand_over(index, Made::Known { key, outputs, figures })
+        if let Some(outcomes) = checks {
+            self.log.checked(self.run.node(index), outcomes);
+        }
+        match ending {
+            Ending::Succeeded(success) => self.recorded(index, *success),
+            Ending::StoreFailed(error) => Err(error),
+            Ending::NotStarted => {
+                self.log.interrupted();
+                self.skip(index)?;
+                self.end(Step::Failed(index))
             }
-            Ok(result) => {
-                if let Some(limit) = self.run.endpoints.budget.refused().filter(|_| done.unasked > 0) {
-                    self.books.budget_used_up(limit);
-                }
-                let (reasons, cached_rows) = (done.reasons, done.cached_rows);
-                self.hand_over(index, Made::Now { result: Box::new(result), reasons, cached_rows })
-            }
-            Err(error) if error.blame == Blame::Changed && self.repeats.changed(index) => {
-                let line = format!("{}: nothing was recorded, the node runs again", error.message);
-                let node = self.run.node(index).id().to_owned();
-                self.run.reporter.event(&Event::NodeLog { node, line });
+            Ending::DamagedInput(position, damage) => self.remake_input(index, position, damage),
+            Ending::DamagedOutput(damage) => self.remake(index, damage),
+            Ending::TakenOver => {
+                tracing::warn!("another machine took over `{}` meanwhile", self.run.node(index).id());
                 self.launch(index)
             }
-            Err(error) if error.blame == Blame::Cancelled && self.closed(index).is_none() => {
-                if let Some(limit) = self.run.endpoints.budget.refused() {
-                    self.books.budget_used_up(limit);
+            Ending::Failed(error) => self.without_result(index, key, reasons, error, seconds),
+            Ending::CheckFailed(made, error) => {
+                self.log.check_failed(self.run.node(index), &error, &made)?;
+                self.end(Step::Failed(index))
+            }
+            Ending::Undelivered(error) => self.fail(index, &error),
+            Ending::Interrupted(made) => {
+                // Its result is stored; the next run goes on from there.
+                let (reasons, seconds) = made.ran();
+                self.log.skipped(self.run.node(index), made.key(), reasons, seconds)?;
+                self.end(Step::Failed(index))
+            }
+        }
+    }
+
+    /// Records a node whose result is known and has nothing more to do.
+    pub(super) fn succeeded(&mut self, index: NodeIndex, made: Made) -> Result<(), StoreError> {
+        self.recorded(index, Success { made, delivery: Delivery::Done(Vec::new()), holds: None, decision: None })
+    }
+
+    /// Records a node that succeeded, and makes its outputs known to others.
+    fn recorded(&mut self, index: NodeIndex, success: Success) -> Result<(), StoreError> {
+        let Success { made, delivery, holds, decision } = success;
+        self.keys.extend(made.key().map(|key| (index, key)));
+        self.held.extend(holds.map(|why| (index, why)));
+        let mut held_back = None;
+        match delivery {
+            Delivery::HeldBack(why) => held_back = Some(why),
+            Delivery::Done(destinations) => {
+                for destination in destinations {
+                    let node = self.run.node(index).id().to_owned();
+                    self.run.reporter.event(&Event::Delivered { node, destination });
                 }
-                self.books.skipped(self.run.node(index), key, done.reasons, done.seconds)?;
-                self.end(Step::Failed(index))
             }
-            Err(error) => {
-                let error = self.final_error(index, error);
-                self.books.failed(self.run.node(index), &error, key, done.reasons, done.seconds)?;
-                self.end(Step::Failed(index))
+        }
+        match decision {
+            None => self.log.settled(self.run.node(index), &made, held_back)?,
+            // Other loops may have ended since the node started: the plan of now counts.
+            Some(LoopDecision { ended, hands_on }) => {
+                let plan = match self.run.plan.settled(index, ended, hands_on) {
+                    Ok(plan) => plan,
+                    Err(error) => {
+                        tracing::warn!("{}", error.message);
+                        return self.remake(index, Damage::Corrupt);
+                    }
+                };
+                let has_ended = plan.is_some();
+                if let Some(plan) = plan {
+                    self.run = Arc::new(self.run.with(plan));
+                    // Recorded with the node, so before it.
+                    self.log.hands_on(&self.run.plan, index);
+                }
+                self.log.settled(self.run.node(index), &made, held_back)?;
+                if has_ended && let Some(repeats) = self.run.plan.decides(index) {
+                    self.log.loop_ended(&self.run.plan, repeats)?;
+                }
+                self.rule_out(index, hands_on);
             }
+        }
+        // Only now may others read it: its record is written.
+        self.known.insert(index, made.into_outputs());
+        self.release_settled(index);
+        self.end(Step::Succeeded(index))
+    }
+
+    /// Records a node without a result, or starts it again if its sources changed while they were read.
+    fn without_result(
+        &mut self,
+        index: NodeIndex,
+        key: Option<NodeKey>,
+        reasons: Vec<Reason>,
+        error: OperatorError,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        if error.blame == Blame::Changed && self.repeats.changed(index) {
+            let line = format!("{}: nothing was recorded, the node runs again", error.message);
+            let node = self.run.node(index).id().to_owned();
+            self.run.reporter.event(&Event::NodeLog { node, line });
+            return self.launch(index);
+        }
+        if error.blame == Blame::Cancelled && self.closed(index).is_none() {
+            self.report_budget();
+            self.log.skipped(self.run.node(index), key, reasons, seconds)?;
+            return self.end(Step::Failed(index));
+        }
+        let error = self.final_error(index, error);
+        self.log.failed(self.run.node(index), &error, key, reasons, seconds)?;
+        self.end(Step::Failed(index))
+    }
+
+    /// Reports that the budget is used up, if a call was refused because of that.
+    fn report_budget(&mut self) {
+        if let Some(limit) = self.run.endpoints.budget.refused() {
+            self.log.budget_used_up(limit);
         }
     }
 
@@ -67,11 +149,15 @@ impl Driver {
                 let help = "run it again once nothing writes there; if the program itself does, name that file or folder in `writes`";
                 OperatorError::machine(message).with_help(help)
             }
-            Blame::Cancelled => self.closed(index).map_or(error, |closed| {
-                let kept = "received answers are stored; the next run asks for the remaining rows";
-                let help = closed.help.iter().fold(String::new(), |_, help| format!("{help}; "));
-                closed.with_help(help + kept)
-            }),
+            Blame::Cancelled => {
+                let Some(closed) = self.closed(index) else { return error };
+                let stored = "received answers are stored; the next run asks for the remaining rows";
+                let help = match &closed.help {
+                    Some(help) => format!("{help}; {stored}"),
+                    None => stored.to_owned(),
+                };
+                closed.with_help(help)
+            }
             _ => error,
         }
     }
@@ -81,9 +167,9 @@ impl Driver {
         self.run.endpoints.closed(self.run.node(index)).filter(|_| !self.run.stop.is_draining())
     }
 
-    /// Recomputes the node that produced a damaged input; the node at `index` runs after that.
-    fn remake(&mut self, index: NodeIndex, input: usize, damage: Damage) -> Result<(), StoreError> {
-        let input = &self.run.node(index).inputs[input];
+    /// Recomputes the node that made a damaged input; the node at `index` runs after that.
+    fn remake_input(&mut self, index: NodeIndex, position: usize, damage: Damage) -> Result<(), StoreError> {
+        let input = &self.run.node(index).inputs[position];
         let (from, port) = (input.node, input.port.clone());
         if damage == Damage::Released {
             tracing::info!("an output of `{}` was released: making it again", self.run.node(from).id());
@@ -103,132 +189,13 @@ impl Driver {
         }
     }
 
-    /// Checks a known result, then delivers it.
-    pub(super) fn hand_over(&mut self, index: NodeIndex, made: Made) -> Result<(), StoreError> {
-        self.keys.extend(made.key().map(|key| (index, key)));
-        // Rows of a test are few, and made up.
-        if self.run.node(index).spec.checks.is_empty() || self.run.options.trial.is_some() {
-            return self.pass_on(index, made);
+    /// Runs the node again: a table of its own was found damaged after its result was known.
+    fn remake(&mut self, index: NodeIndex, damage: Damage) -> Result<(), StoreError> {
+        tracing::warn!("an output of `{}` is damaged ({damage}): recomputing it", self.run.node(index).id());
+        if self.repeats.damaged_itself(index) {
+            return self.launch(index);
         }
-        self.check(index, made);
-        Ok(())
-    }
-
-    /// Delivers the outputs of a settled node, or records why they are held back.
-    pub(super) fn pass_on(&mut self, index: NodeIndex, made: Made) -> Result<(), StoreError> {
-        if !hands_over(self.run.node(index)) {
-            return self.succeeded(index, made, None);
-        }
-        if let Some(why) = self.held_back(index, &made) {
-            return self.succeeded(index, made, Some(why));
-        }
-        self.elsewhere(move |run| {
-            let node = run.node(index);
-            let outcome = deliver(node, made.outputs(), &run.store, &bare_context(run, node));
-            Report::Delivered(index, made, outcome)
-        });
-        Ok(())
-    }
-
-    /// Returns why outputs with destinations are not delivered.
-    fn held_back(&self, index: NodeIndex, made: &Made) -> Option<String> {
-        let run = &self.run;
-        if run.node(index).operator.declaration.destinations().is_empty() || run.options.asked.deliver_anyway {
-            return None;
-        }
-        let (plan, store, directory) = (&run.plan, &run.store, &run.options.directory);
-        let account = Account { plan, known: &self.known, keys: &self.keys, store, directory };
-        let why = self.held_by_check(index).or_else(|| {
-            let node = run.node(index);
-            // Somebody has decided about these rows: without a change, every night would raise the same alarm.
-            let is_known = || is_delivered(node, made.outputs(), store, &bare_context(run, node));
-            account.held_back(index).filter(|_| !is_known())
-        })?;
-        Some(run.endpoints.redactor.strike(&why).into_owned())
-    }
-
-    pub(super) fn delivered(
-        &mut self,
-        index: NodeIndex,
-        made: Made,
-        outcome: Result<Vec<String>, OperatorError>,
-    ) -> Result<(), StoreError> {
-        let destinations = match outcome {
-            Ok(destinations) => destinations,
-            Err(error) if error.blame == Blame::Cancelled => return self.stopped(index, &made),
-            Err(error) => return self.fail(index, &error),
-        };
-        for destination in destinations {
-            let node = self.run.node(index).id().to_owned();
-            self.run.reporter.event(&Event::Delivered { node, destination });
-        }
-        self.succeeded(index, made, None)
-    }
-
-    fn succeeded(&mut self, index: NodeIndex, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
-        if !is_open(&self.run.plan, index) {
-            return self.recorded(index, made, held_back);
-        }
-        self.elsewhere(move |run| {
-            let said = read_decision(&run.plan, &run.store, index, made.outputs());
-            Report::Judged(index, made, held_back, said)
-        });
-        Ok(())
-    }
-
-    /// Goes on with what a decision says about its loop. An unreadable decision is computed again.
-    pub(super) fn judged(
-        &mut self,
-        index: NodeIndex,
-        made: Made,
-        held_back: Option<String>,
-        said: Result<LoopDecision, OperatorError>,
-    ) -> Result<(), StoreError> {
-        // Other loops may have ended meanwhile, so that the plan is another one than that of the reading thread.
-        let settled =
-            said.and_then(|said| Ok((self.run.plan.settled(index, said.ended, said.hands_on)?, said.hands_on)));
-        let (plan, hands_on) = match settled {
-            Ok(settled) => settled,
-            Err(error) => {
-                tracing::warn!("{}", error.message);
-                return self.remake_checked(index, Damage::Corrupt);
-            }
-        };
-        let ends = plan.is_some();
-        if let Some(plan) = plan {
-            self.run = Arc::new(self.run.with(plan));
-            self.books.hands_on(&self.run.plan, index);
-        }
-        self.books_of(index, &made, held_back)?;
-        if ends {
-            let plan = &self.run.plan;
-            if let Some(repeats) = plan.decides(index) {
-                self.books.loop_ended(plan, repeats)?;
-            }
-        }
-        self.rule_out(index, hands_on);
-        self.passed(index, made)
-    }
-
-    fn recorded(&mut self, index: NodeIndex, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
-        self.books_of(index, &made, held_back)?;
-        self.passed(index, made)
-    }
-
-    /// Makes the outputs of a recorded node known to others.
-    fn passed(&mut self, index: NodeIndex, made: Made) -> Result<(), StoreError> {
-        self.known.insert(index, made.into_outputs());
-        self.let_go(index);
-        self.end(Step::Succeeded(index))
-    }
-
-    fn books_of(&mut self, index: NodeIndex, made: &Made, held_back: Option<String>) -> Result<(), StoreError> {
-        let node = self.run.node(index);
-        match made {
-            Made::Known { key, outputs, figures } => self.books.cached(node, *key, outputs, figures, held_back),
-            Made::Now { result, reasons, cached_rows } => {
-                self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)
-            }
-        }
+        let error = OperatorError::machine("its output was recomputed and is damaged each time it is read");
+        self.fail(index, &error.with_help("check the disk and its controller"))
     }
 }

@@ -5,13 +5,18 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 
+use super::Upstream;
+use super::context::bare_context;
+use super::reject_share::Account;
+use super::run::Run;
 use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{Context, PortType};
-use crate::plan::Node;
-use crate::store::{NodeResult, OutputRecord, Store};
+use crate::plan::{Node, NodeIndex};
+use crate::store::{NodeResult, NodeRun, OutputRecord, Store};
 
 /// Where a node's outputs come from.
+#[derive(Clone)]
 pub(crate) enum Made {
     /// From the store.
     Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord>, figures: BTreeMap<String, f64> },
@@ -20,6 +25,22 @@ pub(crate) enum Made {
 }
 
 impl Made {
+    /// A result that the store has.
+    pub(crate) fn known(result: NodeResult) -> Self {
+        let NodeResult { key, outputs, figures, .. } = result;
+        Self::Known { key: Some(key), outputs, figures }
+    }
+
+    /// The last result of a frozen node.
+    pub(crate) fn recorded(last: NodeRun) -> Self {
+        Self::Known { key: last.key, outputs: last.outputs, figures: BTreeMap::new() }
+    }
+
+    /// Outputs that a test gives.
+    pub(crate) fn given(outputs: IndexMap<String, OutputRecord>) -> Self {
+        Self::Known { key: None, outputs, figures: BTreeMap::new() }
+    }
+
     pub(crate) fn key(&self) -> Option<NodeKey> {
         match self {
             Self::Known { key, .. } => *key,
@@ -66,35 +87,69 @@ fn folders(node: &Node, outputs: &IndexMap<String, OutputRecord>, store: &Store)
     folders
 }
 
-/// Whether the destinations have the node's outputs already.
-pub(crate) fn is_delivered(
-    node: &Node,
-    outputs: &IndexMap<String, OutputRecord>,
-    store: &Store,
-    context: &Context,
-) -> bool {
-    node.operator.declaration.is_delivered(&folders(node, outputs, store), context)
+/// What became of the outputs that have destinations.
+pub(crate) enum Delivery {
+    /// These destinations were written.
+    Done(Vec<String>),
+    /// They are held back for this reason.
+    HeldBack(String),
 }
 
-/// Calls the operator's `deliver` with the folders of its tree outputs. Blocking: uploads to remote destinations wait
-/// for the network.
-pub(crate) fn deliver(
-    node: &Node,
-    outputs: &IndexMap<String, OutputRecord>,
-    store: &Store,
-    context: &Context,
-) -> Result<Vec<String>, OperatorError> {
-    let is_tree = |port: &str| matches!(node.outputs.get(port), Some(PortType::Tree(_)));
-    let folders = folders(node, outputs, store);
+/// Delivers the outputs of a node, unless a check or lost rows hold them back. `check`: a failed check of its own that
+/// does. Blocking: uploads to remote destinations wait for the network.
+pub(super) fn deliver(
+    run: &Run,
+    index: NodeIndex,
+    made: &Made,
+    upstream: &Upstream,
+    check: Option<String>,
+) -> Result<Delivery, OperatorError> {
+    let (node, store) = (run.node(index), &run.store);
+    let declaration = &node.operator.declaration;
+    let folders = folders(node, made.outputs(), store);
     // Files that go nowhere may have been released, or not been fetched.
-    if folders.is_empty() || node.operator.declaration.destinations().is_empty() {
-        return Ok(Vec::new());
+    if folders.is_empty() || declaration.destinations().is_empty() {
+        return Ok(Delivery::Done(Vec::new()));
     }
-    for (_, record) in outputs.iter().filter(|(port, _)| is_tree(port)) {
+    let context = bare_context(run, node);
+    if let Some(why) = held_back(run, index, made, upstream, check, &folders, &context) {
+        return Ok(Delivery::HeldBack(run.endpoints.redactor.strike(&why).into_owned()));
+    }
+    for (port, record) in made.outputs() {
+        if !folders.contains_key(port) {
+            continue;
+        }
         if let Err(damage) = store.fetch(&record.id)? {
             let short = record.id.digest().short();
             return Err(OperatorError::machine(format!("the artifact {short} is incomplete in the store: {damage}")));
         }
     }
-    node.operator.declaration.deliver(&folders, context)
+    declaration.deliver(&folders, &context).map(Delivery::Done)
+}
+
+/// Returns why outputs with destinations are not delivered.
+fn held_back(
+    run: &Run,
+    index: NodeIndex,
+    made: &Made,
+    upstream: &Upstream,
+    check: Option<String>,
+    folders: &BTreeMap<String, PathBuf>,
+    context: &Context,
+) -> Option<String> {
+    if run.options.asked.deliver_anyway {
+        return None;
+    }
+    // The first failed check on the way counts.
+    if let Some(why) = upstream.held.clone().or(check) {
+        return Some(why);
+    }
+    let mut keys = upstream.keys.clone();
+    keys.extend(made.key().map(|key| (index, key)));
+    let (store, directory) = (&run.store, &run.options.directory);
+    let account = Account { plan: &run.plan, known: &upstream.known, keys: &keys, store, directory };
+    let why = account.held_back(index)?;
+    // Somebody has decided about these rows: without a change, every night would raise the same alarm.
+    let is_delivered = run.node(index).operator.declaration.is_delivered(folders, context);
+    (!is_delivered).then_some(why)
 }

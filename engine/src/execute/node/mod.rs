@@ -1,8 +1,14 @@
-//! One node from lease to record: wait for other holders, run, commit, write the result.
+//! The life of a node. [`live`] is one function that reads from top to bottom:
 //!
-//! `run` is what all nodes of a run share, `job` one node to be run. `compute` prepares and records, `executor` runs the
-//! kernel here or in a `worker`, with the node's `service`s and `endpoints`. `lease_check` looks whether this machine may
-//! still call. `result_checks` and `deliver` come after the result is known.
+//! decide → begin → lease → compute → record → check → deliver → read what it decided about its loop.
+//!
+//! All that the node reads is settled before it starts, so it works on a snapshot ([`Upstream`]) and shares nothing with
+//! other nodes but the [`Run`]. The driver gets one [`NodeDone`] at the end. It does what needs the whole: records the
+//! node, settles the plan, releases folders, schedules, and starts nodes again.
+//!
+//! `start` decides. `produce` holds the lease while `compute` prepares, runs the kernel by `executor` (here or in a
+//! `worker`, with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this machine
+//! may still call. `result_checks`, `reject_share` and `deliver` come after the result is known.
 
 pub(super) mod period_budget;
 pub(super) mod endpoints;
@@ -14,165 +20,258 @@ pub(super) mod worker;
 mod service;
 mod executor;
 mod compute;
-pub(super) mod result_checks;
 pub(super) mod deliver;
+mod produce;
+pub(super) mod start;
+pub(super) mod reject_share;
+mod result_checks;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use self::compute::compute;
+use indexmap::IndexMap;
+
+use self::deliver::{Delivery, Made, deliver, hands_over};
 use self::executor::blocking;
 use self::job::NodeJob;
-use self::lease_check::LeaseCheck;
-use super::decide::lookup::{Lookup, has_floor, look_up};
-use crate::endpoint::{FailedCalls, Usage};
+use self::produce::{Cost, Produced, produce};
+use self::result_checks::{Unchecked, evaluate};
+use self::run::Run;
+use self::start::{decide, startable};
+use super::decide::identity::Known;
+use super::decide::loop_decision::{LoopDecision, is_open, read_decision};
+use super::decide::{Decision, Look, Pending};
 use crate::error::{Blame, OperatorError};
-use crate::fingerprint::{NodeKey, Reason};
-use crate::operator::{Effect, PortType, TreeKind};
+use crate::fingerprint::{NodeKey, Reason, SourceProblem};
 use crate::plan::NodeIndex;
-use crate::report::Event;
-use crate::store::{Damage, NodeResult};
+use crate::spec::OnFailure;
+use crate::store::{CheckOutcome, Damage, NodeRun, OutputRecord, StoreError};
 
-/// Pause before a changing source is read again.
-const WRITERS_PAUSE: Duration = Duration::from_millis(300);
+/// How a node starts.
+pub(super) enum Start {
+    /// Nothing is known about it.
+    Undecided(Look),
+    /// It is decided what becomes of it.
+    Decided(Decision),
+    /// A test gives its outputs.
+    Given(IndexMap<String, OutputRecord>),
+}
+
+/// What is settled before a node starts.
+#[derive(Default)]
+pub(super) struct Upstream {
+    /// Outputs of the nodes that it reads; if it delivers outputs, of all nodes before it.
+    pub(super) known: Known,
+    /// Keys of the same nodes.
+    pub(super) keys: BTreeMap<NodeIndex, NodeKey>,
+    /// The failed check before it that holds back what it delivers.
+    pub(super) held: Option<String>,
+}
 
 /// The outcome of a node.
 pub(super) struct NodeDone {
     pub(super) index: NodeIndex,
-    pub(super) key: NodeKey,
+    /// Its key, once that is known.
+    pub(super) key: Option<NodeKey>,
+    /// Why its kernel ran, if it did.
     pub(super) reasons: Vec<Reason>,
-    pub(super) outcome: Result<NodeResult, OperatorError>,
-    /// Another process computed the result meanwhile.
-    pub(super) reused: bool,
-    pub(super) cached_rows: u64,
+    /// What it cost, if a result had to be produced.
+    pub(super) cost: Option<Cost>,
     /// Rows that were not asked because a budget was used up.
     pub(super) unasked: u64,
-    /// The node's cost, also if it failed.
-    pub(super) spent: Usage,
-    /// Its attempts at calls that failed.
-    pub(super) failed_calls: FailedCalls,
-    pub(super) seconds: f64,
-    /// An input found damaged before the kernel ran: its position among the inputs, and the damage.
-    pub(super) damaged: Option<(usize, Damage)>,
-    /// Another machine took the node over while this one was suspended.
-    pub(super) taken_over: bool,
+    /// The outcomes of its checks, without secrets, if it has any and they were evaluated.
+    pub(super) checks: Option<Vec<CheckOutcome>>,
+    pub(super) ending: Ending,
 }
 
-pub(super) async fn run_node(job: NodeJob) -> NodeDone {
-    let start = Instant::now();
-    let (index, key, reasons) = (job.index, job.key, job.reasons.clone());
-    let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
-    let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
-        let seconds = start.elapsed().as_secs_f64();
-        let spent = match &outcome {
-            Ok(_) if reused => Usage::default(),
-            Ok(result) => result.usage(),
-            Err(_) => paid.spent(),
+/// How the life of a node ended.
+pub(super) enum Ending {
+    /// Its result is known, checked and delivered.
+    Succeeded(Box<Success>),
+    /// It did not start, because the run was stopped.
+    NotStarted,
+    /// Its input at this position is damaged.
+    DamagedInput(usize, Damage),
+    /// A table of its own was found damaged after the result was known.
+    DamagedOutput(Damage),
+    /// Another machine took it over while this one was suspended.
+    TakenOver,
+    /// It has no result.
+    Failed(OperatorError),
+    /// It has a result, and failed a check or could not be checked.
+    CheckFailed(Made, OperatorError),
+    /// It has a result, which could not be delivered.
+    Undelivered(OperatorError),
+    /// It has a result; its checks or its delivery were interrupted.
+    Interrupted(Made),
+    /// The store cannot be used: the run ends.
+    StoreFailed(StoreError),
+}
+
+/// What the driver makes known of a node that succeeded.
+pub(super) struct Success {
+    pub(super) made: Made,
+    pub(super) delivery: Delivery,
+    /// The failed check that holds back what is delivered behind it.
+    pub(super) holds: Option<String>,
+    /// What it decided about its loop, if it does.
+    pub(super) decision: Option<LoopDecision>,
+}
+
+/// Lives the life of a node.
+pub(super) async fn live(run: Arc<Run>, index: NodeIndex, start: Start, upstream: Upstream) -> NodeDone {
+    let (key, reasons, ending) = (None, Vec::new(), Ending::NotStarted);
+    let mut done = NodeDone { index, key, reasons, cost: None, unasked: 0, checks: None, ending };
+    done.ending = match stages(run, start, Arc::new(upstream), &mut done).await {
+        Ok(success) => Ending::Succeeded(Box::new(success)),
+        Err(ending) => ending,
+    };
+    done
+}
+
+/// Goes through the stages of a node. What is known when a stage ends early is left in `done`.
+async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut NodeDone) -> Result<Success, Ending> {
+    let index = done.index;
+    let node = run.node(index);
+
+    // Decide: on another thread, because that may read files and wait for the network.
+    let decision = match start {
+        Start::Given(outputs) => Ok(outputs),
+        Start::Decided(decision) => Err(decision),
+        Start::Undecided(look) => {
+            let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
+            let decided = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
+            Err(decided.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?)
+        }
+    };
+
+    // Produce the result, if the store does not have it.
+    let made = match decision {
+        Ok(outputs) => Made::given(outputs),
+        Err(Decision::Frozen(last)) => Made::recorded(*last),
+        Err(Decision::Cached { result, .. }) => Made::known(*result),
+        Err(Decision::Unfetched(error)) if error.blame == Blame::Cancelled => return Err(Ending::NotStarted),
+        Err(Decision::Broken(SourceProblem::Stopped) | Decision::Run(_)) if run.stop.is_draining() => {
+            return Err(Ending::NotStarted);
+        }
+        Err(other) => {
+            // No node starts on a store that has lost its place.
+            let sound = run.store.sound().map_err(OperatorError::from);
+            let pending = sound.and_then(|()| startable(other)).map_err(Ending::Failed)?;
+            (done.key, done.reasons) = (Some(pending.key), pending.reasons.clone());
+            // Recorded and flushed before any work: a killed run leaves a record of what it had started.
+            run.begin(&begun(&run, index, &pending)).map_err(Ending::StoreFailed)?;
+            let (produced, cost) = produce(job(&run, index, *pending, &upstream.known)).await;
+            done.cost = Some(cost);
+            match produced {
+                Produced::Result(made, unasked) => {
+                    done.unasked = unasked;
+                    made
+                }
+                Produced::DamagedInput(position, damage) => return Err(Ending::DamagedInput(position, damage)),
+                Produced::TakenOver => return Err(Ending::TakenOver),
+                Produced::Failed(error) => return Err(Ending::Failed(error)),
+            }
+        }
+    };
+    done.key = made.key();
+    let made = Arc::new(made);
+
+    // Check: before anything is delivered. Rows of a test are few, and made up.
+    let mut holds = None;
+    if has_checks(&run, index) {
+        let (own, of, before) = (Arc::clone(&run), Arc::clone(&made), Arc::clone(&upstream));
+        let outcomes = match blocking(move || Ok(evaluate(&own, index, &of, &before))).await {
+            Ok(Ok(outcomes)) => outcomes,
+            Ok(Err(Unchecked::Damaged(damage))) => return Err(Ending::DamagedOutput(damage)),
+            Ok(Err(Unchecked::Stopped(error))) | Err(error) => return Err(unchecked(unshared(made), error)),
         };
-        NodeDone {
-            index,
-            key,
-            reasons,
-            outcome,
-            reused,
-            cached_rows,
-            unasked: 0,
-            spent,
-            failed_calls: attempts.so_far(),
-            seconds,
-            damaged: None,
-            taken_over: false,
-        }
-    };
-    let lease = match take_lease(&job, &key).await {
-        Ok(lease) => Arc::new(lease),
-        Err(error) => return done(Err(error), false, 0),
-    };
-    let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
-    let mut job = match looked {
-        Ok((job, Found::Nothing)) => job,
-        Ok((_, Found::Made(result))) => return done(Ok(*result), true, 0),
-        Ok((_, Found::Damaged(index, damage))) => {
-            return NodeDone { damaged: Some((index, damage)), ..done(Err(OperatorError::cancelled()), false, 0) };
-        }
-        Err(error) => return done(Err(error), false, 0),
-    };
-    let asks = job.node().operator.declaration.pays();
-    let lease_check = LeaseCheck::new(&job.run.store, key, Arc::clone(&lease), asks);
-    if asks {
-        job.session.permit = Some(lease_check.clone());
-    }
-    let computed = compute(Arc::new(job), start, asks.then_some(&*lease_check)).await;
-    drop(lease);
-    if lease_check.is_over() {
-        return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
-    }
-    if matches!(&computed, Err(error) if error.blame == Blame::Changed) {
-        // The node will run again; give the writer time to finish.
-        tokio::time::sleep(WRITERS_PAUSE).await;
-    }
-    match computed {
-        Ok((result, rows)) => NodeDone { unasked: rows.unasked, ..done(Ok(result), false, rows.cached_rows) },
-        Err(error) => done(Err(error), false, 0),
-    }
-}
-
-/// What is found once the lease is held.
-enum Found {
-    /// Another process or machine computed the result meanwhile.
-    Made(Box<NodeResult>),
-    /// This input is damaged.
-    Damaged(usize, Damage),
-    Nothing,
-}
-
-fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
-    if let Some(result) = made_meanwhile(job) {
-        return Ok(Found::Made(result));
-    }
-    job.run.store.sound()?;
-    Ok(damaged_input(job)?.map_or(Found::Nothing, |(index, damage)| Found::Damaged(index, damage)))
-}
-
-fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
-    if !job.recall {
-        return None;
-    }
-    let node = job.node();
-    if has_floor(node) {
-        job.run.store.forget_floor(&job.parts.row_base(node));
-    }
-    match look_up(&job.run.store, node, &job.parts, &job.key, (job.run.options.asked.retry(), true)) {
-        Lookup::Hit(result, _) => Some(result),
-        Lookup::Miss(_) => None,
-    }
-}
-
-/// Fetches the inputs, compares them with their digests and returns the first damaged one. Inputs of expensive nodes
-/// (external, or reading a model) are compared every time, others once per run.
-fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
-    let node = job.node();
-    let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
-    let dear = learns || node.operator.declaration.effect == Effect::External;
-    let begun = Instant::now();
-    for (index, input) in job.inputs.iter().enumerate() {
-        let state = if dear { job.run.store.intact(&input.id)? } else { job.run.store.intact_once(&input.id)? };
-        if let Err(damage) = state {
-            return Ok(Some((index, damage)));
+        let fails = failed_checks(&outcomes, OnFailure::Fail);
+        holds = failed_checks(&outcomes, OnFailure::Hold);
+        done.checks = Some(outcomes);
+        if let Some(which) = fails {
+            let error = OperatorError::data(format!("a check failed: {which}"));
+            let help =
+                format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
+            return Err(Ending::CheckFailed(unshared(made), error.with_help(help)));
         }
     }
-    let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();
-    tracing::debug!("inputs of `{}` ({bytes} bytes) compared in {:.6} s", node.id(), begun.elapsed().as_secs_f64());
-    Ok(None)
+    let holds = holds.map(|which| format!("a check of `{}` failed: {which}", node.id()));
+
+    // Deliver, unless a check or lost rows hold the outputs back.
+    let mut delivery = Delivery::Done(Vec::new());
+    if hands_over(node) {
+        let (own, of, before, check) = (Arc::clone(&run), Arc::clone(&made), Arc::clone(&upstream), holds.clone());
+        delivery = match blocking(move || deliver(&own, index, &of, &before, check)).await {
+            Ok(delivery) => delivery,
+            Err(error) if error.blame == Blame::Cancelled => return Err(Ending::Interrupted(unshared(made))),
+            Err(error) => return Err(Ending::Undelivered(error)),
+        };
+    }
+
+    // Read what it decided about its loop.
+    let mut decision = None;
+    if is_open(&run.plan, index) {
+        let (own, of) = (Arc::clone(&run), Arc::clone(&made));
+        match blocking(move || read_decision(&own.plan, &own.store, index, of.outputs())).await {
+            Ok(read) => decision = Some(read),
+            Err(error) => {
+                // A decision that cannot be read is computed again.
+                tracing::warn!("{}", error.message);
+                return Err(Ending::DamagedOutput(Damage::Corrupt));
+            }
+        }
+    }
+    Ok(Success { made: unshared(made), delivery, holds, decision })
 }
 
-async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<crate::store::Lease, OperatorError> {
-    if let Some(lease) = job.run.store.try_lease(key)? {
-        return Ok(lease);
+/// Whether the checks of a node are evaluated.
+fn has_checks(run: &Run, index: NodeIndex) -> bool {
+    !run.node(index).spec.checks.is_empty() && run.options.trial.is_none()
+}
+
+/// Whether a node whose result is known has nothing more to do.
+pub(super) fn is_settled_at_once(run: &Run, index: NodeIndex) -> bool {
+    !has_checks(run, index) && !hands_over(run.node(index)) && !is_open(&run.plan, index)
+}
+
+/// Takes a result back from the threads that have read it.
+fn unshared(made: Arc<Made>) -> Made {
+    Arc::unwrap_or_clone(made)
+}
+
+/// The record of a node that starts.
+fn begun(run: &Run, index: NodeIndex, pending: &Pending) -> NodeRun {
+    let node = run.node(index);
+    NodeRun::begun(node.id(), node.entry.name, pending.key, pending.reasons.clone(), pending.preimage.clone())
+}
+
+fn job(run: &Arc<Run>, index: NodeIndex, pending: Pending, known: &Known) -> NodeJob {
+    let Pending { parts, key, preimage, reasons } = pending;
+    let node = run.node(index);
+    let recall = !reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for input in &node.inputs {
+        inputs.extend(known.get(&input.node).and_then(|outputs| outputs.get(&input.output)).cloned());
     }
-    let node = job.node().id().to_owned();
-    job.run.reporter.event(&Event::NodeWaiting { node });
-    let stop = job.run.stop.clone();
-    let lease = job.run.store.lease(key, move || stop.is_draining()).await?;
-    lease.ok_or_else(OperatorError::cancelled)
+    let session = run.endpoints.session(node);
+    let calls = run.endpoints.calls(node, &parts, &run.store);
+    let observed = run.endpoints.observed(node, &parts, &run.store);
+    NodeJob { run: Arc::clone(run), index, key, preimage, parts, inputs, reasons, recall, session, calls, observed }
+}
+
+/// Joins the failed checks that have this reaction; `None`: there are none.
+fn failed_checks(outcomes: &[CheckOutcome], reaction: OnFailure) -> Option<String> {
+    let failed = outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction);
+    let words: Vec<String> = failed.map(ToString::to_string).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.
+fn unchecked(made: Made, error: OperatorError) -> Ending {
+    if error.blame == Blame::Cancelled {
+        return Ending::Interrupted(made);
+    }
+    let message = format!("its checks cannot be evaluated: {}", error.message);
+    Ending::CheckFailed(made, OperatorError { message, ..error })
 }

@@ -6,10 +6,16 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
+use super::Upstream;
+use super::context::bare_context;
+use super::deliver::Made;
+use super::reject_share::Account;
+use super::run::Run;
 use crate::error::{Blame, OperatorError};
+use crate::execute::decide::identity::Known;
 use crate::execute::kernels::query::run_query;
 use crate::operator::{Context, InputArtifact, Inputs, OutputSink};
-use crate::plan::{Node, Offenders, ROWS, unfit_column};
+use crate::plan::{Node, NodeIndex, Offenders, ROWS, unfit_column};
 use crate::spec::{Check, CheckSpec, Rule, percent};
 use crate::store::{ArtifactId, CheckOutcome, Damage, OutputRecord, Store};
 
@@ -19,16 +25,48 @@ const VALUE: usize = 60;
 /// Version of the evaluation. Increase it when a check could find something else in the same table.
 const VERSION: u32 = 1;
 
+/// Evaluates the checks of a node, and strikes secrets out of the outcomes.
+///
+/// # Errors
+/// Fails if the table is damaged, the run is stopped, or the machine fails: that says nothing about the data.
+pub(super) fn evaluate(
+    run: &Run,
+    index: NodeIndex,
+    made: &Made,
+    upstream: &Upstream,
+) -> Result<Vec<CheckOutcome>, Unchecked> {
+    let (node, store, directory) = (run.node(index), &run.store, &run.options.directory);
+    let mut known = Known::new();
+    for input in &node.inputs {
+        known.extend(upstream.known.get(&input.node).map(|outputs| (input.node, outputs.clone())));
+    }
+    known.insert(index, made.outputs().clone());
+    let keys = made.key().map(|key| (index, key)).into_iter().collect();
+    let account = Account { plan: &run.plan, known: &known, keys: &keys, store, directory };
+    let before = run.history.last(&run.plan, store, node.id());
+    let subject = Subject {
+        node,
+        outputs: made.outputs(),
+        lost: account.lost(index),
+        before: before.map_or(&[], |last| last.checks.as_slice()),
+        store,
+        context: &bare_context(run, node),
+    };
+    let mut outcomes = subject.evaluate()?;
+    run.endpoints.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
+    Ok(outcomes)
+}
+
 /// The result of a node to be checked.
-pub(crate) struct Subject<'a> {
-    pub(crate) node: &'a Node,
-    pub(crate) outputs: &'a IndexMap<String, OutputRecord>,
+struct Subject<'a> {
+    node: &'a Node,
+    outputs: &'a IndexMap<String, OutputRecord>,
     /// Rows that the node lost, of how many.
-    pub(crate) lost: (u64, u64),
+    lost: (u64, u64),
     /// The outcomes of the node's last run.
-    pub(crate) before: &'a [CheckOutcome],
-    pub(crate) store: &'a Store,
-    pub(crate) context: &'a Context,
+    before: &'a [CheckOutcome],
+    store: &'a Store,
+    context: &'a Context,
 }
 
 /// Why the checks of a node were not evaluated.
@@ -47,10 +85,7 @@ impl From<OperatorError> for Unchecked {
 
 impl Subject<'_> {
     /// Evaluates all checks. An outcome of the last run counts if neither the check nor the table changed.
-    ///
-    /// # Errors
-    /// Fails if the table is damaged, the run is stopped, or the machine fails: that says nothing about the data.
-    pub(crate) fn evaluate(&self) -> Result<Vec<CheckOutcome>, Unchecked> {
+    fn evaluate(&self) -> Result<Vec<CheckOutcome>, Unchecked> {
         self.node.spec.checks.iter().map(|spec| self.one(spec)).collect()
     }
 

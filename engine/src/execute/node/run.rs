@@ -1,7 +1,7 @@
 //! State shared by all nodes of a run; usable from any thread.
 
 use crate::plan::NodeIndex;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::endpoints::Endpoints;
 use crate::execute::decide::history::History;
@@ -10,7 +10,7 @@ use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SourceDigests;
 use crate::plan::{Node, Plan};
 use crate::report::Reporter;
-use crate::store::{Store, StoreError};
+use crate::store::{NodeRun, RunWriter, Store, StoreError};
 
 /// A run in progress.
 #[derive(Clone)]
@@ -27,12 +27,22 @@ pub(crate) struct Run {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) history: Arc<History>,
     pub(crate) sources: Arc<SourceDigests>,
+    /// The records of the run's nodes.
+    pub(crate) records: Arc<Mutex<RunWriter>>,
 }
 
 impl Run {
     /// Returns the node at that index of the plan.
     pub(crate) fn node(&self, index: NodeIndex) -> &Node {
         &self.plan[index]
+    }
+
+    /// Records that a node starts, and flushes: a killed run leaves a record of its started nodes, which also marks the
+    /// cached results that it used so far as in use.
+    pub(super) fn begin(&self, begun: &NodeRun) -> Result<(), StoreError> {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.node(begun)?;
+        records.flush()
     }
 
     /// Returns the same run with the plan as it is once a loop has ended.

@@ -1,0 +1,163 @@
+//! Produces the result of a node: waits for the lease, looks whether somebody else made it meanwhile, compares the inputs,
+//! and computes it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::compute::compute;
+use super::deliver::Made;
+use super::executor::blocking;
+use super::job::NodeJob;
+use super::lease_check::LeaseCheck;
+use crate::endpoint::{FailedCalls, Usage};
+use crate::error::{Blame, OperatorError};
+use crate::execute::decide::lookup::{Lookup, has_floor, look_up};
+use crate::fingerprint::NodeKey;
+use crate::operator::{Effect, PortType, TreeKind};
+use crate::report::Event;
+use crate::store::{Damage, Lease, NodeResult};
+
+/// Pause before a changing source is read again.
+const WRITERS_PAUSE: Duration = Duration::from_millis(300);
+
+/// What came of an attempt to produce a result.
+pub(super) enum Produced {
+    /// The result, and the number of rows that were not asked because a budget was used up.
+    Result(Made, u64),
+    /// The input at this position is damaged: the kernel did not run.
+    DamagedInput(usize, Damage),
+    /// Another machine took the node over while this one was suspended.
+    TakenOver,
+    /// There is no result.
+    Failed(OperatorError),
+}
+
+/// What an attempt cost.
+#[derive(Default)]
+pub(crate) struct Cost {
+    /// Calls, tokens and money, also if it failed.
+    pub(crate) spent: Usage,
+    /// Attempts at calls that failed.
+    pub(crate) failed_calls: FailedCalls,
+    pub(crate) seconds: f64,
+}
+
+/// Produces the result of a node whose inputs are known.
+pub(super) async fn produce(job: NodeJob) -> (Produced, Cost) {
+    let start = Instant::now();
+    let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
+    let produced = attempt(job, start).await;
+    let spent = match &produced {
+        Produced::Result(Made::Known { .. }, _) => Usage::default(),
+        Produced::Result(Made::Now { result, .. }, _) => result.usage(),
+        Produced::DamagedInput(..) | Produced::TakenOver | Produced::Failed(_) => paid.spent(),
+    };
+    let cost = Cost { spent, failed_calls: attempts.so_far(), seconds: start.elapsed().as_secs_f64() };
+    (produced, cost)
+}
+
+async fn attempt(job: NodeJob, start: Instant) -> Produced {
+    // From here on, no other process computes this key.
+    let lease = match take_lease(&job, &job.key).await {
+        Ok(lease) => Arc::new(lease),
+        Err(error) => return Produced::Failed(error),
+    };
+    // Under the lease: what another process recorded before it gave the lease back is seen here.
+    let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
+    let mut job = match looked {
+        Ok((job, Found::Nothing)) => job,
+        Ok((_, Found::Made(result))) => return Produced::Result(Made::known(*result), 0),
+        Ok((_, Found::Damaged(position, damage))) => return Produced::DamagedInput(position, damage),
+        Err(error) => return Produced::Failed(error),
+    };
+    let asks = job.node().operator.declaration.pays();
+    let lease_check = LeaseCheck::new(&job.run.store, job.key, Arc::clone(&lease), asks);
+    if asks {
+        job.session.permit = Some(lease_check.clone());
+    }
+    let job = Arc::new(job);
+    let computed = compute(Arc::clone(&job), start, asks.then_some(&*lease_check)).await;
+    // The result is recorded: whoever waits for the lease finds it.
+    drop(lease);
+    if lease_check.is_over() {
+        return Produced::TakenOver;
+    }
+    match computed {
+        Ok((result, rows)) => {
+            let (reasons, cached_rows) = (job.reasons.clone(), rows.cached_rows);
+            Produced::Result(Made::Now { result: Box::new(result), reasons, cached_rows }, rows.unasked)
+        }
+        Err(error) => {
+            if error.blame == Blame::Changed {
+                // The node will run again; give the writer time to finish.
+                tokio::time::sleep(WRITERS_PAUSE).await;
+            }
+            Produced::Failed(error)
+        }
+    }
+}
+
+/// What is found once the lease is held.
+enum Found {
+    /// Another process or machine computed the result meanwhile.
+    Made(Box<NodeResult>),
+    /// This input is damaged.
+    Damaged(usize, Damage),
+    Nothing,
+}
+
+fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
+    if let Some(result) = made_meanwhile(job) {
+        return Ok(Found::Made(result));
+    }
+    job.run.store.sound()?;
+    match damaged_input(job)? {
+        Some((position, damage)) => Ok(Found::Damaged(position, damage)),
+        None => Ok(Found::Nothing),
+    }
+}
+
+fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
+    if !job.recall {
+        return None;
+    }
+    let node = job.node();
+    if has_floor(node) {
+        // Another process may have raised it since it was read.
+        job.run.store.forget_floor(&job.parts.row_base(node));
+    }
+    match look_up(&job.run.store, node, &job.parts, &job.key, (job.run.options.asked.retry(), true)) {
+        Lookup::Hit(result, _) => Some(result),
+        Lookup::Miss(_) => None,
+    }
+}
+
+/// Fetches the inputs, compares them with their digests and returns the first damaged one. Inputs of expensive nodes
+/// (external, or reading a model) are compared every time, others once per run.
+fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    let node = job.node();
+    let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
+    let is_expensive = learns || node.operator.declaration.effect == Effect::External;
+    let begun = Instant::now();
+    for (position, input) in job.inputs.iter().enumerate() {
+        let store = &job.run.store;
+        let state = if is_expensive { store.intact(&input.id)? } else { store.intact_once(&input.id)? };
+        if let Err(damage) = state {
+            return Ok(Some((position, damage)));
+        }
+    }
+    let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();
+    tracing::debug!("inputs of `{}` ({bytes} bytes) compared in {:.6} s", node.id(), begun.elapsed().as_secs_f64());
+    Ok(None)
+}
+
+async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<Lease, OperatorError> {
+    if let Some(lease) = job.run.store.try_lease(key)? {
+        return Ok(lease);
+    }
+    let node = job.node().id().to_owned();
+    job.run.reporter.event(&Event::NodeWaiting { node });
+    let stop = job.run.stop.clone();
+    let lease = job.run.store.lease(key, move || stop.is_draining()).await?;
+    lease.ok_or_else(OperatorError::cancelled)
+}
