@@ -7,8 +7,9 @@ use super::scheduler::Event as Step;
 use super::{Driver, Report};
 use crate::execute::decide::{Decision, Look};
 use crate::execute::node::deliver::{Made, hands_over};
+use crate::execute::node::job::Upstream;
 use crate::execute::node::start::decide;
-use crate::execute::node::{Start, Upstream, is_settled_at_once, live};
+use crate::execute::node::{Start, is_settled_at_once, live};
 use crate::plan::{NodeIndex, with_all_before};
 use crate::store::StoreError;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 
-use super::Upstream;
 use super::context::bare_context;
+use super::job::Upstream;
 use super::reject_share::Account;
 use super::run::Run;
 use crate::error::OperatorError;

@@ -1,6 +1,7 @@
-//! A node to be run, and the result of its kernel.
+//! A node to be run: what is settled before it, all that it needs, and the result of its kernel.
 
 use crate::plan::NodeIndex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::run::Run;
 use crate::endpoint::EndpointSession;
-use crate::execute::decide::identity::Parts;
+use crate::execute::decide::identity::{Known, Parts};
 use crate::execute::kernels::kernel_run::RowsRun;
 use crate::execute::kernels::observations::Observed;
 use crate::fingerprint::{Digest, NodeKey, Reason};
@@ -16,6 +17,17 @@ use crate::operator::Computed;
 use crate::plan::{Input, Node};
 use crate::spec::service_of;
 use crate::store::{CallCache, OutputRecord, Written};
+
+/// What is settled before a node starts.
+#[derive(Default)]
+pub(crate) struct Upstream {
+    /// Outputs of the nodes that it reads; if it delivers outputs, of all nodes before it.
+    pub(crate) known: Known,
+    /// Keys of the same nodes.
+    pub(crate) keys: BTreeMap<NodeIndex, NodeKey>,
+    /// The failed check before it that holds back what it delivers.
+    pub(crate) held: Option<String>,
+}
 
 /// Everything needed to run one node.
 pub(crate) struct NodeJob {

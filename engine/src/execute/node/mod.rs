@@ -26,14 +26,13 @@ pub(super) mod start;
 pub(super) mod reject_share;
 mod result_checks;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 
 use self::deliver::{Delivery, Made, deliver, hands_over};
 use self::executor::blocking;
-use self::job::NodeJob;
+use self::job::{NodeJob, Upstream};
 use self::produce::{Cost, Produced, produce};
 use self::result_checks::{Unchecked, evaluate};
 use self::run::Run;
@@ -43,7 +42,7 @@ use super::decide::loop_decision::{LoopDecision, is_open, read_decision};
 use super::decide::{Decision, Look, Pending};
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason, SourceProblem};
-use crate::plan::NodeIndex;
+use crate::plan::{Node, NodeIndex};
 use crate::spec::OnFailure;
 use crate::store::{CheckOutcome, Damage, NodeRun, OutputRecord, StoreError};
 
@@ -55,17 +54,6 @@ pub(super) enum Start {
     Decided(Decision),
     /// A test gives its outputs.
     Given(IndexMap<String, OutputRecord>),
-}
-
-/// What is settled before a node starts.
-#[derive(Default)]
-pub(super) struct Upstream {
-    /// Outputs of the nodes that it reads; if it delivers outputs, of all nodes before it.
-    pub(super) known: Known,
-    /// Keys of the same nodes.
-    pub(super) keys: BTreeMap<NodeIndex, NodeKey>,
-    /// The failed check before it that holds back what it delivers.
-    pub(super) held: Option<String>,
 }
 
 /// The outcome of a node.
@@ -190,10 +178,7 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
         holds = failed_checks(&outcomes, OnFailure::Hold);
         done.checks = Some(outcomes);
         if let Some(which) = fails {
-            let error = OperatorError::data(format!("a check failed: {which}"));
-            let help =
-                format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
-            return Err(Ending::CheckFailed(unshared(made), error.with_help(help)));
+            return Err(Ending::CheckFailed(unshared(made), failed_check(node, &which)));
         }
     }
     let holds = holds.map(|which| format!("a check of `{}` failed: {which}", node.id()));
@@ -265,6 +250,11 @@ fn failed_checks(outcomes: &[CheckOutcome], reaction: OnFailure) -> Option<Strin
     let failed = outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction);
     let words: Vec<String> = failed.map(ToString::to_string).collect();
     (!words.is_empty()).then(|| words.join("; "))
+}
+
+fn failed_check(node: &Node, which: &str) -> OperatorError {
+    let help = format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
+    OperatorError::data(format!("a check failed: {which}")).with_help(help)
 }
 
 /// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.

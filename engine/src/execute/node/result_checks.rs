@@ -6,9 +6,9 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
-use super::Upstream;
 use super::context::bare_context;
 use super::deliver::Made;
+use super::job::Upstream;
 use super::reject_share::Account;
 use super::run::Run;
 use crate::error::{Blame, OperatorError};
