@@ -64,9 +64,9 @@ mod repeatability;
 mod rows;
 mod shorthand;
 mod sources;
-mod spread;
 mod tables;
 pub mod testing;
+pub(super) mod splitmix64;
 
 pub use calls::{Attempt, Call};
 // What an author sees of the calls to endpoints, and errors.
@@ -100,6 +100,6 @@ pub use repeatability::{Computed, Effect, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
 pub use shorthand::{allow_names, named_or_tagged};
 pub use sources::{Source, SourceFiles, SourceProblem, open_regular};
-pub use spread::spread;
+pub use splitmix64::spread;
 pub use tables::{TableRules, Tables, query_session};
 pub(crate) use tables::{planned, query_config};

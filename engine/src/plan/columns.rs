@@ -8,8 +8,8 @@ use arrow::datatypes::SchemaRef;
 use serde_json::json;
 
 use super::bind::bad_param;
-use super::checking;
 use super::graph::{Input, Node, Plan};
+use super::result_checks;
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{Digest, encode, hash_bytes};
 use crate::operator::{PortType, Tables};
@@ -47,7 +47,7 @@ impl Plan {
                 outputs.entry(port).or_insert(columns);
             }
             found.extend(issues.into_iter().map(|issue| (index, bad_param(issue, &node.spec))));
-            let unfit = checking::column_issues(&node.spec, node.default_output(), &outputs);
+            let unfit = result_checks::column_issues(&node.spec, node.default_output(), &outputs);
             found.extend(unfit.into_iter().map(|issue| (index, issue)));
             known.push(outputs);
         }

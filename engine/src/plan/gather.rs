@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::check::port_of;
+use super::edges::port_of;
 use crate::diagnostic::Span;
 use crate::node_id::NodeId;
 use crate::operator::{Accept, Arity, OperatorEntry, OutputType, PortType, Ports, RetryPolicy};

@@ -27,32 +27,32 @@
 //! finds what loops hand on by the names that users give it.
 
 mod bind;
-mod check;
-mod checking;
 mod columns;
-mod explain;
 mod gather;
 mod graph;
-mod honoured;
 mod loops;
-mod named;
-mod places;
 mod rejects;
 mod schema;
 mod select;
 mod services;
 mod settle;
-mod trial;
+pub(super) mod datafusion_error;
+pub(super) mod edges;
+pub(super) mod loop_output;
+pub(super) mod paths;
+pub(super) mod pipeline_test;
+pub(super) mod result_checks;
+pub(super) mod unsupported_settings;
 
 pub use bind::bind;
-pub use checking::{Offenders, ROWS, unfit_column};
-pub use explain::{check_types, explain, missing_input, parse_fault};
+pub use datafusion_error::{check_types, explain, missing_input, parse_fault};
 pub use petgraph::graph::NodeIndex;
+pub use result_checks::{Offenders, ROWS, unfit_column};
 
 pub use graph::{Input, Node, Plan, Tie};
+pub use loop_output::OfLoop;
 pub use loops::{End, Loop};
-pub use named::OfLoop;
-pub use places::check_store;
+pub use paths::check_store;
 pub use schema::pipeline_schema;
 pub use select::{Selection, asked_for, asked_of_loops, named_by, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

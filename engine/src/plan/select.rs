@@ -4,7 +4,7 @@ use petgraph::graph::NodeIndex;
 use std::collections::BTreeSet;
 
 use super::graph::{Node, Plan};
-use super::named::OfLoop;
+use super::loop_output::OfLoop;
 
 /// The selection from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

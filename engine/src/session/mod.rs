@@ -15,38 +15,38 @@
 //! operators without a run. `keep` pins, collects, exports and imports.
 
 mod failure;
-mod place;
 mod open;
 mod pipeline;
 mod settings;
 mod options;
 mod preflight;
 mod run;
-mod ask;
 mod find;
 mod show;
-mod outside;
 mod keep;
 mod labels;
 mod trace;
-mod trial;
 mod audit;
 mod browse;
 mod history;
 #[cfg(test)]
 mod tests;
+pub(super) mod operators;
+pub(super) mod pipeline_test;
+pub(super) mod store_place;
+pub(super) mod survey;
 
-pub use ask::Why;
 pub use audit::{Audit, AuditOptions};
 pub use browse::{Bin, Choice, ColumnSummary, Common, Order, QuestionRounds, Rounds, Rows, Scorer, Table};
 pub use failure::Failure;
 pub use history::{PastRun, RunEdge};
 pub use open::Session;
 pub use pipeline::Pipeline;
-pub use place::StorePlace;
+pub use pipeline_test::{Mismatch, PipelineTest, Verdict};
 pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
 pub use settings::Settings;
 pub use show::{Located, Older, Shown};
+pub use store_place::StorePlace;
+pub use survey::Why;
 pub use trace::{Direction, Trace};
-pub use trial::{Mismatch, PipelineTest, Verdict};

@@ -8,7 +8,7 @@ use datafusion::sql::parser::DFParserBuilder;
 use datafusion::sql::resolve::resolve_table_references;
 
 use super::field::{self, Problems, take};
-use super::pipeline::{Binding, NodeSpec, Reference};
+use super::model::{Binding, NodeSpec, Reference};
 use super::rounds::bad;
 use super::suggest;
 use super::value::{Key, Spanned, Value};

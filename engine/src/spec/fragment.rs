@@ -1,16 +1,17 @@
 //! Reads one file and its includes: applies params, then reads the keys.
 
-use super::declared::{Over, params};
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
+use super::model::NodeSpec;
 use super::node;
-use super::pipeline::NodeSpec;
+use super::params::{Over, params};
+use super::pipeline_test;
+use super::pipeline_test::TestCase;
 use super::repeat;
 use super::rounds::Loop;
 use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
 use super::syntax;
-use super::test_case::{self, TestCase};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 use crate::endpoint::{BudgetLimits, PeriodLimits};
@@ -80,7 +81,7 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     let word = on_budget.and_then(|on| field::choice(&on, "`on_budget`", &["stop", "finish"], &mut shared.problems));
     fragment.finishes = word == Some("finish");
     let tests = field("tests", shared);
-    fragment.tests = tests.map(|tests| test_case::read(tests, &mut shared.problems)).unwrap_or_default();
+    fragment.tests = tests.map(|tests| pipeline_test::read(tests, &mut shared.problems)).unwrap_or_default();
 }
 
 /// Reads the nodes and loops of all files named by `include:`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::coordinate::base;
 use super::field::{self, take};
-use super::pipeline::NodeSpec;
+use super::model::NodeSpec;
 use super::rounds::Loop;
 use super::scope::{Scope, Shared};
 use super::source;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::coordinate::base;
-use super::declared::Over;
 use super::fragment::fragment;
 use super::include::Place;
-use super::pipeline::{NodeSpec, Overrides, Spec};
+use super::model::{NodeSpec, Overrides, Spec};
+use super::params::Over;
 use super::scope::Shared;
 use super::{reference, rounds};
 use crate::diagnostic::{Diagnostic, FileId, Span};

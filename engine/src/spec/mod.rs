@@ -17,7 +17,6 @@ mod cadence;
 mod coordinate;
 mod checks;
 mod decision;
-mod declared;
 mod field;
 mod fragment;
 #[cfg(test)]
@@ -28,7 +27,6 @@ mod load;
 mod matrix;
 mod node;
 mod notify;
-mod pipeline;
 mod reference;
 mod repeat;
 mod round_file;
@@ -46,10 +44,12 @@ mod suggest;
 mod syntax;
 mod syntax_fault;
 mod template;
-mod test_case;
 #[cfg(test)]
 mod tests;
 mod value;
+pub(super) mod model;
+pub(super) mod params;
+pub(super) mod pipeline_test;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -58,11 +58,12 @@ pub use arguments::arguments;
 pub use cadence::{Cadence, Time};
 pub use checks::{Check, CheckSpec, OnFailure, Rule, percent};
 pub use coordinate::{Coordinate, same_output};
-pub use notify::{Notify, Occasion, Receiver};
-pub use pipeline::{
+pub use model::{
     Binding, Gathers, HandedOnSpec, Kept, LoopSpec, NodeSpec, OnError, Overrides, Reference, Resources, RoundSpec,
     Serves, ServiceSpec, Spec,
 };
+pub use notify::{Notify, Occasion, Receiver};
+pub use pipeline_test::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use row_limit::RowLimit;
 pub use schedule::{Catchup, Overlap, Schedule};
 pub use service::service_of;
@@ -71,7 +72,6 @@ pub use settings::settings;
 pub(crate) use source::FILE_NOT_FOUND;
 pub(crate) use suggest::advice;
 pub use suggest::{closest, meant_node, meant_output, several_loops, suggest};
-pub use test_case::{Expected, Rows, Scripted, TestCase, TestParam};
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap};

@@ -5,7 +5,7 @@ use super::checks;
 use super::coordinate::{self, Coordinate};
 use super::field::{self, Problems, take};
 use super::matrix;
-use super::pipeline::{NodeSpec, OnError, Resources};
+use super::model::{NodeSpec, OnError, Resources};
 use super::reference;
 use super::scope::{Scope, Shared};
 use super::seed;

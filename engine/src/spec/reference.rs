@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::budget::Budget;
 use super::coordinate::{Coordinate, base, in_order, names};
 use super::field::{self, Problems};
-use super::pipeline::{Binding, Gathers, NodeSpec, Reference};
+use super::model::{Binding, Gathers, NodeSpec, Reference};
 use super::rounds::{self, Loop};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;

@@ -1,11 +1,11 @@
 //! `include:` of a loop: files with nodes of a round.
 
 use super::coordinate::Coordinate;
-use super::declared::{Over, params};
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
+use super::model::NodeSpec;
 use super::node;
-use super::pipeline::NodeSpec;
+use super::params::{Over, params};
 use super::scope::{Scope, Shared};
 use super::syntax;
 use super::value::{Spanned, Value};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::coordinate::{base, in_order, names};
 use super::field::Problems;
-use super::pipeline::{HandedOnSpec, LoopSpec, NodeSpec, Reference, RoundSpec};
+use super::model::{HandedOnSpec, LoopSpec, NodeSpec, Reference, RoundSpec};
 use super::suggest;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::{NodeId, ROUND};

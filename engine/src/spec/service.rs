@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::field::{self, Problems, take};
-use super::pipeline::{Binding, Serves, ServiceSpec};
+use super::model::{Binding, Serves, ServiceSpec};
 use super::reference;
 use super::suggest;
 use super::value::{Key, Spanned, Value};

@@ -1,6 +1,6 @@
 //! `--set` and `--params`: overrides of params.
 
-use super::pipeline::Overrides;
+use super::model::Overrides;
 use super::scalar;
 use super::scope::{Shared, param_advice};
 use super::settings::read_map;

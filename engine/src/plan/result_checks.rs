@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 
-use super::explain::{explain, parse_fault};
+use super::datafusion_error::{explain, parse_fault};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::error::OperatorError;
 use crate::operator::{

@@ -1,7 +1,7 @@
 //! `params:`: the declared values of a file, and what replaces them.
 
 use super::field;
-use super::pipeline::Overrides;
+use super::model::Overrides;
 use super::scope::Shared;
 use super::set;
 use super::value::{Spanned, Value};

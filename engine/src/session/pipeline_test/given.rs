@@ -20,10 +20,10 @@ use crate::spec::{Rows, closest};
 use crate::store::{OutputRecord, Store, StoreSink};
 
 /// Outputs of the nodes with given rows, by place in the plan.
-pub(super) type Given = BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>;
+pub(crate) type Given = BTreeMap<NodeIndex, IndexMap<String, OutputRecord>>;
 
 /// Stores given rows. The other tables of their nodes are empty.
-pub(super) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Given, Failure> {
+pub(crate) fn outputs(plan: &Plan, given: &[Rows], store: &Store) -> Result<Given, Failure> {
     let (known, _) = plan.known_columns();
     let mut by_node: BTreeMap<NodeIndex, BTreeMap<&str, &Rows>> = BTreeMap::new();
     for rows in given {

@@ -90,7 +90,7 @@ impl fmt::Display for Mismatch {
 }
 
 /// Returns the differences.
-pub(super) fn compare(expected: &Expected, rows: &RowsInput) -> Result<Vec<Mismatch>, Failure> {
+pub(crate) fn compare(expected: &Expected, rows: &RowsInput) -> Result<Vec<Mismatch>, Failure> {
     let output = &expected.rows.output;
     let mut columns: Vec<&String> = Vec::new();
     for column in expected.rows.rows.iter().filter_map(Value::as_object).flat_map(Map::keys) {

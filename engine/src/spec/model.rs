@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::checks::CheckSpec;
-use super::coordinate::{self, Coordinate};
+use super::coordinate;
+use super::coordinate::Coordinate;
+use super::pipeline_test::TestCase;
 use super::schedule::Schedule;
-use super::test_case::TestCase;
 use super::value::Spanned;
 use crate::diagnostic::Span;
 use crate::endpoint::{BudgetLimits, PeriodLimits};

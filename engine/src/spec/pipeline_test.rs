@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::field::{self, Problems, take};
+use super::field;
+use super::field::{Problems, take};
 use super::value::{Key, OVER, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
