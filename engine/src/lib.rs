@@ -67,7 +67,7 @@ pub mod store;
 // What made an artifact, whether it is still whole, and archives, attestations and OpenLineage events of it.
 pub mod lineage;
 // Events of a run.
-pub mod report;
+pub mod events;
 // A spec bound to operators: typed, checked, in order.
 pub mod plan;
 // Looks results up, runs kernels, commits.
@@ -92,10 +92,10 @@ pub use store::KeepPolicy;
 pub use diagnostic::{Diagnostic, SourceMap};
 pub use execute::{Basis, Device, Machine, NodeStatus, Survey, Work, devices, unix_time};
 // For code that runs programs.
+pub use events::{Event, Lines, RejectReason, Reporter, RunSummary};
 pub use execute::{Guard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{End, Input, Loop, Node, NodeIndex, Plan};
-pub use report::{Event, Lines, RejectReason, Reporter, RunSummary};
 pub use spec::{
     Cadence, Notify, OnFailure, Receiver as NoteReceiver, Schedule, Scripted, TestCase, Time, closest, suggest,
 };

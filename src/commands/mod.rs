@@ -6,7 +6,6 @@ mod bundle;
 mod completions;
 mod diff;
 mod doctor;
-mod entrance;
 mod export;
 mod gc;
 mod graph;
@@ -37,6 +36,7 @@ mod ui;
 mod validate;
 mod why;
 mod worker;
+pub(super) mod listen;
 
 use searchmill_engine::{Failure, Registry, Session, StorePlace};
 

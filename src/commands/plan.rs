@@ -18,7 +18,7 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
     let checked = pipeline::check(session, &args.pipeline)?;
     let selection = pipeline::selection(&args.chosen);
     let options = RunOptions { selection, limit: limit(&args.limit)?, ..RunOptions::default() };
-    let survey = session.survey(&checked, &options)?;
+    let survey = session.estimate(&checked, &options)?;
     tell_limit(terminal, &checked.plan, &options.limit);
     note_if_missing(terminal, session)?;
     let work = show(terminal, session, &checked.plan, &survey, args.all);

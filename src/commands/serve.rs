@@ -9,7 +9,7 @@ use searchmill_engine::{Failure, Machine, Session};
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Opening, TextModel};
 
-use super::entrance::{entrance, stopped};
+use super::listen::{entrance, stopped};
 use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
 use crate::display::Terminal;
 use crate::exit::OK;

@@ -4,9 +4,10 @@ use searchmill_engine::{Failure, NodeId, Overrides, Session, SourceMap, TestCase
 
 use crate::args::TestArgs;
 use crate::display::Terminal;
-use crate::display::trial::{self, Trial};
+use crate::display::pipeline_test;
+use crate::display::pipeline_test::Trial;
 use crate::exit::{FAILED, OK};
-use crate::testing::Player;
+use crate::pipeline_test::Player;
 
 pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> Result<u8, Failure> {
     let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
@@ -31,9 +32,9 @@ pub(super) fn test(terminal: &Terminal, session: &Session, args: &TestArgs) -> R
     for test in &chosen {
         let trial = one(session, args, &overrides, test, &checked.sources)?;
         failed += usize::from(!trial.passed());
-        trial::show(terminal, &trial);
+        pipeline_test::show(terminal, &trial);
     }
-    trial::balance(terminal, chosen.len(), failed);
+    pipeline_test::balance(terminal, chosen.len(), failed);
     Ok(if failed > 0 { FAILED } else { OK })
 }
 

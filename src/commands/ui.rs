@@ -7,7 +7,7 @@ use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
 use super::bundle::bundle;
-use super::entrance::{entrance_at, stopped};
+use super::listen::{entrance_at, stopped};
 use crate::args::UiArgs;
 use crate::display::Terminal;
 use crate::exit::OK;

@@ -21,8 +21,8 @@ mod schedule;
 mod style;
 mod table;
 mod terminal;
-pub(crate) mod trial;
 mod wrap;
+pub(super) mod pipeline_test;
 
 pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
 

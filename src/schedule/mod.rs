@@ -24,11 +24,11 @@ mod endpoint;
 mod notify;
 mod process;
 mod served;
-mod told;
+pub(super) mod json;
 
 pub(crate) use daemon::{Settings, serve};
+pub(crate) use json::told;
 pub(crate) use served::Scheduled;
-pub(crate) use told::told;
 
 use std::time::{Duration, SystemTime};
 

@@ -45,7 +45,7 @@
 //!
 //! # Output
 //!
-//! All output about a run is an `Event` (`report`): one stream for the terminal, for `--json` and for `events.jsonl`
+//! All output about a run is an `Event` (`events`): one stream for the terminal, for `--json` and for `events.jsonl`
 //! (with times). Results go to stdout, everything else to stderr.
 
 // The order is the order of use: a room uses what stands above it.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::catalog::Catalog;
 use super::lookup::whole_table;
-use super::named::{NotFound, output_of};
+use super::output_name::{NotFound, output_of};
 use super::pairs::{self, Pair};
 use super::row_changes::{TableChange, table_change};
 use super::target::no_node;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::named::{NamedOutput, NotFound, came_to_nothing, output_of};
+use super::output_name::{NamedOutput, NotFound, came_to_nothing, output_of};
 use crate::diagnostic::SourceMap;
 use crate::spec::{self, Overrides};
 use crate::store::{RunRecord, Store};

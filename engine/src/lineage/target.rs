@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::catalog::Catalog;
-use super::named::{Missing, NotFound, came_to_nothing, of_loop, output_of};
 use super::newest::{earlier_run, has_one, newest_output};
+use super::output_name::{Missing, NotFound, came_to_nothing, of_loop, output_of};
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
 use crate::node_id::NodeId;
 use crate::spec::{advice, meant_output as meant};

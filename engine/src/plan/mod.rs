@@ -1,17 +1,17 @@
 //! Plans: the pipeline bound to operators, typed and checked, in an executable order.
 //!
 //! `bind` looks operators up, deserialises their params, asks them for ports and sources, and orders the graph. Where
-//! the order is free, it is the order of the file. `check` verifies every edge: kind, number, missing inputs. `bind`
+//! the order is free, it is the order of the file. `edges` verifies every edge: kind, number, missing inputs. `bind`
 //! also rejects URLs with user info, because results, runs and messages contain URLs. Only this module can create a
 //! [`Plan`], so every plan is checked.
 //!
-//! `places` checks files outside the pipeline. Files that are read must exist. A destination must not overlap what the
+//! `paths` checks files outside the pipeline. Files that are read must exist. A destination must not overlap what the
 //! pipeline reads, its own files, another destination, or the store. Paths start at the working directory, not at the
 //! folder of the pipeline; `-C` changes it.
 //!
-//! `checking` has the queries behind the `checks:` of a node, and checks these against its outputs.
+//! `result_checks` has the queries behind the `checks:` of a node, and checks these against its outputs.
 //!
-//! `explain` words the errors of SQL that users wrote.
+//! `datafusion_error` words the errors of SQL that users wrote.
 //!
 //! `columns` checks queries, predicates and prompts against the columns that are known before anything runs.
 //!
@@ -23,36 +23,36 @@
 //! What a service of a node reads is an input of the node, at a port that begins with `service.`. The kernel does not
 //! see it.
 //!
-//! `loops` has the loops about which rows decide (`best:`, `stop:`), and `settle` the plan once it is known how one ended. `named`
-//! finds what loops hand on by the names that users give it.
+//! `loops` has the loops about which rows decide (`best:`, `stop:`), and `settle` the plan once it is known how one ended.
+//! `loop_output` finds what loops hand on by the names that users give it.
 
-mod bind;
-mod columns;
-mod gather;
+mod schema;
 mod graph;
 mod loops;
 mod rejects;
-mod schema;
-mod select;
-mod services;
+mod gather;
 mod settle;
-pub(super) mod datafusion_error;
-pub(super) mod edges;
-pub(super) mod loop_output;
-pub(super) mod paths;
-pub(super) mod pipeline_test;
-pub(super) mod result_checks;
-pub(super) mod unsupported_settings;
+mod loop_output;
+mod select;
+mod datafusion_error;
+mod columns;
+mod edges;
+mod paths;
+mod services;
+mod unsupported_settings;
+mod result_checks;
+mod pipeline_test;
+mod bind;
 
 pub use bind::bind;
 pub use datafusion_error::{check_types, explain, missing_input, parse_fault};
-pub use petgraph::graph::NodeIndex;
-pub use result_checks::{Offenders, ROWS, unfit_column};
-
 pub use graph::{Input, Node, Plan, Tie};
 pub use loop_output::OfLoop;
 pub use loops::{End, Loop};
 pub use paths::check_store;
+/// The index of a node in a plan. Plans of one text have the same nodes at the same indices.
+pub use petgraph::graph::NodeIndex;
+pub use result_checks::{Offenders, ROWS, unfit_column};
 pub use schema::pipeline_schema;
 pub use select::{Selection, asked_for, asked_of_loops, named_by, select, with_all_before, with_all_before_but};
 pub use services::with_files_of_services;

@@ -8,11 +8,11 @@ use super::open::Session;
 use super::options::budget;
 use super::pipeline::Pipeline;
 use super::preflight::with_devices;
+use crate::events::{Reporter, RunSummary};
 use crate::execute::{Machine, RunOptions, Settings, Stop, run};
 use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
 use crate::operator::{Source, stack_size};
 use crate::plan::{Input, Node, Plan};
-use crate::report::{Reporter, RunSummary};
 use crate::store::Store;
 
 /// A run that passed all checks and has not started.

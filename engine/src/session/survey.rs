@@ -64,14 +64,24 @@ impl Session {
         Ok(survey(&pipeline.plan, self.look()?, chosen.request(self.directory(), options))?)
     }
 
-    /// Like [`Session::survey`], with the checks that [`Session::run`] makes before it opens the store.
+    /// Like [`Session::survey`], with estimates of the calls that nodes would make.
+    ///
+    /// # Errors
+    /// Fails as [`Session::survey`] does.
+    pub fn estimate(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
+        let chosen = self.chosen(&pipeline.plan, options)?;
+        let request = chosen.request(self.directory(), options).with_estimates();
+        Ok(survey(&pipeline.plan, self.look()?, request)?)
+    }
+
+    /// Like [`Session::estimate`], with the checks that [`Session::run`] makes before it opens the store.
     ///
     /// # Errors
     /// Fails as [`Session::survey`] does, and if the destinations or the budget are invalid.
     pub fn rehearse(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
         self.check_destinations(pipeline)?;
         budget(&pipeline.plan, options)?;
-        self.survey(pipeline, options)
+        self.estimate(pipeline, options)
     }
 
     /// Returns why a node would run with at most `limit` rows of sources, compared with the run `against` or with

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::endpoint::BudgetLimits;
 use crate::error::OperatorError;
+use crate::events::Lines;
 use crate::execute::{NodeStatus, RunOptions};
 use crate::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, Outputs, Ports, Registry, Secret, entry,
 };
 use crate::plan::Selection;
-use crate::report::Lines;
 use crate::spec::{Overrides, RowLimit};
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -11,9 +11,9 @@ use searchmill_operators::environment::Environment;
 use searchmill_retrieval::{Search, SearchSettings, memory_need};
 use searchmill_schemas::Question;
 
-use super::super::entrance::{entrance, stopped};
 use super::super::index::{index_tree, search_settings};
 use crate::args::ServeEnvArgs;
+use crate::commands::listen::{entrance, stopped};
 use crate::display::Terminal;
 use crate::exit::OK;
 use crate::serve::env::{self, EpisodeLimits, Journal, Limits, Opened, Questions, Ranking, Served, Setup, World};

@@ -38,7 +38,7 @@ pub(super) async fn plan(State(page): State<Arc<Page>>, Query(asked): Query<Aske
         let record = newest.ok_or_else(none)?;
         let overrides = Overrides { set: record.set.clone(), params_files: record.params_files.clone() };
         let pipeline = session.check(&record.file, &overrides)?;
-        let survey = session.survey(&pipeline, &RunOptions::default())?;
+        let survey = session.estimate(&pipeline, &RunOptions::default())?;
         let mut nodes = Vec::new();
         for (place, status) in &survey.nodes {
             if let Some(node) = pipeline.plan.get(*place) {

@@ -222,7 +222,7 @@ fn modules_of_the_engine_use_only_what_stands_above_them() {
 
 /// Modules of the engine that the command line may use: data and pure functions. Everything else must go through
 /// `Session`.
-const OPEN: [&str; 5] = ["diagnostic", "lineage", "operator", "report", "schedule"];
+const OPEN: [&str; 5] = ["diagnostic", "events", "lineage", "operator", "schedule"];
 
 /// Returns the names directly after `searchmill_engine::`, including those in braces.
 fn engine_names(code: &str) -> Vec<String> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::endpoint::Redactor;
+use crate::events::{Event, Reporter};
 use crate::execute::settings::clock::unix_time;
-use crate::report::{Event, Reporter};
 use crate::store::RunWriter;
 
 /// Time between two recorded events of a node's progress. Nodes that take less have none.

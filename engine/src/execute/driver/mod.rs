@@ -36,10 +36,10 @@ use super::settings::options::Settings;
 use super::settings::resources::{Demand, Pool};
 use super::settings::stop::Stop;
 use crate::error::OperatorError;
+use crate::events::{Reporter, RunSummary};
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
 use crate::plan::{Node, NodeIndex, Plan, with_all_before_but};
-use crate::report::{Reporter, RunSummary};
 use crate::store::{Store, StoreError, StoreUse};
 
 /// Runs a plan.

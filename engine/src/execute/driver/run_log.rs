@@ -11,6 +11,7 @@ use super::event_log::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::endpoint::{FailedCalls, Redactor, Usage};
 use crate::error::{Blame, OperatorError};
+use crate::events::{Event, RejectReason, Reporter, RunSummary};
 use crate::execute::node::deliver::Made;
 use crate::execute::node::reject_share::reject_reasons;
 use crate::execute::settings::clock::unix_time;
@@ -18,7 +19,6 @@ use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::node_id::NodeId;
 use crate::operator::Effect;
 use crate::plan::{End, Loop, Node, NotReached, Plan};
-use crate::report::{Event, RejectReason, Reporter, RunSummary};
 use crate::spec::{OnFailure, RowLimit};
 use crate::store::{
     ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,

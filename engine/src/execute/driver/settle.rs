@@ -6,12 +6,12 @@ use super::Driver;
 use super::recompute::{READINGS, Remake};
 use super::scheduler::Event as Step;
 use crate::error::{Blame, OperatorError};
+use crate::events::Event;
 use crate::execute::decide::loop_decision::LoopDecision;
 use crate::execute::node::deliver::{Delivery, Made};
 use crate::execute::node::{Ending, NodeDone, Success};
 use crate::fingerprint::{NodeKey, Reason};
 use crate::plan::NodeIndex;
-use crate::report::Event;
 use crate::store::{Damage, StoreError};
 
 impl Driver {

@@ -9,13 +9,13 @@ use super::job::{NodeJob, Ran};
 use super::lease_check::LeaseCheck;
 use super::service::Services;
 use crate::error::OperatorError;
+use crate::events::Event;
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::RowsRun;
 use crate::execute::settings::clock::unix_time;
 use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Digest;
 use crate::operator::{Computed, ContextParts, ProgressSink};
-use crate::report::Event;
 use crate::store::{Blocks, Checkpoint, KeptPieces, NodeResult, Origin};
 
 /// State prepared before a kernel runs and needed after it.

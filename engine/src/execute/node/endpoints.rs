@@ -12,12 +12,12 @@ use crate::endpoint::{
     Budget, EndpointSession, EndpointUse, ObservedSession, RateLimiter, Redactor, refers_to_service,
 };
 use crate::error::OperatorError;
+use crate::events::{Event, Reporter};
 use crate::execute::decide::identity::Parts;
 use crate::execute::kernels::observations::Observed;
 use crate::execute::settings::options::Settings;
 use crate::fingerprint::Digest;
 use crate::plan::{Node, Plan};
-use crate::report::{Event, Reporter};
 use crate::store::{CallCache, Store};
 
 /// Longest interval between two checks of the watch.

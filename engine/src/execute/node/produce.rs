@@ -11,10 +11,10 @@ use super::job::NodeJob;
 use super::lease_check::LeaseCheck;
 use crate::endpoint::{FailedCalls, Usage};
 use crate::error::{Blame, OperatorError};
+use crate::events::Event;
 use crate::execute::decide::lookup::{Lookup, has_floor, look_up};
 use crate::fingerprint::NodeKey;
 use crate::operator::{Effect, PortType, TreeKind};
-use crate::report::Event;
 use crate::store::{Damage, Lease, NodeResult};
 
 /// Pause before a changing source is read again.

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use searchmill_schemas::{Reject, from_batch};
 
+use crate::events::RejectReason;
 use crate::execute::decide::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
 use crate::plan::{Input, Node, Plan};
-use crate::report::RejectReason;
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.

@@ -4,12 +4,12 @@ use crate::plan::NodeIndex;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::endpoints::Endpoints;
+use crate::events::Reporter;
 use crate::execute::decide::history::History;
 use crate::execute::settings::options::Settings;
 use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SourceDigests;
 use crate::plan::{Node, Plan};
-use crate::report::Reporter;
 use crate::store::{NodeRun, RunWriter, Store, StoreError};
 
 /// A run in progress.

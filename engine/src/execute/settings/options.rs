@@ -75,6 +75,7 @@ impl Chosen {
             force: Some(&self.force),
             no_cache: options.no_cache,
             retry: options.retry(),
+            estimates: false,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::endpoint::Budget;
+use crate::events::{Event, Reporter};
 use crate::node_id::NodeId;
 use crate::operator::{ProgressSink, Retry};
-use crate::report::{Event, Reporter};
 
 const INTERVAL_MS: u64 = 100;
 

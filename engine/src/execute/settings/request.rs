@@ -1,12 +1,11 @@
 //! The part of a run's settings that decides which nodes run.
 
-use crate::plan::NodeIndex;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::fingerprint::Reason;
 use crate::node_id::NodeId;
-use crate::plan::{Node, Plan};
+use crate::plan::{Node, NodeIndex, Plan};
 use crate::spec::RowLimit;
 
 /// The part of a run's settings that decides which nodes run.
@@ -16,9 +15,9 @@ pub struct Request<'a> {
     pub directory: &'a Path,
     /// Rows of sources (at most).
     pub limit: Option<&'a RowLimit>,
-    /// Places of the nodes that may run; `None`: all.
+    /// The nodes that may run; `None`: all.
     pub selected: Option<&'a BTreeSet<NodeIndex>>,
-    /// Places of nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
+    /// Nodes whose outputs must be in the store, even if they were released; `None`: of those that no other node
     /// uses.
     pub asked: Option<&'a BTreeSet<NodeIndex>>,
     /// Nodes to run even if they are cached (`*`: all).
@@ -27,18 +26,35 @@ pub struct Request<'a> {
     pub no_cache: bool,
     /// Which failed rows to retry.
     pub retry: Retry,
+    /// Whether a survey estimates the calls that nodes would make. That reads the memos of their rows.
+    pub estimates: bool,
 }
 
 impl<'a> Request<'a> {
     /// Returns the request of a plain run in that folder.
     pub fn new(directory: &'a Path) -> Self {
-        Self { directory, limit: None, selected: None, asked: None, force: None, no_cache: false, retry: Retry::Failed }
+        Self {
+            directory,
+            limit: None,
+            selected: None,
+            asked: None,
+            force: None,
+            no_cache: false,
+            retry: Retry::Failed,
+            estimates: false,
+        }
     }
 
     /// Limits the rows of sources.
     #[must_use]
     pub fn limited(self, limit: &'a RowLimit) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// Asks a survey for estimates.
+    #[must_use]
+    pub fn with_estimates(self) -> Self {
+        Self { estimates: true, ..self }
     }
 
     /// Returns the rows of a node (at most), if it is a source.

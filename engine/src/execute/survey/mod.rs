@@ -149,7 +149,7 @@ impl NodeStatus {
 pub struct Survey {
     /// Status by index in the plan.
     pub nodes: BTreeMap<NodeIndex, NodeStatus>,
-    /// Work left for the nodes that would call an endpoint.
+    /// Work left for the nodes that would call an endpoint, if the request asked for estimates.
     pub work: BTreeMap<NodeIndex, Work>,
     /// Loops about which rows decide, with their ends as far as they are known.
     pub loops: Vec<Loop>,
@@ -182,7 +182,10 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
             (None, open) => {
                 let decider = Decider { plan: &plan, store, request, history: &history };
                 let decision = decider.decide(index, &known, &sources, Look::There)?;
-                work.extend(Some(index).zip(work_of(store, &plan[index], &decision, &known, request.directory)));
+                if request.estimates {
+                    let found = work_of(store, &plan[index], &decision, &known, request.directory);
+                    work.extend(found.map(|found| (index, found)));
+                }
                 NodeStatus::of(decision).unless(open.map(|(waits_for, _)| waits_for))
             }
         };

@@ -16,11 +16,11 @@ use super::open::Session;
 use super::pipeline::Pipeline;
 use super::run::runtime;
 use crate::diagnostic::SourceMap;
+use crate::events::{Event, Reporter, RunSummary};
 use crate::execute::{Chosen, Machine, RunOptions, Settings, Stop, Trial, run};
 use crate::node_id::NodeId;
 use crate::operator::{InputArtifact, Source};
 use crate::plan::Plan;
-use crate::report::{Event, Reporter, RunSummary};
 use crate::spec::{Expected, Overrides, TestCase};
 use crate::store::Store;
 

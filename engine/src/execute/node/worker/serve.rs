@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use super::contract::{CONTRACT, Message, Task};
 use crate::endpoint::{EndpointSession, Redactor};
 use crate::error::OperatorError;
+use crate::events::{Event, Reporter};
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::observations::Observed;
@@ -22,7 +23,6 @@ use crate::operator::{
     Context, ContextParts, Inputs, OperatorEntry, PortType, ProgressSink, Registry, SecretLookup, SourceFiles,
     http_client, stack_size,
 };
-use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
 
 /// Interval between heartbeats.

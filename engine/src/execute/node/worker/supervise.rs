@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::contract::{CONTRACT, Message, Task};
 use crate::error::OperatorError;
+use crate::events::Event;
 use crate::execute::node::job::{NodeJob, Ran};
 use crate::execute::settings::device::DeviceLease;
 use crate::operator::ContextParts;
-use crate::report::Event;
 
 /// Lines of a worker's stderr shown in an error message (at most).
 const TAIL: usize = 20;

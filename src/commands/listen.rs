@@ -31,5 +31,5 @@ pub(super) fn entrance_at(
 
 /// Waits until the server is to stop.
 pub(super) async fn stopped() {
-    crate::commands::run::wait().await;
+    super::run::wait().await;
 }

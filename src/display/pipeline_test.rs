@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Terminal;
 use super::style::{ERROR, GOOD, HELP};
-use crate::testing::Refused;
+use crate::pipeline_test::Refused;
 
 /// Differences shown per test (at most).
 const SHOWN: usize = 20;
