@@ -93,7 +93,7 @@ pub use diagnostic::{Diagnostic, SourceMap};
 pub use execute::{Basis, Device, Machine, NodeStatus, Survey, Work, devices, unix_time};
 // For code that runs programs.
 pub use events::{Event, Lines, RejectReason, Reporter, RunSummary};
-pub use execute::{Guard, Tail, end_group, program};
+pub use execute::{GroupGuard, Tail, end_group, program};
 pub use fingerprint::{Digest, NodeKey, Reason};
 pub use plan::{End, Input, Loop, Node, NodeIndex, Plan};
 pub use spec::{

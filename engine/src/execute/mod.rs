@@ -64,7 +64,7 @@ pub use decide::identity::{Known, node_key};
 pub use driver::run;
 pub(crate) use kernels::query::{collect, register};
 pub use node::worker::{WorkerPipes, work};
-pub use process::group_guard::{Guard, end_group};
+pub use process::group_guard::{GroupGuard, end_group};
 pub use process::program::{Tail, program};
 pub use process::versions::version as program_version;
 pub use settings::clock::unix_time;

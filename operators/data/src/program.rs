@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
-use searchmill_engine::{Guard, Lent, Tail};
+use searchmill_engine::{GroupGuard, Lent, Tail};
 
 use opened::Opened;
 
@@ -56,7 +56,7 @@ pub struct Running {
     pub process: Child,
     name: String,
     seconds: u64,
-    guard: Guard,
+    guard: GroupGuard,
     observed: bool,
     opened: Arc<Opened>,
 }
@@ -84,7 +84,7 @@ impl Program<'_> {
         }
         let spawned = command.envs(&self.given).stdin(stdin).spawn();
         let process = spawned.map_err(|error| cannot_start(&name, &error))?;
-        let guard = Guard::of(process.id());
+        let guard = GroupGuard::of(process.id());
         Ok(Running { process, name, seconds: self.seconds, guard, observed, opened })
     }
 }

@@ -14,7 +14,7 @@ use crate::endpoint::{Begun, CallJournal, EndpointSession, KeptCall};
 use crate::error::OperatorError;
 use crate::execute::kernels::call_journal::Sent;
 use crate::execute::kernels::dry_run::{Rehearsed, quiet_context};
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::fingerprint::{Beside, CallPlace, Digest, Preimage, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
 use crate::operator::{AsyncMapKernel, Context, InputArtifact, Kernel};
@@ -36,7 +36,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let seed = rerun.step.preimage.seed.unwrap_or_default();
     let context = quiet_context(seed, directory, &tokio::runtime::Handle::current());
     let since = rerun.step.result.since();
-    let observed = Observed::kept(store, &rerun.operator.declaration, |service| calls_base(service, &beside, true));
+    let observed = Observations::kept(store, &rerun.operator.declaration, |service| calls_base(service, &beside, true));
     let context = observed.context(context, since);
     let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
         return Ok(Outcome::NotChecked("its rows are not independent".to_owned()));
@@ -162,7 +162,7 @@ fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(Stri
 #[derive(Clone)]
 struct Answers {
     calls: Arc<CallCache>,
-    observed: Observed,
+    observed: Observations,
     since: u64,
 }
 

@@ -12,7 +12,7 @@ use super::restored::MadeAgain;
 use super::spot_check::{Sampled, check_rows};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::process::versions::version;
 use crate::execute::settings::progress::NodeProgress;
@@ -430,7 +430,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         progress: Arc::new(NodeProgress::unseen()),
         store: scratch.clone(),
         calls: None,
-        observed: Observed::default(),
+        observed: Observations::default(),
         sources: Arc::clone(&rerun.sources),
     }
 }

@@ -15,7 +15,7 @@ use crate::store::RunWriter;
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Forwards and records events.
-pub(crate) struct Recorded {
+pub(crate) struct EventLog {
     pub(crate) inner: Arc<dyn Reporter>,
     pub(crate) records: Arc<Mutex<RunWriter>>,
     pub(crate) redactor: Redactor,
@@ -23,7 +23,7 @@ pub(crate) struct Recorded {
     pub(crate) progress: Mutex<BTreeMap<String, Instant>>,
 }
 
-impl Recorded {
+impl EventLog {
     /// Whether an event of progress is due to be recorded.
     fn is_due(&self, node: &str) -> bool {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl<'e> Timed<'e> {
     }
 }
 
-impl Reporter for Recorded {
+impl Reporter for EventLog {
     fn event(&self, event: &Event) {
         let mut event = event.clone();
         self.redactor.clean_all(event.texts());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::scheduler::Event as Step;
 use super::{Driver, Report};
 use crate::execute::decide::{Decision, Look};
-use crate::execute::node::deliver::{Made, hands_over};
+use crate::execute::node::deliver::{KnownResult, hands_over};
 use crate::execute::node::job::Upstream;
 use crate::execute::node::start::decide;
 use crate::execute::node::{Start, is_settled_at_once, live};
@@ -26,16 +26,18 @@ impl Driver {
         }
         let start = match self.run.options.given(index).cloned() {
             Some(outputs) => Start::Given(outputs),
-            None if self.repeats.is_remade(index) => Start::Undecided(Look::Closely),
+            None if self.recomputes.is_remade(index) => Start::Undecided(Look::Closely),
             None if self.may_block(index) => Start::Undecided(Look::Here),
             None => Start::Decided(decide(&self.run, index, &self.known, Look::Here)?),
         };
         // Most nodes of a plan that ran before: they need no task, and unblock others at once.
         if is_settled_at_once(&self.run, index) {
             match start {
-                Start::Decided(Decision::Cached { result, .. }) => return self.succeeded(index, Made::known(*result)),
-                Start::Decided(Decision::Frozen(last)) => return self.succeeded(index, Made::recorded(*last)),
-                Start::Given(outputs) => return self.succeeded(index, Made::given(outputs)),
+                Start::Decided(Decision::Cached { result, .. }) => {
+                    return self.succeeded(index, KnownResult::known(*result));
+                }
+                Start::Decided(Decision::Frozen(last)) => return self.succeeded(index, KnownResult::recorded(*last)),
+                Start::Given(outputs) => return self.succeeded(index, KnownResult::given(outputs)),
                 other => self.spawn(index, other),
             }
         } else {

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use self::recompute::Repeats;
-use self::release_state::Releases;
+use self::recompute::Recomputes;
+use self::release_state::ReleaseState;
 use self::run_log::RunLog;
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::decide::history::History;
@@ -81,8 +81,8 @@ struct Driver {
     known: Known,
     /// Keys of the settled nodes.
     keys: BTreeMap<NodeIndex, NodeKey>,
-    repeats: Repeats,
-    releases: Releases,
+    recomputes: Recomputes,
+    releases: ReleaseState,
     /// Nodes with a failed check that holds back what is delivered behind them, and the check.
     held: BTreeMap<NodeIndex, String>,
     log: RunLog,
@@ -107,7 +107,7 @@ impl Driver {
         let redactor = redactor(&plan, &options);
         let log = RunLog::open(&plan, &store, wanted.len(), (&options.asked.limit, options.fits), reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
-        let releases = Releases::of(&plan, &options);
+        let releases = ReleaseState::of(&plan, &options);
         let run = Run {
             id: log.run().to_owned(),
             started: (log.started() * 1e9) as u64,
@@ -129,7 +129,7 @@ impl Driver {
             steps: VecDeque::new(),
             known: Known::new(),
             keys: BTreeMap::new(),
-            repeats: Repeats::default(),
+            recomputes: Recomputes::default(),
             releases,
             held: BTreeMap::new(),
             log,
@@ -219,7 +219,7 @@ impl Driver {
             Step::Failed(index) => (index, false),
             Step::Stop => return Ok(()),
         };
-        let Some(waiting) = self.repeats.waiting(index).filter(|waiting| !waiting.is_empty()) else {
+        let Some(waiting) = self.recomputes.waiting(index).filter(|waiting| !waiting.is_empty()) else {
             self.steps.push_back(step);
             return Ok(());
         };

@@ -13,7 +13,7 @@ pub(super) const READINGS: u32 = 3;
 
 /// What to do about a damaged input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remake {
+pub(super) enum Recompute {
     /// Run the node that produced it.
     Launch,
     /// That node is already being recomputed.
@@ -24,7 +24,7 @@ pub(super) enum Remake {
 
 /// Nodes that run again.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
+pub(crate) struct Recomputes {
     /// Nodes being recomputed, each with the nodes that wait for it. Without any, its own check found it damaged.
     remaking: BTreeMap<NodeIndex, Vec<NodeIndex>>,
     /// Recomputations by node.
@@ -33,7 +33,7 @@ pub(crate) struct Repeats {
     changed: BTreeMap<NodeIndex, u32>,
 }
 
-impl Repeats {
+impl Recomputes {
     /// Whether a node is being recomputed because its result was damaged.
     pub(super) fn is_remade(&self, index: NodeIndex) -> bool {
         self.remaking.contains_key(&index)
@@ -41,16 +41,16 @@ impl Repeats {
 
     /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
     /// machine; an output may be released, and made again, for several nodes.
-    pub(super) fn damaged(&mut self, from: NodeIndex, found_by: NodeIndex, damage: Damage) -> Remake {
+    pub(super) fn damaged(&mut self, from: NodeIndex, found_by: NodeIndex, damage: Damage) -> Recompute {
         if let Some(waiting) = self.remaking.get_mut(&from) {
             waiting.push(found_by);
-            return Remake::Wait;
+            return Recompute::Wait;
         }
         if damage != Damage::Released && !self.may_remake(from) {
-            return Remake::GiveUp;
+            return Recompute::GiveUp;
         }
         self.remaking.insert(from, vec![found_by]);
-        Remake::Launch
+        Recompute::Launch
     }
 
     /// Records that a node's own check found its output damaged; returns whether the node may run again.
@@ -91,50 +91,50 @@ mod tests {
 
     #[test]
     fn a_damaged_result_is_recomputed_once_for_all_that_wait_and_not_for_ever() {
-        let mut repeats = Repeats::default();
-        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::Launch);
-        assert_eq!(repeats.damaged(node(0), node(2), Damage::Corrupt), Remake::Wait);
+        let mut repeats = Recomputes::default();
+        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Recompute::Launch);
+        assert_eq!(repeats.damaged(node(0), node(2), Damage::Corrupt), Recompute::Wait);
         assert!(repeats.is_remade(node(0)));
         assert_eq!(repeats.waiting(node(0)), Some(vec![node(1), node(2)]));
         assert_eq!((repeats.waiting(node(0)), repeats.is_remade(node(0))), (None, false));
         for _ in 1..REMAKES {
-            assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::Launch);
+            assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Recompute::Launch);
             for other in 2..9 {
                 assert_eq!(
                     repeats.damaged(node(0), node(other), Damage::Corrupt),
-                    Remake::Wait,
+                    Recompute::Wait,
                     "one recomputation is for all that wait"
                 );
             }
             assert_eq!(repeats.waiting(node(0)).map(|waiting| waiting.len()), Some(8));
         }
-        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Remake::GiveUp);
+        assert_eq!(repeats.damaged(node(0), node(1), Damage::Corrupt), Recompute::GiveUp);
     }
 
     #[test]
     fn a_released_output_is_made_again_as_often_as_it_is_needed() {
-        let mut repeats = Repeats::default();
+        let mut repeats = Recomputes::default();
         for _ in 0..1000 {
-            assert_eq!(repeats.damaged(node(0), node(1), Damage::Released), Remake::Launch);
+            assert_eq!(repeats.damaged(node(0), node(1), Damage::Released), Recompute::Launch);
             assert_eq!(repeats.waiting(node(0)), Some(vec![node(1)]));
         }
     }
 
     #[test]
     fn a_node_whose_check_finds_it_damaged_waits_for_nothing_and_runs_again() {
-        let mut repeats = Repeats::default();
+        let mut repeats = Recomputes::default();
         assert!(repeats.damaged_itself(node(0)) && repeats.is_remade(node(0)));
         assert!(repeats.damaged_itself(node(0)), "damaged again before it ended");
         assert_eq!(repeats.waiting(node(0)), Some(Vec::new()));
         // A node that is recomputed for another one, and is damaged again when it is checked.
-        assert_eq!(repeats.damaged(node(0), node(7), Damage::Corrupt), Remake::Launch);
+        assert_eq!(repeats.damaged(node(0), node(7), Damage::Corrupt), Recompute::Launch);
         assert!(!repeats.damaged_itself(node(0)), "too often");
         assert_eq!(repeats.waiting(node(0)), Some(vec![node(7)]));
     }
 
     #[test]
     fn a_node_whose_sources_change_runs_so_many_times() {
-        let mut repeats = Repeats::default();
+        let mut repeats = Recomputes::default();
         let runs = 1 + (0..10).take_while(|_| repeats.changed(node(7))).count();
         assert_eq!(runs, READINGS as usize);
     }

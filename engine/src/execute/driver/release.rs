@@ -1,4 +1,4 @@
-//! Releases the folders of middle rounds while the run goes, as the `keep:` of their loop says.
+//! ReleaseState the folders of middle rounds while the run goes, as the `keep:` of their loop says.
 
 use super::{Driver, Report};
 use crate::execute::settings::clock::unix_time;
@@ -9,16 +9,16 @@ use crate::plan::NodeIndex;
 use crate::store::{NodeResult, Releasing, StoreError, Trash};
 
 impl Driver {
-    /// Releases what may go now that a node is settled. A failure to release fails nothing.
+    /// ReleaseState what may go now that a node is settled. A failure to release fails nothing.
     pub(super) fn release_settled(&mut self, index: NodeIndex) {
-        if self.releases.keeping.is_idle() {
+        if self.releases.policy.is_idle() {
             return;
         }
         let (node, store) = (self.run.node(index), &self.run.store);
         let known = self.known.get(&index);
         let folders =
             known.into_iter().flatten().filter(|(port, _)| matches!(node.outputs.get(*port), Some(PortType::Tree(_))));
-        let may_go = self.releases.keeping.ports(index);
+        let may_go = self.releases.policy.ports(index);
         let (mut lacks, mut has) = (false, false);
         for (port, output) in folders {
             let is_here = store.artifact_folder(&output.id).exists();
@@ -26,21 +26,21 @@ impl Driver {
             has |= is_here && may_go.contains(port);
             self.releases.folders.entry(output.id).or_default().insert(index);
         }
-        let found = self.releases.keeping.settle(index, lacks, has);
+        let found = self.releases.policy.settle(index, lacks, has);
         self.postpone(found);
     }
 
-    /// Releases the rounds that a loop does not hand on after this decision.
+    /// ReleaseState the rounds that a loop does not hand on after this decision.
     pub(super) fn rule_out(&mut self, decision: NodeIndex, hands_on: Round) {
-        if !self.releases.keeping.is_idle() {
-            let found = self.releases.keeping.rule_out(self.run.plan.passed_over(decision, hands_on));
+        if !self.releases.policy.is_idle() {
+            let found = self.releases.policy.rule_out(self.run.plan.passed_over(decision, hands_on));
             self.postpone(found);
         }
     }
 
-    /// Releases what only a node would have read that does not run, because a loop ended.
+    /// ReleaseState what only a node would have read that does not run, because a loop ended.
     pub(super) fn leave_out(&mut self, index: NodeIndex) {
-        let found = self.releases.keeping.leave_out(index);
+        let found = self.releases.policy.leave_out(index);
         self.postpone(found);
     }
 
@@ -49,10 +49,10 @@ impl Driver {
         self.release_postponed();
     }
 
-    /// Releases what may go, unless another process uses the store.
+    /// ReleaseState what may go, unless another process uses the store.
     pub(super) fn release_postponed(&mut self) {
         while let Some(index) = self.releases.postponed.first().copied() {
-            if self.releases.keeping.can_go(index) {
+            if self.releases.policy.can_go(index) {
                 match self.release(index) {
                     Ok(None) => return,
                     Ok(Some(trash)) => self.throw_away(index, trash),
@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    /// Releases the folders of one node; `None`: another process uses the store.
+    /// ReleaseState the folders of one node; `None`: another process uses the store.
     fn release(&mut self, index: NodeIndex) -> Result<Option<Trash>, StoreError> {
         let run = self.run.clone();
         let of_key = |key: &NodeKey| run.store.result(key).filter(NodeResult::is_made_again_here);
@@ -84,9 +84,9 @@ impl Driver {
     /// Removes released files on another thread.
     fn throw_away(&mut self, index: NodeIndex, trash: Trash) {
         if trash.bytes == 0 {
-            return self.releases.keeping.stays(index);
+            return self.releases.policy.retained(index);
         }
-        self.releases.keeping.went(index);
+        self.releases.policy.released(index);
         self.log.released(self.run.node(index), trash.bytes);
         self.releases.running += 1;
         self.elsewhere(move |run| {

@@ -16,15 +16,15 @@ use crate::plan::{Node, NodeIndex, Plan, Tie};
 
 /// Which folders can go.
 #[derive(Debug, Default)]
-pub(crate) struct Keeping {
+pub(crate) struct ReleasePolicy {
     /// By index; empty if no loop of the plan has `keep:`.
-    nodes: Vec<Held>,
+    nodes: Vec<Folders>,
     /// Nodes that read what a loop hands on, by the makers of which its rows choose one.
     readers: BTreeMap<NodeIndex, Vec<NodeIndex>>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Folders {
     /// The makers of the folders that it uses, one for each input, or all of which the rows of a loop choose one.
     takes: Vec<NodeIndex>,
     /// Number of inputs of live nodes that take its folders.
@@ -49,13 +49,13 @@ struct Rule {
     after: NodeIndex,
 }
 
-impl Keeping {
+impl ReleasePolicy {
     /// `asked`: nodes whose folders must stay.
     pub(crate) fn of(plan: &Plan, asked: &BTreeSet<NodeIndex>) -> Self {
         if plan.nodes.iter().all(|node| node.spec.keep.is_none()) {
             return Self::default();
         }
-        let mut nodes: Vec<Held> = plan.nodes.iter().map(|_| Held::default()).collect();
+        let mut nodes: Vec<Folders> = plan.nodes.iter().map(|_| Folders::default()).collect();
         let mut readers: BTreeMap<NodeIndex, Vec<NodeIndex>> = BTreeMap::new();
         let mut used: Vec<Vec<&str>> = plan.nodes.iter().map(|_| Vec::new()).collect();
         for (index, node) in plan.indexed() {
@@ -160,14 +160,14 @@ impl Keeping {
     }
 
     /// Records that the folders of a node went.
-    pub(super) fn went(&mut self, index: NodeIndex) {
+    pub(super) fn released(&mut self, index: NodeIndex) {
         if let Some(held) = self.nodes.get_mut(index.index()) {
             (held.lacks, held.has) = (true, false);
         }
     }
 
     /// Records that the folders of a node stay here.
-    pub(crate) fn stays(&mut self, index: NodeIndex) {
+    pub(crate) fn retained(&mut self, index: NodeIndex) {
         if let Some(held) = self.nodes.get_mut(index.index()) {
             held.has = false;
         }
@@ -246,8 +246,8 @@ mod tests {
     }
 
     /// A loop of `rounds` models, each made from the one before; model `k` has index `2 k`, and what looks at it `2 k + 1`.
-    fn chain(rounds: usize, last: usize) -> Keeping {
-        let mut nodes: Vec<Held> = (0..2 * rounds).map(|_| Held::default()).collect();
+    fn chain(rounds: usize, last: usize) -> ReleasePolicy {
+        let mut nodes: Vec<Folders> = (0..2 * rounds).map(|_| Folders::default()).collect();
         for round in 0..rounds {
             if round > 0 {
                 nodes[2 * round].takes.push(node(2 * (round - 1)));
@@ -261,107 +261,107 @@ mod tests {
                 nodes[after].opens = Some(node(2 * round));
             }
         }
-        Keeping { nodes, ..Keeping::default() }
+        ReleasePolicy { nodes, ..ReleasePolicy::default() }
     }
 
     #[test]
     fn a_model_goes_when_all_that_use_it_are_done_and_enough_rounds_followed() {
-        let mut keeping = chain(5, 2);
+        let mut policy = chain(5, 2);
         for (index, gone) in
             [(0, vec![]), (1, vec![]), (2, vec![]), (3, vec![]), (4, vec![0]), (6, vec![2]), (5, vec![])]
         {
-            assert_eq!(keeping.settle(node(index), false, true), nodes(&gone), "after {index}");
+            assert_eq!(policy.settle(node(index), false, true), nodes(&gone), "after {index}");
             for index in gone {
-                keeping.went(node(index));
+                policy.released(node(index));
             }
         }
-        assert_eq!(keeping.settle(node(7), false, false), nodes(&[]));
-        assert_eq!(keeping.settle(node(8), false, true), nodes(&[4]));
-        assert!(!keeping.can_go(node(6)) && !keeping.can_go(node(8)), "the last two stay");
+        assert_eq!(policy.settle(node(7), false, false), nodes(&[]));
+        assert_eq!(policy.settle(node(8), false, true), nodes(&[4]));
+        assert!(!policy.can_go(node(6)) && !policy.can_go(node(8)), "the last two stay");
     }
 
     /// A loop of four rounds whose rows choose the round that the last node reads.
-    fn choosing() -> Keeping {
-        let mut keeping = chain(4, 1);
-        let reader = keeping.nodes.len();
+    fn choosing() -> ReleasePolicy {
+        let mut policy = chain(4, 1);
+        let reader = policy.nodes.len();
         for index in 0..reader {
-            keeping.nodes[index].is_candidate = true;
+            policy.nodes[index].is_candidate = true;
         }
         let models: Vec<NodeIndex> = (0..reader).step_by(2).map(node).collect();
         for index in &models {
-            keeping.nodes[index.index()].uses += 1;
-            keeping.readers.insert(*index, nodes(&[reader]));
+            policy.nodes[index.index()].uses += 1;
+            policy.readers.insert(*index, nodes(&[reader]));
         }
-        keeping.nodes.push(Held { takes: models, ..Held::default() });
-        keeping
+        policy.nodes.push(Folders { takes: models, ..Folders::default() });
+        policy
     }
 
     #[test]
     fn rounds_that_are_ruled_out_go_and_the_chosen_one_stays() {
-        let mut keeping = choosing();
+        let mut policy = choosing();
         let none = nodes(&[]);
         for index in 0..4 {
-            assert_eq!(keeping.settle(node(index), false, true), none, "{index}: any round may be chosen");
+            assert_eq!(policy.settle(node(index), false, true), none, "{index}: any round may be chosen");
         }
-        assert_eq!(keeping.rule_out(nodes(&[0, 1])), nodes(&[0]));
-        keeping.went(node(0));
+        assert_eq!(policy.rule_out(nodes(&[0, 1])), nodes(&[0]));
+        policy.released(node(0));
         assert_eq!(
-            (keeping.settle(node(4), false, true), keeping.settle(node(5), false, false)),
+            (policy.settle(node(4), false, true), policy.settle(node(5), false, false)),
             (none.clone(), none.clone())
         );
-        assert_eq!(keeping.rule_out(nodes(&[0, 1, 4, 5])), none, "no later round is there yet");
-        assert_eq!(keeping.settle(node(6), false, true), nodes(&[4]));
-        assert_eq!(keeping.settle(node(7), false, false), none);
-        assert_eq!(keeping.rule_out(nodes(&[0, 1, 4, 5, 6, 7])), none, "the last one stays");
-        assert_eq!(keeping.settle(node(8), false, false), none);
-        assert!(!keeping.can_go(node(2)), "the chosen one stays, though it was read");
+        assert_eq!(policy.rule_out(nodes(&[0, 1, 4, 5])), none, "no later round is there yet");
+        assert_eq!(policy.settle(node(6), false, true), nodes(&[4]));
+        assert_eq!(policy.settle(node(7), false, false), none);
+        assert_eq!(policy.rule_out(nodes(&[0, 1, 4, 5, 6, 7])), none, "the last one stays");
+        assert_eq!(policy.settle(node(8), false, false), none);
+        assert!(!policy.can_go(node(2)), "the chosen one stays, though it was read");
     }
 
     #[test]
     fn what_is_left_out_holds_nothing() {
-        let mut keeping = chain(3, 1);
+        let mut policy = chain(3, 1);
         for index in 0..4 {
-            keeping.settle(node(index), false, true);
+            policy.settle(node(index), false, true);
         }
         // The loop ended after round 1; an odd reader of model 0 is left out as well.
-        keeping.nodes[0].uses += 1;
-        keeping.nodes[5].takes.push(node(0));
-        assert!(!keeping.can_go(node(0)));
-        assert_eq!((keeping.leave_out(node(4)), keeping.leave_out(node(5))), (nodes(&[]), nodes(&[0])));
-        assert!(!keeping.can_go(node(2)), "no later round has a result");
-        assert_eq!(keeping.leave_out(node(5)), nodes(&[]), "once");
+        policy.nodes[0].uses += 1;
+        policy.nodes[5].takes.push(node(0));
+        assert!(!policy.can_go(node(0)));
+        assert_eq!((policy.leave_out(node(4)), policy.leave_out(node(5))), (nodes(&[]), nodes(&[0])));
+        assert!(!policy.can_go(node(2)), "no later round has a result");
+        assert_eq!(policy.leave_out(node(5)), nodes(&[]), "once");
     }
 
     #[test]
     fn what_is_needed_to_make_a_released_model_again_stays_until_it_is() {
         let rounds = 6;
-        let mut keeping = chain(rounds, 1);
+        let mut policy = chain(rounds, 1);
         // All models but the last are released and cached; what looks at them runs anew.
         for round in 0..rounds {
-            assert!(keeping.settle(node(2 * round), round + 1 < rounds, round + 1 == rounds).is_empty());
+            assert!(policy.settle(node(2 * round), round + 1 < rounds, round + 1 == rounds).is_empty());
         }
         // For what looks at model 3, models 0 to 3 are made again.
         for round in (0..4).rev() {
-            keeping.reopen(node(2 * round));
+            policy.reopen(node(2 * round));
         }
         for round in 0..4 {
-            assert!(keeping.settle(node(2 * round), false, true).is_empty(), "models 0 to {round} are still looked at");
+            assert!(policy.settle(node(2 * round), false, true).is_empty(), "models 0 to {round} are still looked at");
         }
-        let none = keeping.settle(node(7), false, false);
+        let none = policy.settle(node(7), false, false);
         assert!(none.is_empty(), "model 4 is not here and is looked at: model 3 is needed to make it again");
-        keeping.reopen(node(8));
-        assert_eq!(keeping.settle(node(8), false, true), nodes(&[6]));
+        policy.reopen(node(8));
+        assert_eq!(policy.settle(node(8), false, true), nodes(&[6]));
     }
 
     #[test]
     fn a_long_chain_is_lowered_without_recursion_and_each_edge_once() {
         let rounds = 100_000;
-        let mut keeping = chain(rounds, 1);
+        let mut policy = chain(rounds, 1);
         for index in 0..2 * rounds - 1 {
-            keeping.settle(node(index), index % 2 == 0, false);
+            policy.settle(node(index), index % 2 == 0, false);
         }
-        assert!(keeping.is_live(node(0)), "the last look is still to come, and nothing is here");
-        keeping.settle(node(2 * rounds - 1), false, false);
-        assert!((0..2 * rounds).all(|index| !keeping.is_live(node(index)) && keeping.nodes[index].uses == 0));
+        assert!(policy.is_live(node(0)), "the last look is still to come, and nothing is here");
+        policy.settle(node(2 * rounds - 1), false, false);
+        assert!((0..2 * rounds).all(|index| !policy.is_live(node(index)) && policy.nodes[index].uses == 0));
     }
 }

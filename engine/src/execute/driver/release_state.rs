@@ -3,15 +3,15 @@
 use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::release_policy::Keeping;
+use super::release_policy::ReleasePolicy;
 use crate::execute::settings::options::Settings;
 use crate::plan::Plan;
 use crate::store::{ArtifactId, Neighbours, NodeResult, Pin, Store, StoreError};
 
 /// What a run may release, and what it has released.
 #[derive(Default)]
-pub(crate) struct Releases {
-    pub(super) keeping: Keeping,
+pub(crate) struct ReleaseState {
+    pub(super) policy: ReleasePolicy,
     /// The folders of the settled nodes, each with the nodes that gave it.
     pub(crate) folders: BTreeMap<ArtifactId, BTreeSet<NodeIndex>>,
     /// Nodes whose folders could go, but another process used the store.
@@ -23,18 +23,18 @@ pub(crate) struct Releases {
     pub(crate) running: usize,
 }
 
-impl Releases {
+impl ReleaseState {
     /// Nothing is released by a test, or where no loop has `keep:`.
     pub(crate) fn of(plan: &Plan, settings: &Settings) -> Self {
         if settings.trial.is_some() {
             return Self::default();
         }
-        Self { keeping: Keeping::of(plan, &settings.chosen.asked), ..Self::default() }
+        Self { policy: ReleasePolicy::of(plan, &settings.chosen.asked), ..Self::default() }
     }
 
     /// Records that a settled node runs again.
     pub(super) fn reopen(&mut self, index: NodeIndex) {
-        self.keeping.reopen(index);
+        self.policy.reopen(index);
     }
 
     /// Returns what the pins protect.
@@ -51,9 +51,9 @@ impl Releases {
     /// Returns the folders of a node that can go: no other node that stays gave the same.
     pub(crate) fn going(&self, index: NodeIndex, result: &NodeResult) -> Vec<ArtifactId> {
         let id = |port: &String| result.outputs.get(port).map(|output| output.id);
-        let ids = self.keeping.ports(index).iter().filter_map(id);
+        let ids = self.policy.ports(index).iter().filter_map(id);
         let is_free = |id: &ArtifactId| {
-            self.folders.get(id).is_none_or(|indices| indices.iter().all(|index| self.keeping.can_go(*index)))
+            self.folders.get(id).is_none_or(|indices| indices.iter().all(|index| self.policy.can_go(*index)))
         };
         ids.filter(is_free).collect()
     }

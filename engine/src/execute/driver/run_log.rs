@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use indexmap::IndexMap;
 
-use super::event_log::Recorded;
+use super::event_log::EventLog;
 use super::run_id::{after_all, run_id};
 use crate::endpoint::{FailedCalls, Redactor, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::events::{Event, RejectReason, Reporter, RunSummary};
-use crate::execute::node::deliver::Made;
+use crate::execute::node::deliver::KnownResult;
 use crate::execute::node::reject_share::reject_reasons;
 use crate::execute::settings::clock::unix_time;
 use crate::fingerprint::{Digest, NodeKey, Reason};
@@ -75,7 +75,7 @@ impl RunLog {
         let records = Arc::new(Mutex::new(store.start_run(&record)?));
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let recorded = Recorded {
+        let recorded = EventLog {
             inner: reporter,
             records: Arc::clone(&records),
             redactor: redactor.clone(),
@@ -144,10 +144,15 @@ impl RunLog {
     }
 
     /// Records a node that succeeded, and why its outputs are held back, if they are.
-    pub(super) fn settled(&mut self, node: &Node, made: &Made, held_back: Option<String>) -> Result<(), StoreError> {
+    pub(super) fn settled(
+        &mut self,
+        node: &Node,
+        made: &KnownResult,
+        held_back: Option<String>,
+    ) -> Result<(), StoreError> {
         match made {
-            Made::Known { key, outputs, figures } => self.cached(node, *key, outputs, figures, held_back),
-            Made::Now { result, reasons, cached_rows } => {
+            KnownResult::Stored { key, outputs, figures } => self.cached(node, *key, outputs, figures, held_back),
+            KnownResult::Computed { result, reasons, cached_rows } => {
                 self.finished(node, result, reasons.clone(), *cached_rows, held_back)
             }
         }
@@ -255,7 +260,12 @@ impl RunLog {
     }
 
     /// Records a node whose result is stored and failed a check, or could not be checked.
-    pub(super) fn check_failed(&mut self, node: &Node, error: &OperatorError, made: &Made) -> Result<(), StoreError> {
+    pub(super) fn check_failed(
+        &mut self,
+        node: &Node,
+        error: &OperatorError,
+        made: &KnownResult,
+    ) -> Result<(), StoreError> {
         self.summary.failed += 1;
         self.summary.machine_failure |= error.blame == Blame::Machine;
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Driver;
-use super::recompute::{READINGS, Remake};
+use super::recompute::{READINGS, Recompute};
 use super::scheduler::Event as Step;
 use crate::error::{Blame, OperatorError};
 use crate::events::Event;
 use crate::execute::decide::loop_decision::LoopDecision;
-use crate::execute::node::deliver::{Delivery, Made};
+use crate::execute::node::deliver::{Delivery, KnownResult};
 use crate::execute::node::{Ending, NodeDone, Success};
 use crate::fingerprint::{NodeKey, Reason};
 use crate::plan::NodeIndex;
@@ -60,7 +60,7 @@ impl Driver {
     }
 
     /// Records a node whose result is known and has nothing more to do.
-    pub(super) fn succeeded(&mut self, index: NodeIndex, made: Made) -> Result<(), StoreError> {
+    pub(super) fn succeeded(&mut self, index: NodeIndex, made: KnownResult) -> Result<(), StoreError> {
         self.recorded(index, Success { made, delivery: Delivery::Done(Vec::new()), holds: None, decision: None })
     }
 
@@ -93,7 +93,7 @@ impl Driver {
                 let has_ended = plan.is_some();
                 if let Some(plan) = plan {
                     self.run = Arc::new(self.run.with(plan));
-                    // Recorded with the node, so before it.
+                    // EventLog with the node, so before it.
                     self.log.hands_on(&self.run.plan, index);
                 }
                 self.log.settled(self.run.node(index), &made, held_back)?;
@@ -118,7 +118,7 @@ impl Driver {
         error: OperatorError,
         seconds: f64,
     ) -> Result<(), StoreError> {
-        if error.blame == Blame::Changed && self.repeats.changed(index) {
+        if error.blame == Blame::Changed && self.recomputes.changed(index) {
             let line = format!("{}: nothing was recorded, the node runs again", error.message);
             let node = self.run.node(index).id().to_owned();
             self.run.reporter.event(&Event::NodeLog { node, line });
@@ -176,13 +176,13 @@ impl Driver {
         } else {
             tracing::warn!("an output of `{}` is damaged ({damage}): recomputing it", self.run.node(from).id());
         }
-        match self.repeats.damaged(from, index, damage) {
-            Remake::Launch => {
+        match self.recomputes.damaged(from, index, damage) {
+            Recompute::Launch => {
                 self.releases.reopen(from);
                 self.launch(from)
             }
-            Remake::Wait => Ok(()),
-            Remake::GiveUp => {
+            Recompute::Wait => Ok(()),
+            Recompute::GiveUp => {
                 let message = format!("the input `{port}` was recomputed and is damaged each time it is read");
                 self.fail(index, &OperatorError::machine(message).with_help("check the disk and its controller"))
             }
@@ -192,7 +192,7 @@ impl Driver {
     /// Runs the node again: a table of its own was found damaged after its result was known.
     fn remake(&mut self, index: NodeIndex, damage: Damage) -> Result<(), StoreError> {
         tracing::warn!("an output of `{}` is damaged ({damage}): recomputing it", self.run.node(index).id());
-        if self.repeats.damaged_itself(index) {
+        if self.recomputes.damaged_itself(index) {
             return self.launch(index);
         }
         let error = OperatorError::machine("its output was recomputed and is damaged each time it is read");

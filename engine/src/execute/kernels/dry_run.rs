@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::call_journal::RowCalls;
-use super::observations::Observed;
+use super::observations::Observations;
 use super::samples::{Drawing, Pending};
 use crate::endpoint::{Budget, BudgetLimits, CallJournal, EndpointSession};
 use crate::error::OperatorError;
@@ -30,7 +30,7 @@ pub(crate) fn free_rows(
     node: &Node,
     inputs: &Inputs,
     directory: &Path,
-    (calls, observed): (&Arc<CallCache>, &Observed),
+    (calls, observed): (&Arc<CallCache>, &Observations),
     since: u64,
     rows: impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send,
 ) -> Result<u64, OperatorError> {
@@ -44,7 +44,7 @@ fn rehearsed<T: Default + Send>(
     node: &Node,
     inputs: &Inputs,
     directory: &Path,
-    observed: &Observed,
+    observed: &Observations,
     since: u64,
     work: impl FnOnce(&Arc<dyn AsyncMapKernel>, &Context) -> Result<T, OperatorError> + Send,
 ) -> Result<T, OperatorError> {
@@ -80,7 +80,7 @@ pub(crate) fn drawn_rows(
     node: &Node,
     inputs: &Inputs,
     directory: &Path,
-    (calls, observed): (&Arc<CallCache>, &Observed),
+    (calls, observed): (&Arc<CallCache>, &Observations),
     (memo, since): (&Memo, u64),
     mut drawing: Drawing,
 ) -> Result<(u64, u64), OperatorError> {
@@ -113,7 +113,7 @@ pub(crate) fn drawn_rows(
 async fn count(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
-    (calls, observed): (&Arc<CallCache>, &Observed),
+    (calls, observed): (&Arc<CallCache>, &Observations),
     since: u64,
     rows: impl Iterator<Item = Result<Rehearsed, OperatorError>>,
 ) -> Result<u64, OperatorError> {
@@ -129,7 +129,7 @@ async fn count(
 async fn free_row(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
-    (calls, observed): (&Arc<CallCache>, &Observed),
+    (calls, observed): (&Arc<CallCache>, &Observations),
     since: u64,
     (row, place, key): Rehearsed,
 ) -> Option<RowOutput> {

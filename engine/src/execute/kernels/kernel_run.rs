@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::observations::Observed;
+use super::observations::Observations;
 use crate::endpoint::Usage;
 use crate::error::OperatorError;
 use crate::execute::settings::progress::NodeProgress;
@@ -35,7 +35,7 @@ pub(crate) struct KernelRun {
     /// The remembered calls to the node's model.
     pub(crate) calls: Option<Arc<CallCache>>,
     /// The remembered observations of its services.
-    pub(crate) observed: Observed,
+    pub(crate) observed: Observations,
     /// The sources as the key saw them.
     pub(crate) sources: Arc<SeenSources>,
 }

@@ -12,7 +12,7 @@ use crate::store::{CallCache, Store, StoreError};
 
 /// The call caches of the services that a node observes, in the order of its declaration.
 #[derive(Clone, Default)]
-pub(crate) struct Observed {
+pub(crate) struct Observations {
     caches: Vec<Arc<CallCache>>,
 }
 
@@ -29,7 +29,7 @@ impl RowObserved {
     }
 }
 
-impl Observed {
+impl Observations {
     pub(crate) fn new(caches: Vec<Arc<CallCache>>) -> Self {
         Self { caches }
     }

@@ -395,7 +395,7 @@ mod tests {
     use searchmill_schemas::Question;
 
     use super::*;
-    use crate::execute::kernels::observations::Observed;
+    use crate::execute::kernels::observations::Observations;
     use crate::execute::settings::progress::NodeProgress;
     use crate::execute::settings::stop::Stop;
     use crate::fingerprint::{SeenSources, hash_bytes};
@@ -487,7 +487,7 @@ mod tests {
             progress: Arc::new(NodeProgress::unseen()),
             store: store.clone(),
             calls: None,
-            observed: Observed::default(),
+            observed: Observations::default(),
             sources: Arc::new(SeenSources::default()),
         };
         let keys = RowKeys::new(base, kernel.reads());

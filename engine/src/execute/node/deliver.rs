@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::context::bare_context;
 use super::job::Upstream;
-use super::reject_share::Account;
+use super::reject_share::RejectShares;
 use super::run::Run;
 use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, Reason};
@@ -15,58 +15,58 @@ use crate::operator::{Context, PortType};
 use crate::plan::{Node, NodeIndex};
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store};
 
-/// Where a node's outputs come from.
+/// The result of a node, once it is known.
 #[derive(Clone)]
-pub(crate) enum Made {
+pub(crate) enum KnownResult {
     /// From the store.
-    Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord>, figures: BTreeMap<String, f64> },
+    Stored { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord>, figures: BTreeMap<String, f64> },
     /// From a kernel run.
-    Now { result: Box<NodeResult>, reasons: Vec<Reason>, cached_rows: u64 },
+    Computed { result: Box<NodeResult>, reasons: Vec<Reason>, cached_rows: u64 },
 }
 
-impl Made {
+impl KnownResult {
     /// A result that the store has.
     pub(crate) fn known(result: NodeResult) -> Self {
         let NodeResult { key, outputs, figures, .. } = result;
-        Self::Known { key: Some(key), outputs, figures }
+        Self::Stored { key: Some(key), outputs, figures }
     }
 
     /// The last result of a frozen node.
     pub(crate) fn recorded(last: NodeRun) -> Self {
-        Self::Known { key: last.key, outputs: last.outputs, figures: BTreeMap::new() }
+        Self::Stored { key: last.key, outputs: last.outputs, figures: BTreeMap::new() }
     }
 
     /// Outputs that a test gives.
     pub(crate) fn given(outputs: IndexMap<String, OutputRecord>) -> Self {
-        Self::Known { key: None, outputs, figures: BTreeMap::new() }
+        Self::Stored { key: None, outputs, figures: BTreeMap::new() }
     }
 
     pub(crate) fn key(&self) -> Option<NodeKey> {
         match self {
-            Self::Known { key, .. } => *key,
-            Self::Now { result, .. } => Some(result.key),
+            Self::Stored { key, .. } => *key,
+            Self::Computed { result, .. } => Some(result.key),
         }
     }
 
     /// Returns why the kernel ran in this run, and for how long.
     pub(crate) fn ran(&self) -> (Vec<Reason>, f64) {
         match self {
-            Self::Known { .. } => (Vec::new(), 0.0),
-            Self::Now { result, reasons, .. } => (reasons.clone(), result.seconds),
+            Self::Stored { .. } => (Vec::new(), 0.0),
+            Self::Computed { result, reasons, .. } => (reasons.clone(), result.seconds),
         }
     }
 
     pub(crate) fn outputs(&self) -> &IndexMap<String, OutputRecord> {
         match self {
-            Self::Known { outputs, .. } => outputs,
-            Self::Now { result, .. } => &result.outputs,
+            Self::Stored { outputs, .. } => outputs,
+            Self::Computed { result, .. } => &result.outputs,
         }
     }
 
     pub(crate) fn into_outputs(self) -> IndexMap<String, OutputRecord> {
         match self {
-            Self::Known { outputs, .. } => outputs,
-            Self::Now { result, .. } => result.outputs,
+            Self::Stored { outputs, .. } => outputs,
+            Self::Computed { result, .. } => result.outputs,
         }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) enum Delivery {
 pub(super) fn deliver(
     run: &Run,
     index: NodeIndex,
-    made: &Made,
+    made: &KnownResult,
     upstream: &Upstream,
     check: Option<String>,
 ) -> Result<Delivery, OperatorError> {
@@ -131,7 +131,7 @@ pub(super) fn deliver(
 fn held_back(
     run: &Run,
     index: NodeIndex,
-    made: &Made,
+    made: &KnownResult,
     upstream: &Upstream,
     check: Option<String>,
     folders: &BTreeMap<String, PathBuf>,
@@ -147,8 +147,8 @@ fn held_back(
     let mut keys = upstream.keys.clone();
     keys.extend(made.key().map(|key| (index, key)));
     let (store, directory) = (&run.store, &run.options.directory);
-    let account = Account { plan: &run.plan, known: &upstream.known, keys: &keys, store, directory };
-    let why = account.held_back(index)?;
+    let shares = RejectShares { plan: &run.plan, known: &upstream.known, keys: &keys, store, directory };
+    let why = shares.held_back(index)?;
     // Somebody has decided about these rows: without a change, every night would raise the same alarm.
     let is_delivered = run.node(index).operator.declaration.is_delivered(folders, context);
     (!is_delivered).then_some(why)

@@ -14,7 +14,7 @@ use crate::endpoint::{
 use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
 use crate::execute::decide::identity::Parts;
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::execute::settings::options::Settings;
 use crate::fingerprint::Digest;
 use crate::plan::{Node, Plan};
@@ -91,9 +91,9 @@ impl Endpoints {
     }
 
     /// Returns the observations of the services that a node calls beside its endpoint.
-    pub(crate) fn observed(&self, node: &Node, parts: &Parts, store: &Store) -> Observed {
+    pub(crate) fn observed(&self, node: &Node, parts: &Parts, store: &Store) -> Observations {
         let services = node.operator.declaration.observed.iter();
-        Observed::new(services.map(|service| self.calls_of(parts.calls_base(node, service, true), store)).collect())
+        Observations::new(services.map(|service| self.calls_of(parts.calls_base(node, service, true), store)).collect())
     }
 
     fn calls_of(&self, base: Digest, store: &Store) -> Arc<CallCache> {

@@ -11,7 +11,7 @@ use super::run::Run;
 use crate::endpoint::EndpointSession;
 use crate::execute::decide::identity::{Known, Parts};
 use crate::execute::kernels::kernel_run::RowsRun;
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::Computed;
 use crate::plan::{Input, Node};
@@ -43,7 +43,7 @@ pub(crate) struct NodeJob {
     /// The remembered calls to the node's model.
     pub(crate) calls: Option<Arc<CallCache>>,
     /// The remembered observations of its services.
-    pub(crate) observed: Observed,
+    pub(crate) observed: Observations,
 }
 
 impl NodeJob {

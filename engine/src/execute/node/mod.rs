@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use self::deliver::{Delivery, Made, deliver, hands_over};
+use self::deliver::{Delivery, KnownResult, deliver, hands_over};
 use self::executor::blocking;
 use self::job::{NodeJob, Upstream};
 use self::produce::{Cost, Produced, produce};
@@ -87,18 +87,18 @@ pub(super) enum Ending {
     /// It has no result.
     Failed(OperatorError),
     /// It has a result, and failed a check or could not be checked.
-    CheckFailed(Made, OperatorError),
+    CheckFailed(KnownResult, OperatorError),
     /// It has a result, which could not be delivered.
     Undelivered(OperatorError),
     /// It has a result; its checks or its delivery were interrupted.
-    Interrupted(Made),
+    Interrupted(KnownResult),
     /// The store cannot be used: the run ends.
     StoreFailed(StoreError),
 }
 
 /// What the driver makes known of a node that succeeded.
 pub(super) struct Success {
-    pub(super) made: Made,
+    pub(super) made: KnownResult,
     pub(super) delivery: Delivery,
     /// The failed check that holds back what is delivered behind it.
     pub(super) holds: Option<String>,
@@ -135,9 +135,9 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
 
     // Produce the result, if the store does not have it.
     let made = match decision {
-        Ok(outputs) => Made::given(outputs),
-        Err(Decision::Frozen(last)) => Made::recorded(*last),
-        Err(Decision::Cached { result, .. }) => Made::known(*result),
+        Ok(outputs) => KnownResult::given(outputs),
+        Err(Decision::Frozen(last)) => KnownResult::recorded(*last),
+        Err(Decision::Cached { result, .. }) => KnownResult::known(*result),
         Err(Decision::Unfetched(error)) if error.blame == Blame::Cancelled => return Err(Ending::NotStarted),
         Err(Decision::Broken(SourceProblem::Stopped) | Decision::Run(_)) if run.stop.is_draining() => {
             return Err(Ending::NotStarted);
@@ -147,7 +147,7 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
             let sound = run.store.sound().map_err(OperatorError::from);
             let pending = sound.and_then(|()| startable(other)).map_err(Ending::Failed)?;
             (done.key, done.reasons) = (Some(pending.key), pending.reasons.clone());
-            // Recorded and flushed before any work: a killed run leaves a record of what it had started.
+            // EventLog and flushed before any work: a killed run leaves a record of what it had started.
             run.begin(&begun(&run, index, &pending)).map_err(Ending::StoreFailed)?;
             let (produced, cost) = produce(job(&run, index, *pending, &upstream.known)).await;
             done.cost = Some(cost);
@@ -221,7 +221,7 @@ pub(super) fn is_settled_at_once(run: &Run, index: NodeIndex) -> bool {
 }
 
 /// Takes a result back from the threads that have read it.
-fn unshared(made: Arc<Made>) -> Made {
+fn unshared(made: Arc<KnownResult>) -> KnownResult {
     Arc::unwrap_or_clone(made)
 }
 
@@ -258,7 +258,7 @@ fn failed_check(node: &Node, which: &str) -> OperatorError {
 }
 
 /// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.
-fn unchecked(made: Made, error: OperatorError) -> Ending {
+fn unchecked(made: KnownResult, error: OperatorError) -> Ending {
     if error.blame == Blame::Cancelled {
         return Ending::Interrupted(made);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::compute::compute;
-use super::deliver::Made;
+use super::deliver::KnownResult;
 use super::executor::blocking;
 use super::job::NodeJob;
 use super::lease_check::LeaseCheck;
@@ -23,7 +23,7 @@ const WRITERS_PAUSE: Duration = Duration::from_millis(300);
 /// What came of an attempt to produce a result.
 pub(super) enum Produced {
     /// The result, and the number of rows that were not asked because a budget was used up.
-    Result(Made, u64),
+    Result(KnownResult, u64),
     /// The input at this position is damaged: the kernel did not run.
     DamagedInput(usize, Damage),
     /// Another machine took the node over while this one was suspended.
@@ -48,8 +48,8 @@ pub(super) async fn produce(job: NodeJob) -> (Produced, Cost) {
     let (paid, attempts) = (Arc::clone(&job.session.node), Arc::clone(&job.session.attempts));
     let produced = attempt(job, start).await;
     let spent = match &produced {
-        Produced::Result(Made::Known { .. }, _) => Usage::default(),
-        Produced::Result(Made::Now { result, .. }, _) => result.usage(),
+        Produced::Result(KnownResult::Stored { .. }, _) => Usage::default(),
+        Produced::Result(KnownResult::Computed { result, .. }, _) => result.usage(),
         Produced::DamagedInput(..) | Produced::TakenOver | Produced::Failed(_) => paid.spent(),
     };
     let cost = Cost { spent, failed_calls: attempts.so_far(), seconds: start.elapsed().as_secs_f64() };
@@ -66,7 +66,7 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
     let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
     let mut job = match looked {
         Ok((job, Found::Nothing)) => job,
-        Ok((_, Found::Made(result))) => return Produced::Result(Made::known(*result), 0),
+        Ok((_, Found::Made(result))) => return Produced::Result(KnownResult::known(*result), 0),
         Ok((_, Found::Damaged(position, damage))) => return Produced::DamagedInput(position, damage),
         Err(error) => return Produced::Failed(error),
     };
@@ -85,7 +85,7 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
     match computed {
         Ok((result, rows)) => {
             let (reasons, cached_rows) = (job.reasons.clone(), rows.cached_rows);
-            Produced::Result(Made::Now { result: Box::new(result), reasons, cached_rows }, rows.unasked)
+            Produced::Result(KnownResult::Computed { result: Box::new(result), reasons, cached_rows }, rows.unasked)
         }
         Err(error) => {
             if error.blame == Blame::Changed {

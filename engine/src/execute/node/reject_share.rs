@@ -17,7 +17,7 @@ use crate::store::{OutputRecord, Store};
 const REJECTS: &str = "rejects";
 
 /// The state of a run's nodes.
-pub(super) struct Account<'a> {
+pub(super) struct RejectShares<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) known: &'a Known,
     /// Keys of settled nodes.
@@ -73,7 +73,7 @@ impl Left {
     }
 }
 
-impl Account<'_> {
+impl RejectShares<'_> {
     /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
     pub(crate) fn held_back(&self, index: NodeIndex) -> Option<String> {
         let node = &self.plan[index];

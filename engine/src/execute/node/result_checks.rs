@@ -7,9 +7,9 @@ use arrow::util::display::array_value_to_string;
 use indexmap::IndexMap;
 
 use super::context::bare_context;
-use super::deliver::Made;
+use super::deliver::KnownResult;
 use super::job::Upstream;
-use super::reject_share::Account;
+use super::reject_share::RejectShares;
 use super::run::Run;
 use crate::error::{Blame, OperatorError};
 use crate::execute::decide::identity::Known;
@@ -32,7 +32,7 @@ const VERSION: u32 = 1;
 pub(super) fn evaluate(
     run: &Run,
     index: NodeIndex,
-    made: &Made,
+    made: &KnownResult,
     upstream: &Upstream,
 ) -> Result<Vec<CheckOutcome>, Unchecked> {
     let (node, store, directory) = (run.node(index), &run.store, &run.options.directory);
@@ -42,12 +42,12 @@ pub(super) fn evaluate(
     }
     known.insert(index, made.outputs().clone());
     let keys = made.key().map(|key| (index, key)).into_iter().collect();
-    let account = Account { plan: &run.plan, known: &known, keys: &keys, store, directory };
+    let shares = RejectShares { plan: &run.plan, known: &known, keys: &keys, store, directory };
     let before = run.history.last(&run.plan, store, node.id());
     let subject = Subject {
         node,
         outputs: made.outputs(),
-        lost: account.lost(index),
+        lost: shares.lost(index),
         before: before.map_or(&[], |last| last.checks.as_slice()),
         store,
         context: &bare_context(run, node),

@@ -15,11 +15,11 @@ pub fn end_group(group: u32, signal: &str) -> std::io::Result<()> {
 
 /// A shell that kills a process group if this process dies. It waits for a word on its pipe; the end of the pipe without
 /// one means that this process is gone.
-pub struct Guard {
+pub struct GroupGuard {
     shell: Option<(Child, ChildStdin)>,
 }
 
-impl Guard {
+impl GroupGuard {
     /// Guards the group. Without a shell there is no guard: the program still ends with an orderly run.
     pub fn of(group: u32) -> Self {
         let script = format!("read word || kill -KILL -{group}");
@@ -42,7 +42,7 @@ impl Guard {
 }
 
 /// Kills the group.
-impl Drop for Guard {
+impl Drop for GroupGuard {
     fn drop(&mut self) {
         if let Some((mut shell, pipe)) = self.shell.take() {
             drop(pipe);

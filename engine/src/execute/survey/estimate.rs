@@ -9,7 +9,7 @@ use crate::endpoint::{EndpointUse, Prices, Usage};
 use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
 use crate::execute::kernels::dry_run::{Rehearsed, drawn_rows, free_rows};
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::samples::{Drawing, Pending, Sample};
 use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
 use crate::operator::Inputs;
@@ -73,7 +73,7 @@ impl Work {
         if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
             let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
             let base = |service: &EndpointUse| parts.calls_base(node, service, true);
-            let observed = Observed::kept(store, &node.operator.declaration, base);
+            let observed = Observations::kept(store, &node.operator.declaration, base);
             let answers = (&calls, &observed);
             if shape.goal.is_some() {
                 let drawing = Drawing::new(rows, shape.samples, shape.goal, keys.clone());

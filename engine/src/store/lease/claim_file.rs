@@ -23,13 +23,13 @@ const LENGTH: usize = 256;
 
 /// A held claim. Dropping it removes the file.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ClaimFile {
     _beating: Heartbeat,
     path: PathBuf,
     holder: String,
 }
 
-impl Guard {
+impl ClaimFile {
     /// Whether the file still contains this claim.
     pub(crate) fn is_ours(&self) -> bool {
         is_held_by(&self.path, &self.holder)
@@ -120,7 +120,12 @@ impl Store {
 
     /// Takes the claim at `path`, or returns `None` while another process holds it. `alone`: a lock proves that no
     /// process of this machine holds it.
-    pub(super) fn try_guard(&self, path: PathBuf, alone: bool, watch: &mut Watch) -> Result<Option<Guard>, StoreError> {
+    pub(super) fn try_claim_file(
+        &self,
+        path: PathBuf,
+        alone: bool,
+        watch: &mut Watch,
+    ) -> Result<Option<ClaimFile>, StoreError> {
         let claim = Claim::new(machine().to_owned());
         if self.make_claim(&path, &claim)? {
             return Ok(Some(guard(path, claim)));
@@ -154,7 +159,7 @@ impl Store {
 
     /// Announces to other machines that this process uses the store. A read-only store is never collected, so a failure
     /// is harmless.
-    pub(super) fn announce(&self) -> Option<Guard> {
+    pub(super) fn announce(&self) -> Option<ClaimFile> {
         let claim = Claim::new(machine().to_owned()).of(self.owner());
         let folder = self.users_folder();
         nofollow::create_folder(&folder).ok()?;
@@ -165,7 +170,7 @@ impl Store {
     /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
     /// of this machine belongs to a dead process if its lock is free; one of another machine, once it has not changed for
     /// long.
-    pub(super) fn is_alone_beside(&self, own: &Guard, neighbours: &mut Neighbours) -> bool {
+    pub(super) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
         let others = names_in(&self.users_folder()).into_iter().filter(|(_, path)| *path != own.path);
         let mut alone = true;
         for (_, path) in others {
@@ -209,7 +214,7 @@ impl Store {
 }
 
 /// Renews a claim until the guard is dropped.
-fn guard(path: PathBuf, mut claim: Claim) -> Guard {
+fn guard(path: PathBuf, mut claim: Claim) -> ClaimFile {
     let (held, holder) = (path.clone(), claim.holder.clone());
     let file = nofollow::open_to_write(&path);
     let beat = move |last: bool| {
@@ -228,7 +233,7 @@ fn guard(path: PathBuf, mut claim: Claim) -> Guard {
             tracing::debug!("cannot update a claim: {error}");
         }
     };
-    Guard { _beating: Heartbeat::start(beat), path: held, holder }
+    ClaimFile { _beating: Heartbeat::start(beat), path: held, holder }
 }
 
 #[cfg(test)]
@@ -250,10 +255,10 @@ mod tests {
         }
         let mut watch = Watch::default();
         assert!(
-            store.try_guard(path.clone(), false, &mut watch).unwrap().is_none(),
+            store.try_claim_file(path.clone(), false, &mut watch).unwrap().is_none(),
             "no lock proves that they are dead"
         );
-        let guard = store.try_guard(path.clone(), true, &mut watch).unwrap().unwrap();
+        let guard = store.try_claim_file(path.clone(), true, &mut watch).unwrap().unwrap();
         assert!(guard.is_ours());
         let left = fs::read_dir(path.parent().unwrap()).unwrap().filter_map(Result::ok);
         assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("heir")));

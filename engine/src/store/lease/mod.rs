@@ -13,7 +13,7 @@ use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::claim_file::{Guard, Neighbours};
+use self::claim_file::{ClaimFile, Neighbours};
 use self::heartbeat::Watch;
 use super::error::StoreError;
 use super::files::{lock, open_to_lock};
@@ -27,7 +27,7 @@ use crate::fingerprint::NodeKey;
 #[derive(Debug)]
 pub struct Lease {
     remote: Option<RemoteLease>,
-    guard: Guard,
+    guard: ClaimFile,
     _file: File,
 }
 
@@ -56,7 +56,7 @@ struct Watches {
 /// Held while a process reads or adds results. Nothing is collected meanwhile.
 #[derive(Debug)]
 pub struct StoreUse {
-    guard: Option<Guard>,
+    guard: Option<ClaimFile>,
     _file: File,
 }
 
@@ -151,7 +151,7 @@ impl Store {
                 false
             }
         };
-        let Some(guard) = self.try_guard(path.with_extension("held"), locked, &mut watches.file)? else {
+        let Some(guard) = self.try_claim_file(path.with_extension("held"), locked, &mut watches.file)? else {
             return Ok(None);
         };
         let remote = self.remote.as_ref().map(|remote| remote.try_lease(key, &mut watches.object)).transpose()?;

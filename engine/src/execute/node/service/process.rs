@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::listener::is_taken;
 use crate::error::OperatorError;
-use crate::execute::process::group_guard::{Guard, end_group};
+use crate::execute::process::group_guard::{GroupGuard, end_group};
 use crate::execute::process::program::{Tail, program};
 use crate::operator::ProgressSink;
 use crate::spec::ServiceSpec;
@@ -32,7 +32,7 @@ pub(crate) struct Place<'a> {
 pub(crate) struct Process {
     name: String,
     child: Child,
-    guard: Guard,
+    guard: GroupGuard,
     port: u16,
     tail: Arc<Tail>,
 }
@@ -57,7 +57,7 @@ impl Process {
             OperatorError::machine(format!("cannot start `{program}` for the service `{name}`: {error}"))
                 .with_help("write the program's full path, or add its folder to PATH")
         })?;
-        let guard = Guard::of(child.id());
+        let guard = GroupGuard::of(child.id());
         let tail = Arc::new(Tail::default());
         let pipes = [child.stdout.take().map(boxed), child.stderr.take().map(boxed)];
         for pipe in pipes.into_iter().flatten() {

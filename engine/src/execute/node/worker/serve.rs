@@ -13,7 +13,7 @@ use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observed;
+use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::node::job::Ran;
 use crate::execute::settings::progress::NodeProgress;
@@ -233,7 +233,7 @@ fn kernel_run(
         store: store.clone(),
         // Nodes that call an endpoint never run in a worker.
         calls: None,
-        observed: Observed::default(),
+        observed: Observations::default(),
         sources,
     })
 }
