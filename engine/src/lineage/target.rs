@@ -127,7 +127,8 @@ pub fn resolve(
     Err(earlier.map_or_else(|| unknown(store, &runs, text), |earlier| only_in(&runs[0], text, &earlier)))
 }
 
-/// Returns the nodes that chose what `text` stands for, if it is what a loop of the target's run handed on.
+/// Returns the nodes that decided which round `text` is of, if `text` names an output of a loop (`rl.policy`) in the
+/// target's run. For other names there is nothing to decide.
 pub fn choices(store: &Store, text: &str, target: &Target) -> Vec<Target> {
     let Target::Node { run, node: chosen, .. } = target else { return Vec::new() };
     if !matches!(of_loop(store, run, text), Ok(Some(_))) {

@@ -255,8 +255,8 @@ impl Declaration {
         self
     }
 
-    /// Declares that programs named by its params are asked what its sources are, so that also an audit that runs none of
-    /// them needs the user's permission.
+    /// Declares that programs are run to find its sources: those that its params name. An audit needs the user's permission
+    /// for that, even if it recomputes nothing.
     #[must_use]
     pub fn asks_programs(self, asks_programs: bool) -> Self {
         Self { asks_programs, ..self }

@@ -3,7 +3,7 @@
 use petgraph::graph::NodeIndex;
 use std::collections::BTreeSet;
 
-use super::graph::{Node, Plan};
+use super::graph::Plan;
 use super::loop_output::OfLoop;
 
 /// The selection from the command line.
@@ -22,14 +22,13 @@ pub struct Selection {
 /// # Errors
 /// Fails with the first id that the plan does not have.
 pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>, String> {
-    let mut chosen: BTreeSet<NodeIndex> = if selection.targets.is_empty() {
-        plan.indices().collect()
-    } else {
-        reach(named_by(plan, &selection.targets)?, |node| plan.dependencies(node))
-    };
+    let mut chosen: BTreeSet<NodeIndex> = plan.indices().collect();
+    if !selection.targets.is_empty() {
+        chosen = reach(named_by(plan, &selection.targets)?, |node| plan.dependencies(node));
+    }
     if !selection.from.is_empty() {
         let below = reach(named_by(plan, &selection.from)?, |node| plan.dependents(node));
-        chosen = chosen.intersection(&below).copied().collect();
+        chosen.retain(|node| below.contains(node));
     }
     if !selection.only.is_empty() {
         chosen = named_by(plan, &selection.only)?.into_iter().collect();
@@ -37,24 +36,49 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<NodeIndex>,
     Ok(chosen)
 }
 
-/// Returns the nodes that were named by their own id (not by one that stands for all variants or rounds), and of
-/// those that no other selected node uses.
+impl Selection {
+    /// Iterates over all ids that the user wrote.
+    fn ids(&self) -> impl Iterator<Item = &String> {
+        self.targets.iter().chain(&self.from).chain(&self.only)
+    }
+}
+
+/// Returns the nodes that were named by their own id (not by one that stands for all variants or rounds), and those that
+/// no other selected node uses.
 pub fn asked_for(plan: &Plan, selection: &Selection, selected: &BTreeSet<NodeIndex>) -> BTreeSet<NodeIndex> {
-    let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
-    let is_last = |index: &NodeIndex| plan.dependents(*index).iter().all(|user| !selected.contains(user));
-    named.filter_map(|id| node_of(plan, id)).chain(selected.iter().copied().filter(is_last)).collect()
+    let mut asked = BTreeSet::new();
+    for id in selection.ids() {
+        asked.extend(node_of(plan, id));
+    }
+    for node in selected {
+        if plan.dependents(*node).iter().all(|user| !selected.contains(user)) {
+            asked.insert(*node);
+        }
+    }
+    asked
 }
 
 /// Returns the outputs named by a selection that loops hand on.
 pub fn asked_of_loops(plan: &Plan, selection: &Selection) -> Vec<OfLoop> {
-    let named = selection.targets.iter().chain(&selection.from).chain(&selection.only);
-    named.filter(|id| node_of(plan, id).is_none()).flat_map(|id| plan.of_loops(id)).collect()
+    let mut found = Vec::new();
+    for id in selection.ids() {
+        if node_of(plan, id).is_none() {
+            found.extend(plan.of_loops(id));
+        }
+    }
+    found
 }
 
-/// Returns the node of that id, or of that id and a port. Coordinates may contain dots.
+/// Returns the node of that id, or of that id and a port.
 fn node_of(plan: &Plan, id: &str) -> Option<NodeIndex> {
-    let of_port = || plan.node(id.rsplit_once('.')?.0).or_else(|| plan.node(id.split_once('.')?.0));
-    plan.node(id).or_else(of_port).map(|(index, _)| index)
+    // Coordinates may contain dots: the last one may stand before the port, or the first one.
+    let without_port = id.rsplit_once('.').into_iter().chain(id.split_once('.'));
+    for id in [id].into_iter().chain(without_port.map(|(node, _)| node)) {
+        if let Some((index, _)) = plan.node(id) {
+            return Some(index);
+        }
+    }
+    None
 }
 
 /// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
@@ -68,8 +92,7 @@ pub fn with_all_before_but(
     chosen: &BTreeSet<NodeIndex>,
     known: impl Fn(NodeIndex) -> bool,
 ) -> BTreeSet<NodeIndex> {
-    let next = |node| if known(node) { Vec::new() } else { plan.dependencies(node) };
-    reach(chosen.iter().copied().collect(), next)
+    reach(chosen.iter().copied().collect(), |node| if known(node) { Vec::new() } else { plan.dependencies(node) })
 }
 
 /// Resolves names: a node, one of its ports (`node.port`), every variant of a matrix (`train`, `train.model` for
@@ -80,22 +103,37 @@ pub fn with_all_before_but(
 pub fn named_by(plan: &Plan, ids: &[String]) -> Result<Vec<NodeIndex>, String> {
     let mut found = Vec::new();
     for id in ids {
-        let (written, port) = id.split_once('.').map_or((id.as_str(), None), |(node, port)| (node, Some(port)));
-        let variant = |(_, node): &(NodeIndex, &Node)| {
-            let is_it = node.id().is_variant() && node.id().name() == written;
-            is_it && !node.spec.matrix.is_empty() && port.is_none_or(|port| node.outputs.contains_key(port))
-        };
-        let variants = || plan.indexed().filter(variant).map(|(index, _)| index);
-        let mut indices: Vec<NodeIndex> = node_of(plan, id).map_or_else(|| variants().collect(), |index| vec![index]);
-        if indices.is_empty() {
-            indices.extend(plan.of_loops(id).iter().flat_map(OfLoop::behind));
+        let before = found.len();
+        match node_of(plan, id) {
+            Some(node) => found.push(node),
+            None => found.extend(variants_named(plan, id)),
         }
-        if indices.is_empty() {
+        if found.len() == before {
+            for output in plan.of_loops(id) {
+                found.extend(output.behind());
+            }
+        }
+        if found.len() == before {
             return Err(id.clone());
         }
-        found.extend(indices);
     }
     Ok(found)
+}
+
+/// Returns the nodes of a matrix of that name, or those of them that have the named port.
+fn variants_named(plan: &Plan, id: &str) -> Vec<NodeIndex> {
+    let (name, port) = match id.split_once('.') {
+        Some((name, port)) => (name, Some(port)),
+        None => (id, None),
+    };
+    let mut found = Vec::new();
+    for (index, node) in plan.indexed() {
+        let is_variant = node.id().is_variant() && node.id().name() == name && !node.spec.matrix.is_empty();
+        if is_variant && port.is_none_or(|port| node.outputs.contains_key(port)) {
+            found.push(index);
+        }
+    }
+    found
 }
 
 fn reach(start: Vec<NodeIndex>, next: impl Fn(NodeIndex) -> Vec<NodeIndex>) -> BTreeSet<NodeIndex> {

@@ -40,13 +40,14 @@ pub struct Spec {
     pub finishes: bool,
     /// Tests, run on request.
     pub tests: Vec<TestCase>,
-    /// Loops that rows may end, or of which rows say what they hand on.
+    /// Loops about which rows decide: when they end (`stop:`), or which round they hand on (`best:`).
     pub loops: Vec<LoopSpec>,
     /// What the last rounds of loops hand on.
     pub handed_on: Vec<HandedOnSpec>,
-    /// Names that several nodes have. It is reported; what follows from it need not be.
+    /// Names that several nodes have. They are reported; errors that follow from them are not.
     pub duplicates: BTreeSet<String>,
-    /// Whether included files could not be read: nodes may be missing. It is reported; what follows from it need not be.
+    /// Whether included files could not be read, so that nodes may be missing. It is reported; errors that follow from it are
+    /// not.
     pub lacks_files: bool,
     /// Whether only its tests run: files that it reads may not exist.
     pub for_tests: bool,

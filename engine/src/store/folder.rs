@@ -10,9 +10,12 @@ use super::nofollow;
 
 /// Returns the entries of a folder with their names, sorted.
 pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let mut found: Vec<_> =
-        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect();
+    let mut found = Vec::new();
+    if let Ok(entries) = fs::read_dir(folder) {
+        for entry in entries.flatten() {
+            found.push(named(&entry));
+        }
+    }
     found.sort();
     found
 }
@@ -25,11 +28,16 @@ pub(super) fn all_names_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, Stor
     let Some(entries) = if_there(fs::read_dir(folder)).map_err(StoreError::io("read", folder))? else {
         return Ok(Vec::new());
     };
-    let name = |entry: fs::DirEntry| (entry.file_name().to_string_lossy().into_owned(), entry.path());
-    let found = entries.map(|entry| entry.map(name)).collect::<Result<Vec<_>, _>>();
-    let mut found = found.map_err(StoreError::io("read", folder))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        found.push(named(&entry.map_err(StoreError::io("read", folder))?));
+    }
     found.sort();
     Ok(found)
+}
+
+fn named(entry: &fs::DirEntry) -> (String, PathBuf) {
+    (entry.file_name().to_string_lossy().into_owned(), entry.path())
 }
 
 /// Returns the entries of all subfolders (`ab/…`), sorted by name.
@@ -55,8 +63,9 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
 
 /// Returns the Unix time (seconds) of a file's last change; infinity if it is unknown.
 pub(super) fn modified(path: &Path) -> f64 {
-    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
-    time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
+    let Ok(time) = fs::metadata(path).and_then(|metadata| metadata.modified()) else { return f64::INFINITY };
+    // A time before 1970 says nothing.
+    time.duration_since(UNIX_EPOCH).map_or(f64::INFINITY, |since| since.as_secs_f64())
 }
 
 /// Removes a folder if it exists.

@@ -38,7 +38,7 @@ pub(crate) struct CompareParams {
     pub(crate) permutations: u32,
     /// Coverage of the intervals, between 0 and 1.
     pub(crate) confidence: f64,
-    /// Questions shown in full for each system: that many that regressed most, and that many that improved most (5).
+    /// Questions shown in full for each system (5): the ones that regressed most, and as many that improved most.
     pub(crate) examples: u32,
     /// Heading of the report.
     pub(crate) title: String,

@@ -50,13 +50,13 @@ pub(super) fn answered<'a>(told: &Message, before: &'a [Message]) -> Option<&'a 
     said.tool_calls.iter().find(|call| call.id == *id)
 }
 
-/// Whether a message of a tool answers no call. The text of a protocol without calls is what the model is told next; a
-/// format that knows only results of calls has it as a message of the user.
+/// Whether a message of a tool answers no call: in protocols without calls, the tool's text simply comes next. A format
+/// that has only results of calls writes it as a message of the user.
 pub(super) fn answers_nothing(place: usize, messages: &[Message]) -> bool {
     messages[place].role == Role::Tool.name() && answered(&messages[place], &messages[..place]).is_none()
 }
 
-/// Returns of every message the fields that a format lacks that knows only results of calls.
+/// Returns what a format loses that has only results of calls: for each message, the fields that it cannot write.
 pub(super) fn kept(messages: &[Message]) -> Value {
     let one = |(place, message): (usize, &Message)| {
         let mut held = vec!["content", "reasoning", "tool_calls"];

@@ -105,7 +105,6 @@ fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity])
     Ok(SeenSources::new(sources, files, directory))
 }
 
-/// Discards the progress of single nodes.
 /// How to check a recorded node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {

@@ -1,12 +1,14 @@
 //! Decides which folders of a loop's middle rounds a run may release, and when. No I/O.
 //!
-//! A node is *live* while its folders may still be read in this run: until it is settled, and after that, if its own folders
-//! are gone, while a live node uses them, because it would run again to make them. The folders of a settled node can go
-//! when no live node uses them. So a chain of released models that is made again for several nodes is walked once, and
-//! every change costs as much as the edges that it changes.
+//! A node is *live* while its inputs may still be read in this run. Before it is settled, it reads them. After that, it
+//! reads them again only to make its own folders again: if these are gone and a live node uses them. The folders of a
+//! settled node can go when no live node uses them.
 //!
-//! A round that the rows of its loop may still choose to hand on stays, and so does the chosen one, whether it is read or
-//! not. Each decision rules rounds out.
+//! Each node counts the live inputs that take its folders, so a change costs as much as the edges that it changes, and a
+//! chain of released models that is made again for several nodes is walked once.
+//!
+//! A round stays that the loop may still hand on, and so does the chosen one, whether it is read or not. Each decision
+//! rules rounds out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +21,13 @@ use crate::plan::{Node, NodeIndex, Plan, Tie};
 pub(crate) struct ReleasePolicy {
     /// By index; empty if no loop of the plan has `keep:`.
     nodes: Vec<Folders>,
-    /// Nodes that read what a loop hands on, by the makers of which its rows choose one.
+    /// Nodes that read what a loop hands on, by each node that it may hand on.
     readers: BTreeMap<NodeIndex, Vec<NodeIndex>>,
 }
 
 #[derive(Debug, Default)]
 struct Folders {
-    /// The makers of the folders that it uses, one for each input, or all of which the rows of a loop choose one.
+    /// The nodes whose folders it uses: one for each input, or all that a loop may hand on there.
     takes: Vec<NodeIndex>,
     /// Number of inputs of live nodes that take its folders.
     uses: usize,

@@ -372,9 +372,8 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
     }
 }
 
-/// Returns type, rows and bytes of a node's default output.
-/// Whether a node that pays for nothing rejected all its rows: whatever comes after it works on nothing. (Failed rows of
-/// external nodes are reported in any case.)
+/// Whether a node rejected all its rows, so that the nodes after it work on nothing. Nodes that pay do not count: their
+/// failed rows are reported in any case.
 fn is_emptied(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> bool {
     let pays = node.operator.declaration.effect == Effect::External;
     let (tables, rejects): (Vec<_>, Vec<_>) = outputs
@@ -385,6 +384,7 @@ fn is_emptied(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> bool {
     !pays && lost && !tables.is_empty() && tables.iter().all(|(_, output)| output.rows == 0)
 }
 
+/// Returns type, rows and bytes of a node's default output.
 fn default_output(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
     let port = node.default_output();
     let record = port.and_then(|port| outputs.get(port));

@@ -37,7 +37,6 @@ struct State {
     newest_before: Option<u64>,
     /// Calls in flight in this process.
     asking: BTreeSet<RowKey>,
-    /// Why an answer could not be stored.
     /// Why an answer could not be stored. It stays for the whole run.
     failure: Option<String>,
 }
