@@ -1,9 +1,6 @@
 //! `validate`: reports all errors of a pipeline, offline.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use searchmill_engine::{Failure, Node, Overrides, Pipeline, Plan, Session};
+use searchmill_engine::{Node, Overrides, Pipeline, Plan, Session};
 
 use crate::args::ValidateArgs;
 use crate::display::Terminal;
@@ -13,9 +10,8 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
     let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
     let mut code = OK;
     for file in &args.files {
-        let checked = session.check(file, &overrides);
-        match checked.and_then(|checked| whole(session, file, &overrides, checked)) {
-            Ok(plan) => {
+        match session.validate(file, &overrides) {
+            Ok(Pipeline { plan, .. }) => {
                 terminal.valid(file, plan.nodes.len());
                 for node in &plan.nodes {
                     if let Some(unseen) = &node.operator.declaration.unseen {
@@ -31,17 +27,6 @@ pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateAr
         }
     }
     code
-}
-
-/// Makes the checks beyond reading and binding: destinations, columns, and the params of the tests.
-fn whole(session: &Session, file: &Path, overrides: &Overrides, checked: Pipeline) -> Result<Arc<Plan>, Failure> {
-    session.check_destinations(&checked)?;
-    session.check_columns(&checked)?;
-    session.check_budget(&checked)?;
-    for test in checked.plan.tests.iter().filter(|test| !test.params.is_empty()) {
-        session.check_test(file, overrides, test, &checked.sources)?;
-    }
-    Ok(checked.plan)
 }
 
 /// Says which inputs of a node take all variants of a node with a matrix.

@@ -21,30 +21,33 @@ pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Res
         terminal.json(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}));
         return Ok(OK);
     }
-    let text = match word {
-        "cached" if !detail.is_empty() => format!("{node}: cached, {detail}"),
-        "cached" if lines.is_empty() => format!("{node}: cached, nothing changed"),
-        "ended" => format!("{node}: ended, {detail}"),
-        "decided later" if is_of_loop && lines.is_empty() => {
+    let is_decided_later = matches!(why.status, NodeStatus::Unknown { .. });
+    let text = match &why.status {
+        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if !detail.is_empty() => {
+            format!("{node}: cached, {detail}")
+        }
+        NodeStatus::Cached { .. } | NodeStatus::Frozen { .. } if lines.is_empty() => {
+            format!("{node}: cached, nothing changed")
+        }
+        NodeStatus::Ended { .. } => format!("{node}: ended, {detail}"),
+        NodeStatus::Unknown { .. } if is_of_loop && lines.is_empty() => {
             format!("{}: {detail}, which decides of which round it is", args.node)
         }
-        "decided later" => waiting(node, &why.status),
+        NodeStatus::Unknown { waits_for, reasons, .. } => {
+            let waits = format!("{node}: waits for {}", crate::display::planned::listed(waits_for));
+            let may_stay = "it runs only if they give other bytes than before";
+            if reasons.is_empty() { format!("{waits}; {may_stay}") } else { waits }
+        }
         _ => format!("{node}: {word}"),
     };
     terminal.line(&text);
-    if is_of_loop && word != "decided later" {
+    if is_of_loop && !is_decided_later {
         terminal.note(&format!("`{}` is what the loop hands on: an output of `{node}`", args.node));
     }
     for line in lines {
         terminal.line(&format!("  {line}"));
     }
     Ok(OK)
-}
-
-fn waiting(node: &str, status: &NodeStatus) -> String {
-    let NodeStatus::Unknown { waits_for, reasons, .. } = status else { return node.to_owned() };
-    let waits = format!("{node}: waits for {}", crate::display::planned::listed(waits_for));
-    if reasons.is_empty() { format!("{waits}; it runs only if they give other bytes than before") } else { waits }
 }
 
 /// The pipeline and overrides to explain.

@@ -17,7 +17,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if there is such a limit.
-    pub fn check_budget(&self, pipeline: &Pipeline) -> Result<(), Failure> {
+    pub(super) fn check_budget(&self, pipeline: &Pipeline) -> Result<(), Failure> {
         budget(&pipeline.plan, &RunOptions::default()).map(drop)
     }
 

@@ -65,6 +65,23 @@ impl Session {
         self.check_with(file.as_ref(), overrides, |spec| spec)
     }
 
+    /// Makes all checks of a pipeline that need no run: those of [`Session::check`], destinations, params against the columns
+    /// that are known, the budget, and the params of its tests.
+    ///
+    /// # Errors
+    /// Fails with all errors of the first of these checks that finds any.
+    pub fn validate(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
+        let file = file.as_ref();
+        let pipeline = self.check(file, overrides)?;
+        self.check_destinations(&pipeline)?;
+        self.check_columns(&pipeline)?;
+        self.check_budget(&pipeline)?;
+        for test in pipeline.plan.tests.iter().filter(|test| !test.params.is_empty()) {
+            self.check_test(file, overrides, test, &pipeline.sources)?;
+        }
+        Ok(pipeline)
+    }
+
     /// Like [`Session::check`], to list the tests of a pipeline: files that it reads may not exist, as a test may give
     /// their rows.
     ///
@@ -129,7 +146,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails with every such param.
-    pub fn check_columns(&self, pipeline: &Pipeline) -> Result<(), Failure> {
+    pub(super) fn check_columns(&self, pipeline: &Pipeline) -> Result<(), Failure> {
         pipeline.refuse(pipeline.plan.column_issues().into_iter().map(|(_, issue)| issue).collect())
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use indexmap::IndexMap;
+use serde::Serialize;
 use serde_json::Value;
 
 use self::estimate::Work;
@@ -24,7 +25,8 @@ use crate::spec::service_of;
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What a run would do with a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
 pub enum NodeStatus {
     /// The result is cached.
     Cached {
