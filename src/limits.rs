@@ -22,7 +22,7 @@ pub(crate) fn survive_file_size_limit() {
 pub(crate) fn report_lack_of_threads() {
     let otherwise = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str().is_some_and(tells_lack_of_threads) {
+        if panic.payload_as_str().is_some_and(is_lack_of_threads) {
             display::no_threads();
         }
         otherwise(panic);
@@ -30,7 +30,7 @@ pub(crate) fn report_lack_of_threads() {
 }
 
 /// Whether the message of a panic is about a thread that could not be started.
-fn tells_lack_of_threads(message: &str) -> bool {
+fn is_lack_of_threads(message: &str) -> bool {
     let lacks = ["Resource temporarily unavailable", "Cannot allocate memory"].iter().any(|why| message.contains(why));
     message.contains("thread") && lacks
 }
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn panics_about_threads_are_known() {
         let error = std::io::Error::from_raw_os_error(11);
-        assert!(tells_lack_of_threads(&format!("failed to spawn thread: {error:?}")));
-        assert!(tells_lack_of_threads(&format!("OS can't spawn worker thread: {error}")));
+        assert!(is_lack_of_threads(&format!("failed to spawn thread: {error:?}")));
+        assert!(is_lack_of_threads(&format!("OS can't spawn worker thread: {error}")));
         let rayon = format!(
             "The global thread pool has not been initialized.: ThreadPoolBuildError {{ kind: IOError({error:?}) }}"
         );
-        assert!(tells_lack_of_threads(&rayon));
-        assert!(!tells_lack_of_threads("a thread panicked") && !tells_lack_of_threads(&error.to_string()));
+        assert!(is_lack_of_threads(&rayon));
+        assert!(!is_lack_of_threads("a thread panicked") && !is_lack_of_threads(&error.to_string()));
     }
 }

@@ -69,7 +69,7 @@ impl OperatorError {
     }
 
     /// Returns the message with its help, for one line.
-    pub fn told(&self) -> String {
+    pub fn text(&self) -> String {
         match &self.help {
             Some(help) => format!("{} ({help})", self.message),
             None => self.message.clone(),

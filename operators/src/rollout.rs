@@ -461,7 +461,7 @@ fn agent(
     let (tool, offers) = tools::open(&params.tools, search, in_text.as_deref(), inputs, context)?;
     let rules = rules(params, searching, &offers, observation_limit(params, inputs, context)?);
     if matches!(params.policy, PolicyParams::Evidence(_)) {
-        tell_if_nothing_is_known(inputs, context)?;
+        log_if_nothing_is_known(inputs, context)?;
     }
     let record = params.record.map(|Record::Tokens| params.rewritten_history.unwrap_or_default());
     let policy = params.policy.drawn_by(context.seed());
@@ -471,7 +471,7 @@ fn agent(
 
 /// Warns if no question has evidence, so that the evidence teacher can only give up. Most likely a column was not
 /// mapped.
-fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
+fn log_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
     let questions = inputs.rows("questions")?;
     for batch in questions.batches() {
         let batch = batch?;

@@ -233,7 +233,7 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
         }
     }
     if unnamed > 0 {
-        tell_unnamed(unnamed, ids.len(), context)?;
+        log_unnamed(unnamed, ids.len(), context)?;
     }
     let (component_of_row, linked) = components.finish();
     let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
@@ -248,7 +248,7 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
 }
 
 /// Reports rows that name no document: they can go to any part.
-fn tell_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
+fn log_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
     if unnamed == rows {
         let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
         let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \

@@ -5,7 +5,7 @@ use searchmill_engine::{Failure, Plan, RowLimit};
 use crate::display::Terminal;
 
 /// Says what a limit for all sources shortens.
-pub(super) fn tell_limit(terminal: &Terminal, plan: &Plan, limit: &RowLimit) {
+pub(super) fn print_limit(terminal: &Terminal, plan: &Plan, limit: &RowLimit) {
     let Some(rows) = limit.every else { return };
     let mut sources: Vec<&str> = Vec::new();
     for node in &plan.nodes {

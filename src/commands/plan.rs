@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use searchmill_engine::operator::{Prices, Usage};
 use searchmill_engine::{Failure, Node, NodeIndex, NodeStatus, Plan, RunOptions, Session, Survey, Work};
 
-use super::limit::{limit, tell_limit};
+use super::limit::{limit, print_limit};
 use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::PlanArgs;
@@ -19,7 +19,7 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
     let selection = pipeline::selection(&args.chosen);
     let options = RunOptions { selection, limit: limit(&args.limit)?, ..RunOptions::default() };
     let survey = session.estimate(&checked, &options)?;
-    tell_limit(terminal, &checked.plan, &options.limit);
+    print_limit(terminal, &checked.plan, &options.limit);
     note_if_missing(terminal, session)?;
     let work = show(terminal, session, &checked.plan, &survey, args.all);
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
@@ -42,7 +42,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     let groups = folded(plan, shown.map(|(place, ..)| place), all);
     let rows: Vec<Vec<String>> = groups.iter().map(|group| row(plan, survey, group)).collect();
     terminal.plan_table(&["node", "operator", "status", "why"], &rows);
-    tell_loops(terminal, survey);
+    print_loops(terminal, survey);
     let held = if held > 0 { format!(", {held} held") } else { String::new() };
     let nodes = survey.nodes.len() - ended;
     terminal.line(&format!("{nodes} nodes: {cached} cached, {to_run} to run or to decide{held}"));
@@ -58,7 +58,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
 }
 
 /// Says how loops ended, or that they may end.
-pub(super) fn tell_loops(terminal: &Terminal, survey: &Survey) {
+pub(super) fn print_loops(terminal: &Terminal, survey: &Survey) {
     for repeats in &survey.loops {
         match &repeats.end {
             Some(end) if end.left_out > 0 => {

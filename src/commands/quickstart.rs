@@ -19,7 +19,7 @@ const FILE: &str = "pipelines/quickstart.yaml";
 pub(super) fn quickstart(terminal: &Terminal, session: &Session, args: QuickstartArgs) -> Result<u8, Failure> {
     let pipeline = place(session)?;
     if !terminal.is_json() {
-        terminal.line(pipeline.told());
+        terminal.line(pipeline.text());
         terminal.line(
             "it builds an index and a training file in seconds, then trains and tests a small model \
              (4 to 9 minutes on two cores); Ctrl-C stops, and the next run goes on there\n",
@@ -49,7 +49,7 @@ enum Placed {
 }
 
 impl Placed {
-    fn told(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Self::New => "wrote pipelines/quickstart.yaml, and runs it:",
             Self::Same => "runs pipelines/quickstart.yaml:",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use searchmill_engine::operator::{BudgetLimits, stack_size};
 use searchmill_engine::{Event, Failure, NodeId, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
-use super::limit::{limit, tell_limit};
+use super::limit::{limit, print_limit};
 use super::pipeline;
 use super::store::note_if_missing;
 use crate::args::RunArgs;
@@ -26,7 +26,7 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
         super::plan::show(terminal, session, &pipeline.plan, &survey, args.all);
         return Ok(OK);
     }
-    tell_limit(terminal, &pipeline.plan, &options.limit);
+    print_limit(terminal, &pipeline.plan, &options.limit);
     let prepared = session.prepare(&pipeline, options)?;
     let store_root = prepared.store_root().to_owned();
     let reporter = terminal.reporter(&pipeline.plan, args.all);

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::args::{ScheduleArgs, ScheduleNextArgs, ScheduleVerb};
 use crate::display::Terminal;
 use crate::exit::OK;
-use crate::schedule::{Scheduled, Settings, now, serve, told};
+use crate::schedule::{Scheduled, Settings, now, schedule_json, serve};
 
 pub(super) fn schedule(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     match &args.verb {
@@ -118,7 +118,7 @@ fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
     let mut rows = Vec::new();
     for name in schedules.names() {
         if terminal.is_json() {
-            if let Some(schedule) = told(&schedules, &name) {
+            if let Some(schedule) = schedule_json(&schedules, &name) {
                 terminal.json(&schedule);
             }
             continue;

@@ -193,12 +193,12 @@ fn show_rows(terminal: &Terminal, session: &Session, table: &Table, args: &ShowA
             return Err(Failure::usage(message).with_help("name the file with `-o FILE`, or use `--format jsonl`"));
         }
     };
-    terminal.note(&told(&chosen, rows));
+    terminal.note(&choice_text(&chosen, rows));
     Ok(())
 }
 
 /// Returns a note on how many rows there are.
-fn told(chosen: &Chosen, rows: &RowsInput) -> String {
+fn choice_text(chosen: &Chosen, rows: &RowsInput) -> String {
     let (shown, all, kind) = (chosen.rows, rows.rows, rows.kind);
     match chosen.matched {
         None => format!("{shown} of {all} {kind} rows"),

@@ -32,7 +32,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &StatusArgs) 
         |(name, places): (String, Vec<NodeIndex>)| row(name, &places.into_iter().filter_map(told).collect::<Vec<_>>());
     let rows: Vec<_> = groups.into_iter().map(|group| row((group.name, group.places))).collect();
     terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
-    super::plan::tell_loops(terminal, &survey);
+    super::plan::print_loops(terminal, &survey);
     Ok(OK)
 }
 

@@ -138,7 +138,7 @@ impl Running {
 
 /// Prints lines for long-running nodes from a separate thread, since a node may report nothing for minutes. The
 /// thread ends with the run.
-fn tell_of_long_nodes(live: Weak<Live>) {
+fn print_long_nodes(live: Weak<Live>) {
     let watch = move || {
         loop {
             std::thread::sleep(Duration::from_secs(1));
@@ -185,7 +185,7 @@ impl Live {
     pub(crate) fn start(plan: &Plan, all: bool, json: bool, quiet: bool) -> Arc<Self> {
         let live = Arc::new(Self::new(plan, all, json, quiet));
         if !json && !quiet && live.bars.is_none() {
-            tell_of_long_nodes(Arc::downgrade(&live));
+            print_long_nodes(Arc::downgrade(&live));
         }
         live
     }

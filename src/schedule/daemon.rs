@@ -232,7 +232,7 @@ impl Daemon<'_> {
                 events.extend(self.act(place, action));
             }
         }
-        self.tell_notes(place);
+        self.send_notes(place);
     }
 
     fn end(&mut self, end: End) {
@@ -251,7 +251,7 @@ impl Daemon<'_> {
 
     /// Starts to deliver the notes of a schedule, once they are saved: a daemon that is killed meanwhile leaves them to
     /// the next one.
-    fn tell_notes(&mut self, place: usize) {
+    fn send_notes(&mut self, place: usize) {
         let served = &self.served[place];
         if !served.is_saved() || self.signals > 1 {
             return;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::now;
 
 /// Describes a schedule; `None` if it was never served, or its state is damaged.
-pub(crate) fn told(schedules: &Schedules, name: &str) -> Option<Value> {
+pub(crate) fn schedule_json(schedules: &Schedules, name: &str) -> Option<Value> {
     let state = schedules.state(name)?;
     let served = schedules.is_served(name);
     let next = Cadence::recall(&state.cron, &state.timezone).and_then(|cadence| cadence.after(now()));

@@ -27,7 +27,7 @@ mod served;
 pub(super) mod json;
 
 pub(crate) use daemon::{Settings, serve};
-pub(crate) use json::told;
+pub(crate) use json::schedule_json;
 pub(crate) use served::Scheduled;
 
 use std::time::{Duration, SystemTime};

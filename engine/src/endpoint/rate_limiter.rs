@@ -249,7 +249,7 @@ impl RateLimiter {
     }
 
     /// Records that the endpoint sent data.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn received(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
         // The call goes on: its stream may stall.
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(silent(200), None, "given up, and no call is waiting");
         let again = limiter.begin(at(200)).expect("a call");
         assert_eq!(silent(201), Some(Some(201)), "silent since the first call");
-        limiter.heard();
+        limiter.received();
         limiter.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
     }
@@ -382,14 +382,14 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let call = limiter.begin(start).expect("a call");
-        limiter.heard();
+        limiter.received();
         assert_eq!(limiter.watch(at(29)), None);
         let told = limiter.watch(at(31)).and_then(|silence| silence.silent);
         assert!(
             told.is_some_and(|silent| silent.as_secs() >= 30),
             "one call, whose stream began and stalled: {told:?}"
         );
-        limiter.heard();
+        limiter.received();
         limiter.watch(at(32));
         limiter.end(call);
         let _next = limiter.begin(at(300)).expect("a call");

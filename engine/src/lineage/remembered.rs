@@ -26,7 +26,7 @@ pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
             Ok(memo) if memo.damage().lost > 0 => {
                 let paid = first.result.asked.is_some() || what == "observations";
                 let severity = if paid { Severity::Difference } else { Severity::Note };
-                report.find(severity, "memo", first.name(), None, memo.damage().told(what));
+                report.find(severity, "memo", first.name(), None, memo.damage().text(what));
             }
             Ok(mut memo) => {
                 for step in steps {

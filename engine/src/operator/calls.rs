@@ -66,9 +66,9 @@ impl Attempt {
     }
 
     /// Records that the endpoint sent data: it is not silent.
-    pub fn heard(&self) {
+    pub fn received(&self) {
         if let Some(limiter) = &self.session.limiter {
-            limiter.heard();
+            limiter.received();
         }
     }
 
@@ -154,7 +154,7 @@ impl Context {
             if failure.kind == FailureKind::RateLimited || failure.retry_after.is_some() {
                 self.pause_endpoint(wait);
             }
-            self.tell_of_retry(&failure, number, wait);
+            self.report_retry(&failure, number, wait);
             // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
                 return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(calls(call, number - 1)) });
@@ -163,7 +163,7 @@ impl Context {
     }
 
     /// Counts and reports that attempt `number` follows a failure.
-    fn tell_of_retry(&self, failure: &CallFailure, number: u32, wait: Duration) {
+    fn report_retry(&self, failure: &CallFailure, number: u32, wait: Duration) {
         let (most, node) = (self.retry().max_attempts, &self.session().caller);
         self.session().attempts.retried(failure);
         let reason = failure.label();
@@ -192,7 +192,7 @@ impl Context {
             Ok(sent) => sent,
             Err(failure) => return Ok(Err(failure)),
         };
-        attempt.heard();
+        attempt.received();
         let Usage { calls, service_calls, .. } = calls(call, number);
         let usage = Usage { calls, service_calls, ..usage };
         let kept = KeptCall { response, usage: usage.at(call.prices()) };

@@ -128,7 +128,7 @@ impl Draw {
     }
 
     /// Says where drawing ended, with a warning if that was before the goal; `is_broke`: a budget ended it.
-    pub(crate) fn told(&self, is_broke: bool) -> String {
+    pub(crate) fn text(&self, is_broke: bool) -> String {
         let (samples, rows, wanted) = (self.prefix, self.counted, self.goal.rows);
         if self.is_reached() {
             return format!("`until`: {rows} rows pass after {samples} samples");
@@ -173,13 +173,13 @@ mod tests {
         let results: [&[u64]; 4] = [&[0, 0, 1], &[1, 1, 1], &[0, 1, 0], &[0, 0, 1]];
         let (order, draw) = drawn(GOAL, &results);
         assert_eq!(order, [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (2, 1), (3, 1), (0, 2)]);
-        assert_eq!(draw.told(false), "`until`: 3 rows pass after 8 samples");
+        assert_eq!(draw.text(false), "`until`: 3 rows pass after 8 samples");
         let (order, draw) = drawn(Goal { at_most: Some(5), ..GOAL }, &results);
         assert_eq!((order.len(), draw.totals()), (5, (5, 1)));
-        assert!(draw.told(false).ends_with("only 1 of 3 rows pass after 5 samples: `at_most` is reached"));
+        assert!(draw.text(false).ends_with("only 1 of 3 rows pass after 5 samples: `at_most` is reached"));
         let (order, draw) = drawn(Goal { rows: 9, ..GOAL }, &results);
         assert_eq!((order.len(), draw.totals()), (9, (9, 4)));
-        assert!(draw.told(false).ends_with("every question has all its samples") && !draw.needs_more());
+        assert!(draw.text(false).ends_with("every question has all its samples") && !draw.needs_more());
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl Harness {
         sink.figure(DRAWN, samples as f64);
         sink.figure(COUNTED, rows as f64);
         let earlier = if text.is_empty() { text } else { format!("{text}\n") };
-        sink.summary(&format!("{earlier}{}", draw.told(false)));
+        sink.summary(&format!("{earlier}{}", draw.text(false)));
         Ok(())
     }
 }

@@ -90,8 +90,8 @@ impl From<NotFound> for Failure {
 impl From<OperatorError> for Failure {
     fn from(error: OperatorError) -> Self {
         match error.blame {
-            Blame::Machine => Self::Store(StoreError::Location(error.told())),
-            _ => Self::Other(error.told()),
+            Blame::Machine => Self::Store(StoreError::Location(error.text())),
+            _ => Self::Other(error.text()),
         }
     }
 }

@@ -280,7 +280,7 @@ impl DecideParams {
         let risen = self.patience.filter(|patience| (number - hands_on) as u64 >= *patience);
         let ended = match &answers.when {
             _ if !holds => Some(broken.join(", and ")),
-            Some(answer) if answer.holds() => Some(format!("`when` is true{}", answer.told())),
+            Some(answer) if answer.holds() => Some(format!("`when` is true{}", answer.text())),
             _ => risen.map(|patience| {
                 let rounds = if patience == 1 { "1 round".to_owned() } else { format!("{patience} rounds") };
                 format!("`best` has not risen for {rounds} ({} in round {hands_on})", score.unwrap_or(f64::NAN))

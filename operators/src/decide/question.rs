@@ -56,13 +56,13 @@ impl Answer {
     }
 
     /// Formats ` (max(kl) is 0.75)`.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         if self.seen.is_empty() { String::new() } else { format!(" ({})", self.seen.join(", ")) }
     }
 
     /// Says that a condition does not hold; `None` if it does.
     pub(super) fn broken(&self, name: &str) -> Option<String> {
-        (!self.holds()).then(|| format!("`{name}` does not hold{}", self.told()))
+        (!self.holds()).then(|| format!("`{name}` does not hold{}", self.text()))
     }
 }
 

@@ -126,7 +126,7 @@ impl Made {
         self.file(name, &self.metadata, &self.tensors(kind))
     }
 
-    fn told(&self, name: &str, metadata: &[(String, Value)], tensors: &[(String, QTensor)]) -> String {
+    fn text(&self, name: &str, metadata: &[(String, Value)], tensors: &[(String, QTensor)]) -> String {
         let opened = Gguf::open(self.file(name, metadata, tensors));
         opened.and_then(|gguf| gguf.decoder(&Compute::cpu()).map(drop)).unwrap_err().message
     }
@@ -268,7 +268,7 @@ fn what_is_broken_is_told() {
     let with = |key: &str, value: Value| {
         let mut changed: Vec<_> = metadata.iter().filter(|(name, _)| name != key).cloned().collect();
         changed.push((key.to_owned(), value));
-        made.told("changed", &changed, &made.tensors(GgmlDType::F32))
+        made.text("changed", &changed, &made.tensors(GgmlDType::F32))
     };
     let text = |text: &str| Value::String(text.to_owned());
     assert!(with("general.architecture", text("gemma3")).contains("the architecture `gemma3` is not supported"));
@@ -279,7 +279,7 @@ fn what_is_broken_is_told() {
     assert!(with("qwen3.embedding_length", Value::U32(128)).contains("has the shape"));
     let without = |key: &str| {
         let less: Vec<_> = metadata.iter().filter(|(name, _)| name != key).cloned().collect();
-        made.told("less", &less, &made.tensors(GgmlDType::F32))
+        made.text("less", &less, &made.tensors(GgmlDType::F32))
     };
     assert!(without("qwen3.attention.head_count").contains("there is no `qwen3.attention.head_count`"));
     let mut tokenless: Vec<_> = metadata.iter().filter(|(name, _)| name != "tokenizer.ggml.pre").cloned().collect();

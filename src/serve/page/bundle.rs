@@ -269,7 +269,7 @@ impl Bundle<'_> {
     fn artifact(&mut self, id: &str) -> Result<Value, Failure> {
         let located = match files::located(&self.page, id) {
             Ok(located) => located,
-            Err(problem) => return Ok(self.failed(&["artifacts", id], problem.told())),
+            Err(problem) => return Ok(self.failed(&["artifacts", id], problem.into_json())),
         };
         let mut described = files::with_files(id, &located);
         described["folder"] = format!("files/{id}/").into();

@@ -37,7 +37,7 @@ impl Problem {
 
 impl Problem {
     /// Returns what the page is told.
-    pub(super) fn told(self) -> Value {
+    pub(super) fn into_json(self) -> Value {
         json!({"error": self.message, "help": self.help})
     }
 }
@@ -64,6 +64,6 @@ impl From<Refusal> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(self.told())).into_response()
+        (self.status, Json(self.into_json())).into_response()
     }
 }

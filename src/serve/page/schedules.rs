@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::problem::Problem;
 use super::state::{Page, require_own_page};
-use crate::schedule::{now, told};
+use crate::schedule::{now, schedule_json};
 
 /// Returns all schedules of a store that exists.
 pub(super) fn all(session: &Session) -> Result<Vec<Value>, Problem> {
@@ -22,7 +22,7 @@ pub(super) fn all(session: &Session) -> Result<Vec<Value>, Problem> {
     let schedules = session.schedules()?;
     let mut all = Vec::new();
     for name in schedules.names() {
-        if let Some(schedule) = told(&schedules, &name) {
+        if let Some(schedule) = schedule_json(&schedules, &name) {
             all.push(schedule);
         }
     }
@@ -59,7 +59,7 @@ pub(super) async fn act(
             return Err(missing());
         }
         let schedules = page.session.schedules()?;
-        let schedule = told(&schedules, &given.name).ok_or_else(missing)?;
+        let schedule = schedule_json(&schedules, &given.name).ok_or_else(missing)?;
         let written = match given.action {
             Action::Trigger if schedule["served"] != true => {
                 return Err(Problem::refused(format!("no daemon serves `{}`: nobody would start the run", given.name)));
@@ -73,7 +73,7 @@ pub(super) async fn act(
             }
         };
         written.map_err(|error| Problem::broken(error.to_string()))?;
-        told(&schedules, &given.name).ok_or_else(missing)
+        schedule_json(&schedules, &given.name).ok_or_else(missing)
     });
     answer.await.map(Json)
 }

@@ -173,7 +173,7 @@ impl RunLog {
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let figures = figures.clone();
         self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures });
-        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
+        let outcome = self.report_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
         self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
     }
 
@@ -218,13 +218,13 @@ impl RunLog {
             figures: result.figures.clone(),
             summary: result.summary.clone(),
         });
-        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Finished);
+        let outcome = self.report_held_back(node, held_back.as_ref(), NodeOutcome::Finished);
         let (key, outputs, seconds) = (Some(result.key), result.outputs.clone(), result.seconds);
         self.note(&NodeRun { key, reasons, outputs, error: held_back, seconds, ..ended(node, outcome) })
     }
 
     /// Returns the outcome of a node: `outcome`, unless its outputs are held back, which is reported.
-    fn tell_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
+    fn report_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
         let Some(why) = why else { return outcome };
         self.summary.held_back += 1;
         let (destinations, reason) = (node.operator.declaration.destinations(), why.clone());

@@ -129,7 +129,7 @@ pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), Ope
     if damage.lost == 0 {
         return Ok(());
     }
-    let told = damage.told("answers");
+    let told = damage.text("answers");
     if damage.share() > MOST_LOST && !calls.may_rebuy() {
         let error = OperatorError::machine(format!("{told}; asking again would cost money"));
         return Err(

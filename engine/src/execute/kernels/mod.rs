@@ -127,7 +127,7 @@ fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     if memo.damage().lost == 0 {
         return Ok(memo);
     }
-    let told = memo.damage().told("rows");
+    let told = memo.damage().text("rows");
     run.context.progress().log(&format!("{told}: they are recomputed"));
     run.store.mend_memo(base, memo.damage())?;
     Ok(Memo::open(&run.store, base)?)

@@ -65,7 +65,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
             None => {}
         }
     }
-    rows.tell(&job, outputs);
+    rows.report_outcome(&job, outputs);
     let synced = job.memo.sync().and_then(|()| job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync()));
     let synced = synced.and_then(|()| job.run.observed.sync());
     match rows.state.failure.take() {
@@ -218,7 +218,7 @@ impl Rows {
     }
 
     /// Records the sums of figures, and where drawing ended.
-    fn tell(&mut self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) {
+    fn report_outcome(&mut self, job: &RowsJob<'_>, outputs: &mut Outputs<'_>) {
         for (name, value) in &self.sums {
             outputs.figure(name, *value);
         }
@@ -228,16 +228,16 @@ impl Rows {
             outputs.figure(DRAWN, samples as f64);
             outputs.figure(COUNTED, rows as f64);
             let earlier = if text.is_empty() { text } else { format!("{text}\n") };
-            text = format!("{earlier}{}", draw.told(self.state.unasked > 0));
+            text = format!("{earlier}{}", draw.text(self.state.unasked > 0));
         }
         if !text.is_empty() {
             outputs.summary(&text);
         }
-        self.tell_beyond(job);
+        self.report_beyond(job);
     }
 
     /// Accounts for results beyond the goal: they are remembered, and not part of the output.
-    fn tell_beyond(&mut self, job: &RowsJob<'_>) {
+    fn report_beyond(&mut self, job: &RowsJob<'_>) {
         if self.pending.draw().is_none_or(|draw| !draw.is_reached()) {
             return;
         }

@@ -125,7 +125,7 @@ impl Subject<'_> {
             Ok(found) => (false, found.words(), false),
             Err(error) if matches!(error.blame, Blame::Cancelled | Blame::Machine) => return Err(error.into()),
             // A check that cannot be evaluated never passes.
-            Err(error) => (false, format!("it cannot be evaluated: {}", error.told()), true),
+            Err(error) => (false, format!("it cannot be evaluated: {}", error.text()), true),
         };
         let fleeting = fleeting || query.is_fleeting();
         Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(passed, found) })

@@ -141,7 +141,7 @@ impl NodeStatus {
                 Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
             }
             Decision::Broken(problem) => Self::Broken { problem: problem.to_string() },
-            Decision::Unfetched(error) | Decision::Misfit(error) => Self::Broken { problem: error.told() },
+            Decision::Unfetched(error) | Decision::Misfit(error) => Self::Broken { problem: error.text() },
         }
     }
 }

@@ -161,7 +161,7 @@ impl Store {
             return Ok(Swept { garbage, freed: 0 });
         }
         let mut removed = self.move_away(&garbage)?;
-        let trash = self.let_go_all(&garbage, now)?;
+        let trash = self.release_all(&garbage, now)?;
         for id in &garbage.stale_notes {
             self.forget_release(id);
         }
@@ -264,11 +264,11 @@ impl Store {
     }
 
     /// Releases the folders of middle rounds.
-    pub(crate) fn let_go_all(&self, garbage: &Garbage, now: f64) -> Result<Trash, StoreError> {
+    pub(crate) fn release_all(&self, garbage: &Garbage, now: f64) -> Result<Trash, StoreError> {
         let mut trash = Trash::default();
         for Middle { node, pipeline, artifact, .. } in &garbage.released {
             let of = Releasing { node: node.clone(), pipeline: pipeline.clone(), time: now };
-            self.let_go(artifact, &of, &mut trash)?;
+            self.release_output(artifact, &of, &mut trash)?;
         }
         Ok(trash)
     }

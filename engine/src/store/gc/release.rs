@@ -134,13 +134,13 @@ impl Store {
         }
         let mut trash = Trash::default();
         for id in ids {
-            self.let_go(id, of, &mut trash)?;
+            self.release_output(id, of, &mut trash)?;
         }
         Ok(Some(trash))
     }
 
     /// Moves an artifact's files to `tmp/`. The caller excludes all others.
-    pub(crate) fn let_go(&self, id: &ArtifactId, of: &Releasing, trash: &mut Trash) -> Result<(), StoreError> {
+    pub(crate) fn release_output(&self, id: &ArtifactId, of: &Releasing, trash: &mut Trash) -> Result<(), StoreError> {
         let Some(artifact) = self.artifact_here(id) else { return Ok(()) };
         if let Some(remote) = &self.remote {
             if remote.check(id).is_err() {

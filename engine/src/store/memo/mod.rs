@@ -94,7 +94,7 @@ impl MemoDamage {
     }
 
     /// Describes the damage; `what` is `rows` or `answers`.
-    pub fn told(&self, what: &str) -> String {
+    pub fn text(&self, what: &str) -> String {
         let (lost, all) = (self.lost, self.lost + self.whole);
         let files: Vec<String> = self.segments.iter().map(|path| path.display().to_string()).collect();
         format!("{lost} of {all} cached {what} are damaged in {}", files.join(", "))

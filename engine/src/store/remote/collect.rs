@@ -218,7 +218,7 @@ impl Store {
     fn clear_copy(&self, garbage: &Garbage, now: f64) -> Result<(), StoreError> {
         let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
         let mut removed = self.move_away(garbage)?;
-        removed.extend(self.let_go_all(garbage, now)?.folders);
+        removed.extend(self.release_all(garbage, now)?.folders);
         removed.iter().try_for_each(|trash| remove(trash))
     }
 

@@ -34,7 +34,7 @@ impl RankingFunction {
     pub fn order(&self, query: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
         let row =
             Map::from_iter([("query".to_owned(), json!(query)), ("documents".to_owned(), json!(documents(found)))]);
-        let called = self.pool.call(&JsonRows::of_values(&[row])).map_err(|error| error.told())?.pop();
+        let called = self.pool.call(&JsonRows::of_values(&[row])).map_err(|error| error.text())?.pop();
         let text = returned(called.ok_or(NO_ANSWER)?).map_err(|failure| failure.message)?;
         order(&text, found)
     }

@@ -86,10 +86,10 @@ impl Wire {
             request = request.header(ACCEPT, "application/json, text/*;q=0.9, */*;q=0.5");
         }
         let mut response = request.headers(self.headers.clone()).send().await.map_err(|error| self.broken(&error))?;
-        attempt.heard();
+        attempt.received();
         let (status, headers, mut body) = (response.status(), response.headers().clone(), Vec::new());
         while let Some(bytes) = self.chunk(&mut response).await? {
-            attempt.heard();
+            attempt.received();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("its answer is longer than {} MiB (limit)", MOST_BYTES >> 20);
                 return Err(CallFailure::new(FailureKind::BadResponse, message, None));

@@ -120,7 +120,8 @@ impl ChatTemplate {
         let mut compiled = BTreeMap::new();
         // Of two templates with one name, the last one counts.
         for (name, text) in std::iter::once(("default".to_owned(), CHATML.to_owned())).chain(templates) {
-            let template = Bounded::new(&name, &without_marks(&text)?, whitespace).map_err(|error| told(&error))?;
+            let template =
+                Bounded::new(&name, &without_marks(&text)?, whitespace).map_err(|error| message_of(&error))?;
             compiled.insert(name, template);
         }
         Ok(Self { environment, templates: compiled, special_tokens, control: ControlTokens::default() })
@@ -200,7 +201,7 @@ impl ChatTemplate {
         }
         variables.insert("add_generation_prompt".to_owned(), Value::from(next_turn));
         let text = template.render(&self.environment, Value::from_serialize(variables));
-        let text = text.map_err(|error| format!("the chat template: {}", told(&error)))?;
+        let text = text.map_err(|error| format!("the chat template: {}", message_of(&error)))?;
         if text.len() > LONGEST {
             return Err(format!("the chat template: the prompt has {} bytes (limit {LONGEST})", text.len()));
         }
@@ -224,7 +225,7 @@ fn without_marks(template: &str) -> Result<String, String> {
 }
 
 /// Formats an error with its line and its causes.
-fn told(error: &Error) -> String {
+fn message_of(error: &Error) -> String {
     let line = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     format!("{detail}{line}")

@@ -128,7 +128,7 @@ impl Worker {
         // A panic fails these requests, not all that follow.
         let search = AssertUnwindSafe(|| self.search.search_numbered(&texts, top_k));
         let found = std::panic::catch_unwind(search).map_err(|_| "the search has failed".to_owned());
-        let found = found.and_then(|found| found.map_err(|error| error.told()));
+        let found = found.and_then(|found| found.map_err(|error| error.text()));
         let mut found = found.map(Vec::into_iter);
         for job in batch {
             let own = match &mut found {

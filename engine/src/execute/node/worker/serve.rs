@@ -58,7 +58,7 @@ pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: Work
             Message::Failed(error)
         }
     };
-    parent.tell(&message);
+    parent.send(&message);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ struct Parent {
 
 impl Parent {
     /// Sends a message. Write errors are ignored: the end of the orders shows that the parent is gone.
-    fn tell(&self, message: &Message) {
+    fn send(&self, message: &Message) {
         let Ok(mut line) = serde_json::to_vec(message) else { return };
         line.push(b'\n');
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,10 +82,10 @@ impl Reporter for Parent {
     fn event(&self, event: &Event) {
         match event.clone() {
             Event::NodeProgress { done, total, unit, cached, .. } => {
-                self.tell(&Message::Progress { done, total, unit, cached });
+                self.send(&Message::Progress { done, total, unit, cached });
             }
             Event::NodeLog { line, .. } => {
-                self.tell(&Message::Log { line: self.redactor.strike(&line).into_owned() });
+                self.send(&Message::Log { line: self.redactor.strike(&line).into_owned() });
             }
             _ => {}
         }
@@ -109,7 +109,7 @@ fn beat(parent: &Arc<Parent>) {
     let parent = Arc::clone(parent);
     std::thread::spawn(move || {
         loop {
-            parent.tell(&Message::Beat { memory: memory() });
+            parent.send(&Message::Beat { memory: memory() });
             std::thread::sleep(BEAT);
         }
     });

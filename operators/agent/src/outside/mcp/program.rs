@@ -65,7 +65,7 @@ impl ProgramServer {
         let running = locked(&self.running);
         let check = |talk: &Talk| talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
         let Some(Err(error)) = running.as_ref().map(check) else { return Ok(()) };
-        let failure = CallFailure::new(FailureKind::Refused, error.told(), None);
+        let failure = CallFailure::new(FailureKind::Refused, error.text(), None);
         Err(Fault::Failed(CallFailure { same_for_all: true, ..failure }))
     }
 

@@ -66,7 +66,7 @@ impl Exchange {
 
     /// Sends the request once. Returns the response as it came.
     pub(super) async fn attempt(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
-        self.send(body, context, attempt).await.map_err(|failure| told(failure, context.redactor()))
+        self.send(body, context, attempt).await.map_err(|failure| redacted(failure, context.redactor()))
     }
 
     async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Raw, CallFailure> {
@@ -76,7 +76,7 @@ impl Exchange {
             request = request.header(AUTHORIZATION, authorization);
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
-        attempt.heard();
+        attempt.received();
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
             return Err(self.refused(status, response, context).await);
@@ -121,7 +121,7 @@ impl Exchange {
                 Ok(None) => return Ok((body, None)),
                 Err(error) => return Ok((body, Some(self.broken(&error)))),
             };
-            attempt.heard();
+            attempt.received();
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("the response is longer than {} MiB (limit)", MOST_BYTES >> 20);
                 return Err(bad_response(message, &[]));
@@ -216,7 +216,7 @@ fn is_at_the_end(body: &[u8]) -> bool {
 }
 
 /// Returns a failure as it is told: without secrets, and shortened.
-pub(super) fn told(mut failure: CallFailure, redactor: &Redactor) -> CallFailure {
+pub(super) fn redacted(mut failure: CallFailure, redactor: &Redactor) -> CallFailure {
     // Secrets are removed before shortening: a truncated secret would not be recognised.
     let CallFailure { message, help, detail, .. } = &mut failure;
     redactor.clean_all(std::iter::once(message).chain(help).chain(detail));

@@ -23,7 +23,7 @@ use searchmill_schemas::{Message, Question, SampledWith};
 
 pub(crate) use self::observer::Observer;
 
-use self::exchange::{Exchange, bad_response, told};
+use self::exchange::{Exchange, bad_response, redacted};
 use self::kept::{Kept, Unread};
 use self::request::{Asked, Conversation, RequestFrame};
 use super::{Actor, EndpointParams, Policy, Reply};
@@ -146,7 +146,7 @@ impl Call for Asking<'_> {
     }
 
     fn read(&self, answer: &[u8]) -> Result<Answer, CallFailure> {
-        let told = |failure| told(failure, self.context.redactor());
+        let told = |failure| redacted(failure, self.context.redactor());
         let kept = Kept::read(answer, self.endpoint.exchange.stream);
         let kept = kept.map_err(|Unread { message, detail }| {
             let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
