@@ -36,7 +36,7 @@ mod ui;
 mod validate;
 mod why;
 mod worker;
-pub(super) mod listen;
+mod listen;
 
 use searchmill_engine::{Failure, Registry, Session, StorePlace};
 

@@ -22,7 +22,7 @@ mod style;
 mod table;
 mod terminal;
 mod wrap;
-pub(super) mod pipeline_test;
+pub(crate) mod pipeline_test;
 
 pub use terminal::{Terminal, leave_now, no_threads, start_logging, usage, worker_pipe, wrong_machine};
 

@@ -24,7 +24,7 @@ mod endpoint;
 mod notify;
 mod process;
 mod served;
-pub(super) mod json;
+mod json;
 
 pub(crate) use daemon::{Settings, serve};
 pub(crate) use json::schedule_json;

@@ -67,8 +67,8 @@ mod replaced;
 mod row_changes;
 mod target;
 mod trace;
-pub(super) mod output_name;
-pub(super) mod record_audit;
+mod output_name;
+mod record_audit;
 
 pub use ancestry::{Ancestor, Ancestry, ParentLink, Place, ancestry};
 pub use audit::{SourceState, source_state, verify};

@@ -64,9 +64,9 @@ mod repeatability;
 mod rows;
 mod shorthand;
 mod sources;
+mod splitmix64;
 mod tables;
 pub mod testing;
-pub(super) mod splitmix64;
 
 pub use calls::{Attempt, Call};
 // What an author sees of the calls to endpoints, and errors.

@@ -16,7 +16,6 @@
 //! uses operators without a run.
 
 mod failure;
-mod store_place;
 mod open;
 mod pipeline;
 mod settings;
@@ -37,6 +36,7 @@ mod archive;
 mod operators;
 #[cfg(test)]
 mod tests;
+mod store_location;
 
 pub use audit::{Audit, AuditOptions};
 pub use browse::{Bin, Choice, ColumnSummary, Common, Order, QuestionRounds, Rounds, Rows, Scorer, Table};
@@ -49,6 +49,6 @@ pub use preflight::{UnsetSecrets, cuda_worker, visible_devices};
 pub use run::PreparedRun;
 pub use settings::Settings;
 pub use show::{Located, Older, Shown};
-pub use store_place::StorePlace;
+pub use store_location::StorePlace;
 pub use survey::Why;
 pub use trace::{Direction, Trace};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::store_place::StorePlace;
+use super::store_location::StorePlace;
 use crate::execute::{WorkerPipes, work};
 use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;

@@ -22,11 +22,14 @@ mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;
-mod kept;
+mod keep;
 mod load;
 mod matrix;
+mod model;
 mod node;
 mod notify;
+mod params;
+mod pipeline_test;
 mod reference;
 mod repeat;
 mod round_file;
@@ -47,9 +50,6 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod value;
-pub(super) mod model;
-pub(super) mod params;
-pub(super) mod pipeline_test;
 
 use std::collections::BTreeSet;
 use std::path::Path;

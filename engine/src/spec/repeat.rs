@@ -13,7 +13,7 @@ use super::reference;
 use super::rounds::{self, Loop, bad};
 use super::scope::{Scope, Shared};
 use super::value::{Key, Spanned, Value};
-use super::{kept, matrix, round_file, suggest};
+use super::{keep, matrix, round_file, suggest};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::node_id::ROUND;
 
@@ -51,7 +51,7 @@ fn read(
     let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
     let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
-    let keep = kept::read(take(&mut fields, "keep"), scope, shared);
+    let keep = keep::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
     let mut entries = nodes.and_then(|nodes| field::map(nodes, "`nodes`", &mut shared.problems)).unwrap_or_default();
     let included = take(&mut fields, "include");

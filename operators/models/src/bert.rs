@@ -14,7 +14,7 @@ use super::device::{Compute, Precision};
 use super::encoder::{Encoder, Role};
 use super::groups::groups;
 use super::hashing::normalize;
-use super::place::main_branch;
+use super::location::main_branch;
 use super::pooling::Pooling;
 
 /// Options of a BERT encoder.

@@ -22,7 +22,7 @@ use super::device::{Compute, Precision};
 use super::encoder::Role;
 use super::groups::groups;
 use super::hashing::normalize;
-use super::place::main_branch;
+use super::location::main_branch;
 
 /// `[CLS]`, the marker, `[SEP]`, and one token of the text.
 const SHORTEST: usize = 4;

@@ -35,12 +35,12 @@ pub mod groups;
 mod hashing;
 pub mod inference;
 pub mod initial;
-pub mod place;
 mod pooling;
 pub mod template;
 pub mod throughput;
 mod token_encoder;
 pub mod training;
+pub mod location;
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ pub use pooling::Pooling;
 pub use token_encoder::TokenEncoderParams;
 
 use device::Compute;
-use place::{ModelPlace, Needs};
+use location::{ModelPlace, Needs};
 
 /// A BERT model consists of three files; others in its folder are ignored.
 const BERT: Needs = Needs { files: bert_engine::FILES, whole_folder: false, beside: &[] };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::colbert::{ColbertEncoder, ColbertParams};
 use super::device::Compute;
-use super::place::{ModelPlace, Needs};
+use super::location::{ModelPlace, Needs};
 use super::{bert_engine, colbert_checkpoint};
 
 /// A checkpoint consists of a BERT model's files and those of its layout; others in its folder are ignored.

@@ -1,7 +1,7 @@
 //! `python`: calls the user's function with each row.
 
 mod kernel;
-mod made;
+mod output_rows;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +18,7 @@ use searchmill_schemas::RecordKind;
 use super::params::{MapParams, ROWS, Remember};
 use crate::shared::until::Until;
 use kernel::{Calls, EachRow, Parts};
-use made::MadeByPython;
+use output_rows::MadeByPython;
 
 /// Processes of a function without a stated number (at most): each imports the file.
 const PROCESSES: usize = 4;

@@ -3,3 +3,4 @@
 mod circles;
 mod laws;
 mod tidy;
+mod words;

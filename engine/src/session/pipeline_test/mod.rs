@@ -1,7 +1,7 @@
 //! Runs a test of a pipeline: given rows in, a scripted model in place of endpoints, expected rows out.
 
 mod compare;
-mod given;
+mod rows;
 
 use crate::plan::NodeIndex;
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl Session {
         let store = Store::open(&folder.path().join("store"))?;
         let mut plan = Arc::try_unwrap(pipeline.plan)
             .map_err(|_| Failure::Other("a pipeline that is used elsewhere cannot be tested".to_owned()))?;
-        let given = given::outputs(&plan, &test.given, &store)?;
+        let given = rows::outputs(&plan, &test.given, &store)?;
         let named = |expected: &Expected| plan.output_named(&expected.rows.output).map(|(index, _)| index);
         let expected: BTreeSet<NodeIndex> = test.expect.iter().filter_map(named).collect();
         let selected = redirected(&mut plan, expected, &given, endpoint)?;
@@ -121,7 +121,7 @@ impl Reporter for Failures {
 fn redirected(
     plan: &mut Plan,
     mut wanted: BTreeSet<NodeIndex>,
-    given: &given::Given,
+    given: &rows::Given,
     endpoint: &str,
 ) -> Result<BTreeSet<NodeIndex>, Failure> {
     let mut selected = BTreeSet::new();
@@ -138,7 +138,7 @@ fn redirected(
 }
 
 /// Rejects a node that would write or read outside this machine, or reads a folder of a node with given rows.
-fn fits(plan: &Plan, index: NodeIndex, given: &given::Given) -> Result<(), Failure> {
+fn fits(plan: &Plan, index: NodeIndex, given: &rows::Given) -> Result<(), Failure> {
     let node = &plan[index];
     let id = node.id();
     if !node.operator.declaration.destinations().is_empty() {

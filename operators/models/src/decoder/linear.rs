@@ -3,7 +3,7 @@
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
-use super::made::Made;
+use super::precomputed::Made;
 
 /// `x · weightᵀ + bias`, plus a low-rank adapter.
 #[derive(Clone)]

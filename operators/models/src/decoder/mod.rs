@@ -17,13 +17,13 @@ mod config;
 mod dropout;
 mod layout;
 mod linear;
-mod made;
 mod ops;
 mod rope;
 mod tensor_attention;
 mod weights;
 #[cfg(test)]
 pub mod tests;
+mod precomputed;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place,
 use searchmill_kernels::attention::Heads;
 
 use super::layout::Layout;
-use super::made::Made;
+use super::precomputed::Made;
 
 /// Scores held in memory at a time.
 const SCORES: usize = 1 << 27;

@@ -10,7 +10,7 @@ use tokenizers::Tokenizer;
 
 use crate::decoder::{ADAPTER_CONFIG, Decoder, DecoderConfig, INDEX, SINGLE};
 use crate::gguf;
-use crate::place::{ModelPlace, Needs, main_branch};
+use crate::location::{ModelPlace, Needs, main_branch};
 
 /// A decoder and an adapter for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{Reject, text_column};
 use serde_json::Value;
 
-use super::made::{Made, MadeByPython};
+use super::output_rows::{Made, MadeByPython};
 use crate::map::cells;
 use crate::map::params::ROWS;
 use crate::shared::until::Passing;

@@ -10,9 +10,9 @@ use searchmill_engine::operator::{
 };
 
 use super::super::{Api, EndpointParams};
-use super::kept::Raw;
 use super::models::Models;
 use super::remedy::{of_connection, remedy};
+use super::stored_answer::Raw;
 use crate::content_encoding::{Undecoded, decoded};
 use crate::retry_after::retry_after;
 use crate::words::{Words, is_page};

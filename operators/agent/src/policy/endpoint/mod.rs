@@ -1,7 +1,6 @@
 //! Policy `endpoint`: a model behind any OpenAI-compatible chat-completions server.
 
 mod exchange;
-mod kept;
 mod lenient_json;
 mod models;
 mod observer;
@@ -11,6 +10,7 @@ mod response;
 mod stream;
 mod tokens;
 mod wire;
+mod stored_answer;
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use searchmill_schemas::{Message, Question, SampledWith};
 pub(crate) use self::observer::Observer;
 
 use self::exchange::{Exchange, bad_response, redacted};
-use self::kept::{Kept, Unread};
 use self::request::{Asked, Conversation, RequestFrame};
+use self::stored_answer::{Kept, Unread};
 use super::{Actor, EndpointParams, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::{Protocol, Seen};
@@ -137,7 +137,7 @@ impl Call for Asking<'_> {
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
             let raw = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
-            let stored = kept::write(raw, u64::from(attempt.number()), self.context.redactor());
+            let stored = stored_answer::write(raw, u64::from(attempt.number()), self.context.redactor());
             let (stored, heard) = stored.map_err(|error| CallFailure::new(FailureKind::BadResponse, error, None))?;
             let usage = heard.map_or_else(|_| Usage { calls: 1, ..Usage::default() }, |heard| heard.usage());
             Ok((stored, usage))

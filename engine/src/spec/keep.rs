@@ -1,6 +1,7 @@
 //! `keep:` of a loop: of which rounds the folders (models, states, indexes) stay in the store.
 
-use super::field::{self, Problems, take};
+use super::field;
+use super::field::{Problems, take};
 use super::model::Kept;
 use super::scope::{Scope, Shared};
 use super::value::{Spanned, Value};
