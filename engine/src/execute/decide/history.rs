@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use crate::node_id::NodeId;
-use crate::operator::PortType;
 use crate::plan::{Node, Plan};
 use crate::spec::RowLimit;
 use crate::store::{NodeRun, RunRecord, Store};
@@ -18,12 +17,12 @@ pub(crate) struct History {
     own: String,
     nodes: OnceLock<BTreeMap<NodeId, NodeRun>>,
     /// The last results of the plan's frozen nodes.
-    kept: OnceLock<BTreeMap<NodeId, Result<NodeRun, String>>>,
+    frozen: OnceLock<BTreeMap<NodeId, Result<NodeRun, String>>>,
 }
 
 impl History {
     pub(crate) fn before(own: &str) -> Self {
-        Self { own: own.to_owned(), nodes: OnceLock::new(), kept: OnceLock::new() }
+        Self { own: own.to_owned(), nodes: OnceLock::new(), frozen: OnceLock::new() }
     }
 
     /// Returns the newest record of a node that has a key.
@@ -32,14 +31,14 @@ impl History {
     }
 
     /// Returns the newest outputs of a frozen node computed under that limit, or why the newest ones cannot be used.
-    pub(crate) fn kept(
+    pub(crate) fn last_of_frozen(
         &self,
         plan: &Plan,
         store: &Store,
         limit: Option<&RowLimit>,
         node: &str,
     ) -> Option<&Result<NodeRun, String>> {
-        self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
+        self.frozen.get_or_init(|| self.read_frozen(plan, store, limit)).get(node)
     }
 
     /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
@@ -50,33 +49,45 @@ impl History {
 
     /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
     /// would run.
-    fn read_kept(
+    fn read_frozen(
         &self,
         plan: &Plan,
         store: &Store,
         limit: Option<&RowLimit>,
     ) -> BTreeMap<NodeId, Result<NodeRun, String>> {
-        let mut kept = BTreeMap::new();
-        let frozen = plan.nodes.iter().filter(|node| node.spec.freeze);
-        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id().as_str(), node)).collect();
-        // Imported runs do not count: they belong to another store.
-        for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
+        let mut found = BTreeMap::new();
+        let mut missing: BTreeMap<&str, &Node> = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| node.spec.freeze) {
+            missing.insert(node.id().as_str(), node);
+        }
+        for run in self.earlier(plan, store, usize::MAX) {
             if missing.is_empty() {
                 break;
             }
-            let gave = store.run_nodes(&run.id).into_iter().rev().filter(|last| !last.outputs.is_empty());
-            for last in gave {
+            // Imported runs do not count: they belong to another store.
+            if store.is_imported(&run.id) {
+                continue;
+            }
+            // Of a node that was recorded twice in a run, the later record counts.
+            for last in store.run_nodes(&run.id).into_iter().rev() {
                 let Some(node) = missing.get(last.node.as_str()) else { continue };
+                if last.outputs.is_empty() {
+                    continue;
+                }
                 let id = last.node.clone();
-                if let Some(why) = unlike(node, &last, &run, limit) {
-                    kept.entry(id).or_insert(Err(why));
-                } else {
-                    missing.remove(id.as_str());
-                    kept.insert(id, Ok(last));
+                match unfit(node, &last, &run, limit) {
+                    // An older run may have one that fits; until then, the newest reason counts.
+                    Some(why) => {
+                        found.entry(id).or_insert(Err(why));
+                    }
+                    None => {
+                        missing.remove(id.as_str());
+                        found.insert(id, Ok(last));
+                    }
                 }
             }
         }
-        kept
+        found
     }
 
     /// Reads records, newest run first, until every node of the plan was found.
@@ -99,19 +110,22 @@ impl History {
 }
 
 /// Returns why the recorded outputs cannot be used for a frozen node.
-fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>) -> Option<String> {
+fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>) -> Option<String> {
     let id = &run.id;
-    let same_type = |(port, port_type): (&String, &PortType)| {
-        last.outputs.get(port).is_some_and(|output| output.artifact_type == port_type.into())
-    };
     if last.operator != node.entry.name {
         return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
     }
-    if !node.outputs.iter().all(same_type) {
-        return Some(format!("run {id} has outputs of other types"));
+    for (port, port_type) in &node.outputs {
+        let output = last.outputs.get(port);
+        if output.is_none_or(|output| output.artifact_type != port_type.into()) {
+            return Some(format!("run {id} has outputs of other types"));
+        }
     }
     let none = RowLimit::default();
     let limit = limit.unwrap_or(&none);
-    let said = |limit: &RowLimit| if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() };
-    (run.limit != *limit).then(|| format!("run {id} had {}, this one has {}", said(&run.limit), said(limit)))
+    if run.limit == *limit {
+        return None;
+    }
+    let words = |limit: &RowLimit| if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() };
+    Some(format!("run {id} had {}, this one has {}", words(&run.limit), words(limit)))
 }

@@ -78,7 +78,7 @@ impl Decider<'_> {
         look: Look,
     ) -> Result<Decision, StoreError> {
         let node = &self.plan[index];
-        let kept = match self.kept(node) {
+        let frozen = match self.last_of_frozen(node) {
             Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
             Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
             Some(Ok(last)) => Some(last),
@@ -93,7 +93,7 @@ impl Decider<'_> {
         };
         let (key, preimage) = parts.key(node);
         // The output of a frozen node is damaged or missing: only the same key can recompute the same content.
-        if kept.is_some_and(|last| last.key != Some(key)) {
+        if frozen.is_some_and(|last| last.key != Some(key)) {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
         let needed = look == Look::Closely || self.request.is_asked_for(self.plan, index);
@@ -105,7 +105,7 @@ impl Decider<'_> {
                 Lookup::Miss(found) => found,
             },
         };
-        if kept.is_some() && node.operator.declaration.effect == Effect::External {
+        if frozen.is_some() && node.operator.declaration.effect == Effect::External {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
         if reasons.is_empty() {
@@ -118,8 +118,11 @@ impl Decider<'_> {
     }
 
     /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
-    fn kept(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
-        node.spec.freeze.then(|| self.history.kept(self.plan, self.store, self.request.limit, node.id())).flatten()
+    fn last_of_frozen(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
+        if !node.spec.freeze {
+            return None;
+        }
+        self.history.last_of_frozen(self.plan, self.store, self.request.limit, node.id())
     }
 
     /// Whether a budget was used up before all rows of the recorded node were asked.

@@ -19,7 +19,11 @@ impl Makers {
     /// Reads a store. Damaged records are skipped.
     pub fn read(store: &Store) -> Self {
         let mut makers = Self::default();
-        store.keys_below("results").iter().filter_map(|key| store.result(key)).for_each(|result| makers.add(result));
+        for key in store.keys_below("results") {
+            if let Some(result) = store.result(&key) {
+                makers.add(result);
+            }
+        }
         for key in store.keys_below("collected") {
             if !makers.results.contains_key(&key)
                 && let Some(result) = store.tombstone(&key)
@@ -64,22 +68,30 @@ impl Makers {
     /// A node that changes nothing produces its own input. So only results that finished before the user began count,
     /// and if the times allow none, those that did not use the artifact themselves. Results come before tombstones.
     pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Vec<NodeKey> {
-        let makers = self.by_artifact.get(artifact).map(Vec::as_slice).unwrap_or_default();
         // Times are rounded in records.
         let began = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
-        let is_other = |key: &NodeKey| user.is_none_or(|user| user.key != *key);
-        let is_live = |key: &NodeKey| is_other(key) && !self.is_collected(key);
-        let before = |key: &NodeKey| self.results[key].finished <= began;
-        let takes = |key: &NodeKey| self.inputs(key).contains(artifact);
-        let pools: [&dyn Fn(&NodeKey) -> bool; 5] = [
-            &|key| is_live(key) && before(key),
-            &|key| is_live(key) && !takes(key),
-            &|key| is_other(key) && before(key),
-            &|key| is_other(key) && !takes(key),
-            &is_other,
-        ];
-        let pools = pools.iter().map(|fits| makers.iter().copied().filter(|key| fits(key)).collect::<Vec<_>>());
-        let pool = pools.into_iter().find(|pool| !pool.is_empty()).unwrap_or_default();
+        // The makers of the best rank: 0 is the best.
+        let (mut best, mut pool): (u8, Vec<NodeKey>) = (u8::MAX, Vec::new());
+        for key in self.by_artifact.get(artifact).into_iter().flatten() {
+            if user.is_some_and(|user| user.key == *key) {
+                continue;
+            }
+            let is_before = self.results[key].finished <= began;
+            let rank = match (self.is_collected(key), is_before) {
+                (false, true) => 0,
+                (false, false) if !self.inputs(key).contains(artifact) => 1,
+                (true, true) => 2,
+                (true, false) if !self.inputs(key).contains(artifact) => 3,
+                (_, false) => 4,
+            };
+            if rank < best {
+                best = rank;
+                pool.clear();
+            }
+            if rank == best {
+                pool.push(*key);
+            }
+        }
         let chosen: Vec<NodeKey> = pool.iter().filter(|key| preferred.contains(key)).copied().collect();
         if !chosen.is_empty() {
             return chosen;
