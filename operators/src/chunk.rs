@@ -332,7 +332,7 @@ impl Chunker {
         };
         let mut cuts = match &self.rule {
             Rule::Recursive(rule) => plain(rule.cut(text, &mut tally)),
-            Rule::Markdown(rule) => sections::cut(rule, (title, text, metadata), &mut tally),
+            Rule::Markdown(rule) => sections::cut(rule, title, text, metadata, &mut tally),
             Rule::Token(rule) => plain(rule.cut(text, &mut tally)),
             Rule::Sentence(rule) => plain(rule.cut(text, &mut tally)),
         };

@@ -25,7 +25,7 @@ fn kernel(params: &ConvertToOpenaiParams, inputs: &Inputs) -> Result<Kernel, Ope
     let thinking = params.thinking;
     if are_pairs(inputs, false)? {
         let convert = move |preference: &Preference| pair(preference, thinking);
-        return Ok(pair_converter("openai", (&params.carry, false), params.unfinished, convert));
+        return Ok(pair_converter("openai", &params.carry, false, params.unfinished, convert));
     }
     Ok(converter("openai", &params.carry, params.unfinished, move |conversation| {
         Ok((convert(conversation, thinking), None))

@@ -79,7 +79,7 @@ impl Operator for ConvertToSwift {
         let ConvertToSwiftParams { thinking, template, unpaired, unfinished, ref carry } = *params;
         if are_pairs(inputs, unpaired)? {
             let convert = move |preference: &Preference| pair(preference, thinking, template, unpaired);
-            return Ok(pair_converter("swift", (carry, unpaired), unfinished, convert));
+            return Ok(pair_converter("swift", carry, unpaired, unfinished, convert));
         }
         Ok(converter("swift", carry, unfinished, move |conversation| convert(conversation, thinking, template)))
     }

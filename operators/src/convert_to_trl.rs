@@ -24,7 +24,7 @@ chat_converter! {
 fn kernel(params: &ConvertToTrlParams, inputs: &Inputs) -> Result<Kernel, OperatorError> {
     let ConvertToTrlParams { thinking, unpaired, unfinished, ref carry } = *params;
     if are_pairs(inputs, unpaired)? {
-        return Ok(pair_converter("trl", (carry, unpaired), unfinished, move |preference| {
+        return Ok(pair_converter("trl", carry, unpaired, unfinished, move |preference| {
             Ok(pair(preference, thinking, unpaired).into_iter().map(PairRow::from).collect())
         }));
     }

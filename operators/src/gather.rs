@@ -226,7 +226,7 @@ impl BlockingKernel for GatherParams {
             for batch in table.batches() {
                 context.check_cancelled()?;
                 let batch = batch?;
-                outputs.write(ROWS, &labelled(&batch, gathered, (kind, &schema), &self.columns)?)?;
+                outputs.write(ROWS, &labelled(&batch, gathered, kind, &schema, &self.columns)?)?;
             }
         }
         Ok(())
@@ -237,7 +237,8 @@ impl BlockingKernel for GatherParams {
 fn labelled(
     batch: &RecordBatch,
     gathered: &Gathered,
-    (kind, schema): (RecordKind, &SchemaRef),
+    kind: RecordKind,
+    schema: &SchemaRef,
     added: &[String],
 ) -> Result<RecordBatch, OperatorError> {
     let rows = batch.num_rows();

@@ -152,7 +152,7 @@ fn given_columns(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
 /// Returns an issue for each column that a prompt reads and the input lacks.
 fn unknown(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssue> {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    missing(readers, &names, (|name: &str| format!("the input has no column `{name}`"), "columns"))
+    missing(readers, &names, |name: &str| format!("the input has no column `{name}`"), "columns")
 }
 
 /// Returns the columns of rows of another kind, with those that only some inputs have.

@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    fn call(messages: &mut Vec<Message>, (tool, arguments): (&str, &str), content: &str, seen: &[(&str, &str)]) {
+    fn call(messages: &mut Vec<Message>, tool: &str, arguments: &str, content: &str, seen: &[(&str, &str)]) {
         let id = format!("c{}", messages.len());
         let mut asked = Message::text(Role::Assistant, "");
         asked.tool_calls = vec![ToolCall { id: id.clone(), name: tool.to_owned(), arguments: arguments.to_owned() }];
@@ -196,13 +196,14 @@ mod tests {
     fn passages_of_all_tools_become_documents_once() {
         let mut one = trajectory("q1", 0, "Rome", "Rome");
         let web = "[1] Rome (https://r)\nA city.\n\n[2] (https://x)\nNo title.";
-        call(&mut one.messages, ("web", r#"{"query": "rome"}"#), web, &[("https://r", "Rome"), ("https://x", "")]);
-        call(&mut one.messages, ("search", r#"{"query": "r"}"#), "[1] (id d#0) Italy\nHas Rome.", &[("d#0", "Italy")]);
-        call(&mut one.messages, ("fetch", r#"{"url": "u"}"#), "A page.\n\n[2] of a list.", &[("h", "")]);
+        call(&mut one.messages, "web", r#"{"query": "rome"}"#, web, &[("https://r", "Rome"), ("https://x", "")]);
+        call(&mut one.messages, "search", r#"{"query": "r"}"#, "[1] (id d#0) Italy\nHas Rome.", &[("d#0", "Italy")]);
+        call(&mut one.messages, "fetch", r#"{"url": "u"}"#, "A page.\n\n[2] of a list.", &[("h", "")]);
         let mut two = trajectory("q2", 1, "Rome", "Rome");
         call(
             &mut two.messages,
-            ("web", r#"{"query": "x"}"#),
+            "web",
+            r#"{"query": "x"}"#,
             "[1] Rome (https://r2)\nA city.",
             &[("https://r2", "Rome")],
         );
@@ -222,9 +223,9 @@ mod tests {
     fn passages_that_cannot_be_told_apart_stay_one_text_and_errors_are_none() {
         let mut rollout = trajectory("q", 0, "x", "x");
         let text = "[1] A\n\n[2] quoted\n\n[2] B";
-        call(&mut rollout.messages, ("web", "{}"), text, &[("a", ""), ("b", "")]);
-        call(&mut rollout.messages, ("web", "{}"), "No results were found.", &[]);
-        call(&mut rollout.messages, ("web", "{}"), "Error: down.", &[]);
+        call(&mut rollout.messages, "web", "{}", text, &[("a", ""), ("b", "")]);
+        call(&mut rollout.messages, "web", "{}", "No results were found.", &[]);
+        call(&mut rollout.messages, "web", "{}", "Error: down.", &[]);
         rollout.messages.last_mut().expect("a message").error = Some("down".to_owned());
         let found = documents(&[rollout], json!({}));
         assert_eq!(found.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), [text]);

@@ -236,7 +236,7 @@ impl BlockingKernel for TrainParams {
             more = (1..).zip(batches.iter().map(of_step)).collect();
             earned.publish(outputs);
         }
-        self.publish(&student, folder, (&fitted, &data), &more, outputs)?;
+        self.publish(&student, folder, &fitted, &data, &more, outputs)?;
         if self.has_state() {
             policy::publish_state(&fitted, outputs)?;
         }
@@ -284,7 +284,8 @@ impl TrainParams {
         &self,
         student: &Student,
         from: &Path,
-        (fitted, data): (&Fitted, &Data),
+        fitted: &Fitted,
+        data: &Data,
         more: &BTreeMap<u64, BTreeMap<String, f64>>,
         outputs: &mut Outputs,
     ) -> Result<(), OperatorError> {

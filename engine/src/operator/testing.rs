@@ -218,7 +218,7 @@ impl Harness {
             Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
             Kernel::AsyncMap(kernel) => {
                 let goal = bound.declaration.goal();
-                self.runtime.block_on(self.run_rows((kernel.as_ref(), goal), inputs.rows(&main)?, &context, sink))
+                self.runtime.block_on(self.run_rows(kernel.as_ref(), goal, inputs.rows(&main)?, &context, sink))
             }
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
             Kernel::Blocking(kernel) => kernel.run(inputs, sink, &context),
@@ -239,7 +239,8 @@ impl Harness {
 
     async fn run_rows(
         &self,
-        (kernel, goal): (&dyn AsyncMapKernel, Option<Goal>),
+        kernel: &dyn AsyncMapKernel,
+        goal: Option<Goal>,
         rows: &RowsInput,
         context: &Context,
         sink: &mut MemorySink,
@@ -517,7 +518,7 @@ mod tests {
         let told = |goal: Option<Goal>| {
             let mut sink = MemorySink { folder: harness.unique_folder(), outcome: Outcome::default() };
             let context = harness.context();
-            let ran = harness.run_rows((&Two, goal), &rows, &context, &mut sink);
+            let ran = harness.run_rows(&Two, goal, &rows, &context, &mut sink);
             harness.runtime.block_on(ran).unwrap();
             (sink.outcome.figures, sink.outcome.summary)
         };

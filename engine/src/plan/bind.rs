@@ -115,7 +115,7 @@ fn bind_operators(
             continue;
         };
         let schema = schemas.entry(entry.name).or_insert_with(entry.schema);
-        bound.push(bind_operator(node, (entry, schema), registry.commands(), directory, errors));
+        bound.push(bind_operator(node, entry, schema, registry.commands(), directory, errors));
     }
     bound
 }
@@ -132,7 +132,8 @@ fn unknown_operator(node: &NodeSpec, registry: &Registry) -> Diagnostic {
 
 fn bind_operator(
     node: &NodeSpec,
-    (entry, schema): (&OperatorEntry, &Value),
+    entry: &OperatorEntry,
+    schema: &Value,
     commands: CommandSources,
     directory: &Path,
     errors: &mut Vec<Diagnostic>,

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::pipeline::Pipeline;
 use crate::endpoint::BudgetLimits;
 use crate::execute::{Chosen, Request, RunOptions, failed_rows, survey};
 use crate::node_id::NodeId;
@@ -13,14 +12,6 @@ use crate::plan::{Node, OfLoop, Plan, Selection, asked_for, asked_of_loops, name
 use crate::spec::{RowLimit, meant_output};
 
 impl Session {
-    /// Rejects a limit of cost in a pipeline whose endpoints have no prices. [`Session::run`] makes the same check.
-    ///
-    /// # Errors
-    /// Fails if there is such a limit.
-    pub(super) fn check_budget(&self, pipeline: &Pipeline) -> Result<(), Failure> {
-        budget(&pipeline.plan, &RunOptions::default()).map(drop)
-    }
-
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
         limited_sources(plan, &options.limit)?;
         let selected = if options.retry_rejects {

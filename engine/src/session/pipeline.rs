@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use super::open::Session;
+use super::options::budget;
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
+use crate::execute::RunOptions;
 use crate::plan::{Plan, bind, check_store};
 use crate::spec::{FILE_NOT_FOUND, Overrides, Reading, SET, Spec, TestCase, read};
 
@@ -74,8 +76,9 @@ impl Session {
         let file = file.as_ref();
         let pipeline = self.check(file, overrides)?;
         self.check_destinations(&pipeline)?;
-        self.check_columns(&pipeline)?;
-        self.check_budget(&pipeline)?;
+        // A run makes these two checks as well, of the nodes that it runs and with the budget that it is given.
+        pipeline.refuse(pipeline.plan.column_issues().into_iter().map(|(_, issue)| issue).collect())?;
+        budget(&pipeline.plan, &RunOptions::default())?;
         for test in pipeline.plan.tests.iter().filter(|test| !test.params.is_empty()) {
             self.check_test(file, overrides, test, &pipeline.sources)?;
         }
@@ -139,15 +142,6 @@ impl Session {
         });
         problems.dedup_by(|one, other| is_of_another_round(one, other));
         Err(Failure::Pipeline(problems, Box::new(sources)))
-    }
-
-    /// Rejects params that do not fit the columns that are known before anything runs (queries, predicates, prompts).
-    /// [`Session::run`] makes the same check before it starts anything.
-    ///
-    /// # Errors
-    /// Fails with every such param.
-    pub(super) fn check_columns(&self, pipeline: &Pipeline) -> Result<(), Failure> {
-        pipeline.refuse(pipeline.plan.column_issues().into_iter().map(|(_, issue)| issue).collect())
     }
 
     /// Rejects a pipeline that writes into the store. Needs no store; [`Session::run`] makes the same check.

@@ -138,11 +138,11 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
         }
         Value::List(items) if !items.is_empty() => {
             let named = items.iter().enumerate().map(|(position, value)| (coordinate_name(value, position), value));
-            Some(distinct((&key.text, false), named.collect(), problems))
+            Some(distinct(&key.text, false, named.collect(), problems))
         }
         Value::Map(entries) if !entries.is_empty() => {
             let named = entries.iter().map(|(name, value)| (plain(&name.text), value));
-            Some(distinct((&key.text, true), named.collect(), problems))
+            Some(distinct(&key.text, true, named.collect(), problems))
         }
         _ => {
             let message =
@@ -160,11 +160,7 @@ fn bad(span: Span, message: String) -> Diagnostic {
 }
 
 /// Returns the values of a key with their names, which must differ.
-fn distinct(
-    (key, is_named): (&str, bool),
-    values: Vec<(String, &Spanned)>,
-    problems: &mut Problems,
-) -> Vec<Coordinate> {
+fn distinct(key: &str, is_named: bool, values: Vec<(String, &Spanned)>, problems: &mut Problems) -> Vec<Coordinate> {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let mut axis = Vec::new();
     for (name, value) in values {

@@ -48,8 +48,8 @@ fn read(
     }
     let mut fields = field::fields(body, &what, KEYS, &mut shared.problems);
     let rounds = rounds(take(&mut fields, "rounds"), name, scope, shared);
-    let carry = carried(take(&mut fields, "carry"), ("`carry`", true), scope, shared);
-    let mut next = carried(take(&mut fields, "next"), ("`next`", false), scope, shared);
+    let carry = carried(take(&mut fields, "carry"), "`carry`", true, scope, shared);
+    let mut next = carried(take(&mut fields, "next"), "`next`", false, scope, shared);
     let outer = outer(take(&mut fields, "matrix"), name, rounds, scope, shared);
     let keep = keep::read(take(&mut fields, "keep"), scope, shared);
     let nodes = take(&mut fields, "nodes");
@@ -117,7 +117,8 @@ type Entry = (Key, (String, Span));
 
 fn carried(
     value: Option<Spanned>,
-    (what, starts): (&str, bool),
+    what: &str,
+    starts: bool,
     scope: &mut Scope<'_>,
     shared: &mut Shared<'_>,
 ) -> Vec<Entry> {

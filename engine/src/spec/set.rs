@@ -95,16 +95,10 @@ fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
     // `tests: params:` merges options, as a file of params does.
     let (name, lies_over) = name.strip_suffix(OVER).map_or((name, false), |name| (name, true));
     let path: Vec<_> = name.trim().split('.').map(str::to_owned).collect();
-    place(params, &path, (value, lies_over), Span::new(file, 0, name.len()), shared);
+    place(params, &path, value, lies_over, Span::new(file, 0, name.len()), shared);
 }
 
-fn place(
-    params: &mut Spanned,
-    path: &[String],
-    (value, lies_over): (Spanned, bool),
-    span: Span,
-    shared: &mut Shared<'_>,
-) {
+fn place(params: &mut Spanned, path: &[String], value: Spanned, lies_over: bool, span: Span, shared: &mut Shared<'_>) {
     let mut here = params;
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {

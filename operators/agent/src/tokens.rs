@@ -95,12 +95,12 @@ impl TokenLog {
         let branch = self.branches.of(is_aside, turn.restarts);
         for (message, ids) in turn.read.into_iter().filter(|(_, ids)| !ids.is_empty()) {
             let first = if is_aside { messages.len() - 1 } else { beside_asides(messages, message) };
-            self.push((first, branch), ids, None);
+            self.push(first, branch, ids, None);
         }
-        self.push((messages.len(), branch), turn.sampled, Some(turn.logprobs));
+        self.push(messages.len(), branch, turn.sampled, Some(turn.logprobs));
     }
 
-    fn push(&mut self, (message, branch): (usize, i32), ids: Vec<u32>, logprobs: Option<Vec<f32>>) {
+    fn push(&mut self, message: usize, branch: i32, ids: Vec<u32>, logprobs: Option<Vec<f32>>) {
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let message = i32::try_from(message).unwrap_or(i32::MAX);
         let (sampled, ids) = (logprobs.is_some(), ids.into_iter().map(whole).collect());

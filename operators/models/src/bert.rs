@@ -126,7 +126,7 @@ impl Encoder for BertEncoder {
         let tokens = self.tokenizer.encode_batch_fast(texts, true).map_err(failed)?;
         let run = |scratch: &mut Scratch, batch: &Range<usize>| {
             let texts = tokens[batch.clone()].iter().map(|text| Text::whole(text.get_ids(), text.get_type_ids()));
-            self.network.pooled(&texts.collect::<Vec<_>>(), (self.params.pooling, self.dimensions), scratch)
+            self.network.pooled(&texts.collect::<Vec<_>>(), self.params.pooling, self.dimensions, scratch)
         };
         let mut vectors = self.network.run_all(&batches, run)?.concat();
         if self.params.normalize {

@@ -82,7 +82,8 @@ impl Engine {
     pub(super) fn pooled(
         &self,
         texts: &[Text<'_>],
-        (pooling, dimensions): (Pooling, usize),
+        pooling: Pooling,
+        dimensions: usize,
         scratch: &mut Scratch,
     ) -> Result<Vec<f32>, OperatorError> {
         if let Self::Tensors(network) = self {

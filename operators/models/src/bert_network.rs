@@ -182,7 +182,7 @@ impl BertNetwork {
         let mut start = 0;
         for text in texts {
             for head in 0..self.heads {
-                self.attend_head((start, text, head), scratch);
+                self.attend_head(start, text, head, scratch);
             }
             start += text.ids.len();
         }
@@ -190,7 +190,7 @@ impl BertNetwork {
         self.residual(tokens, &scratch.narrow, &layer.attention_norm);
     }
 
-    fn attend_head(&self, (start, text, head): (usize, &Text<'_>, usize), scratch: &mut Scratch) {
+    fn attend_head(&self, start: usize, text: &Text<'_>, head: usize, scratch: &mut Scratch) {
         let (hidden, size) = (self.hidden, self.hidden / self.heads);
         let (length, seen) = (text.ids.len(), text.attended);
         let part = |projected, number: usize, rows: usize| {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     /// The product by definition.
-    fn expected(flags: (u8, u8), (m, n, k): (usize, usize, usize), (a, b, c): (&[f32], &[f32], &[f32])) -> Vec<f32> {
+    fn expected(flags: (u8, u8), m: usize, n: usize, k: usize, a: &[f32], b: &[f32], c: &[f32]) -> Vec<f32> {
         let (lda, ldb) = (m.max(k), n.max(k));
         let at = |flag: u8, x: &[f32], lead, row, column| {
             if flag == b'N' { x[row + column * lead] } else { x[column + row * lead] }
@@ -144,7 +144,7 @@ mod tests {
                     );
                 }
                 let upper = (flags.0.to_ascii_uppercase(), flags.1.to_ascii_uppercase());
-                for (found, expected) in found.iter().zip(expected(upper, (m, n, k), (&a, &b, &c))) {
+                for (found, expected) in found.iter().zip(expected(upper, m, n, k, &a, &b, &c)) {
                     assert!((found - expected).abs() < 1e-4, "{m} {n} {k} {flags:?}: {found} {expected}");
                 }
             }

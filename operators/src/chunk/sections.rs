@@ -18,7 +18,9 @@ pub(super) struct Cut<'a> {
 /// Cuts a document at its headings, and sections that are too large by `rule`.
 pub(super) fn cut<'a>(
     rule: &Recursive,
-    (title, text, metadata): (Option<&'a str>, &str, Option<&'a str>),
+    title: Option<&'a str>,
+    text: &str,
+    metadata: Option<&'a str>,
     tally: &mut Tally<'_>,
 ) -> Vec<Cut<'a>> {
     let facts = metadata.and_then(|metadata| serde_json::from_str(metadata).ok()).map(Facts::of);

@@ -135,7 +135,7 @@ pub(crate) fn measure_groups(
     let measured = groups.into_iter().enumerate().map(|(place, (column, label, members))| {
         let stream = place as u64 * 4;
         let is_typed = column.as_deref().is_none_or(|column| column == QUESTION_TYPE);
-        let mut group = measure_group((column, label), &members, further, baselines, bootstrap, stream);
+        let mut group = measure_group(column, label, &members, further, baselines, bootstrap, stream);
         group.measures.extend(verdicts::kappas(&members, further.verdicts, bootstrap, stream + 3));
         group.measures.extend(own::quantiles(&members, further.own, bootstrap, stream + 3));
         if is_typed {
@@ -149,7 +149,8 @@ pub(crate) fn measure_groups(
 }
 
 fn measure_group(
-    (column, label): (Option<String>, String),
+    column: Option<String>,
+    label: String,
     members: &[&Scored],
     further: Further<'_>,
     baselines: &Baselines,

@@ -38,9 +38,10 @@ impl PromptKernel {
         let id: String = messages.iter().map(|message| message.content.as_str()).collect();
         let question = Question { question: id.clone(), id, ..Question::default() };
         let (mut actor, prices) = (self.policy.begin(&question, sample, context), self.policy.prices());
-        let form = (self.output.described(), self.repairs);
+        let described = self.output.described();
         let Asked { answer, usage } =
-            ask((actor.as_mut(), &prices), messages, form, |answer| self.output.read(answer.text)).await?;
+            ask(actor.as_mut(), &prices, messages, described, self.repairs, |answer| self.output.read(answer.text))
+                .await?;
         let unfit = |Unfit { message, detail }| RowFailure {
             detail: Some(detail),
             usage,

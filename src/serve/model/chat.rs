@@ -65,7 +65,7 @@ pub(crate) async fn complete(
         prompt: details.token_ids.then(|| prompt.clone()),
         with_usage: options.wants_usage(),
     };
-    let request = options.request(&served, ("messages", prompt), logprobs)?;
+    let request = options.request(&served, "messages", prompt, logprobs)?;
     answer(&served, request, framed, speech).await
 }
 

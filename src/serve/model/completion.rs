@@ -57,7 +57,7 @@ pub(crate) async fn complete(
         prompt: prompt_ids.clone(),
         with_usage: options.wants_usage(),
     };
-    let request = options.request(&served, ("prompt", prompt), logprobs)?;
+    let request = options.request(&served, "prompt", prompt, logprobs)?;
     answer(&served, request, framed, Text { served: Arc::clone(&served), prompt: prompt_ids, details }).await
 }
 

@@ -76,7 +76,8 @@ impl Options {
     pub(crate) fn request(
         self,
         served: &Served,
-        (param, prompt): (&str, Vec<u32>),
+        param: &str,
+        prompt: Vec<u32>,
         logprobs: Wanted,
     ) -> Result<Request, Refusal> {
         let (length, context) = (prompt.len(), served.model.context());

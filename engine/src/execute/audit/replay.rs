@@ -356,7 +356,7 @@ impl Bench {
         let limit = limit.and_then(|limit| limit.content.parse().ok());
         let mut sink =
             StoreSink::new(scratch, ports).with_limit(limit).with_programs(rerun.operator.declaration.runs_programs);
-        run_kernel((&rerun.operator, &rerun.operator.declaration), &kernel_run(rerun, scratch), &mut sink)?;
+        run_kernel(&rerun.operator, &rerun.operator.declaration, &kernel_run(rerun, scratch), &mut sink)?;
         let computed = sink.commit()?;
         let mut differences = Vec::new();
         let (mut rows, mut bytes, mut rewritten) = (0, 0, 0);

@@ -75,15 +75,12 @@ impl History {
                     continue;
                 }
                 let id = last.node.clone();
-                match unfit(node, &last, &run, limit) {
+                if let Some(why) = unfit(node, &last, &run, limit) {
                     // An older run may have one that fits; until then, the newest reason counts.
-                    Some(why) => {
-                        found.entry(id).or_insert(Err(why));
-                    }
-                    None => {
-                        missing.remove(id.as_str());
-                        found.insert(id, Ok(last));
-                    }
+                    found.entry(id).or_insert(Err(why));
+                } else {
+                    missing.remove(id.as_str());
+                    found.insert(id, Ok(last));
                 }
             }
         }

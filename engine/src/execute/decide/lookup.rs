@@ -18,13 +18,7 @@ pub(crate) enum Lookup {
 
 /// Looks a key up. A result is a miss, with a reason, if its files are missing or damaged or differ from the record, if
 /// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
-pub(crate) fn look_up(
-    store: &Store,
-    node: &Node,
-    parts: &Parts,
-    key: &NodeKey,
-    (retry, needed): (Retry, bool),
-) -> Lookup {
+pub(crate) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry, needed: bool) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
         return Lookup::Miss(collected.into_iter().collect());

@@ -100,7 +100,7 @@ impl Decider<'_> {
         let may_run = self.request.may_run(index);
         let mut reasons = match self.request.forced(node).filter(|_| may_run) {
             Some(reason) => vec![reason],
-            None => match self.look_up(node, &parts, &key, (may_run, needed), look)? {
+            None => match self.look_up(node, &parts, &key, may_run, needed, look)? {
                 Lookup::Hit(result, released) => return Ok(Decision::Cached { key, result, released }),
                 Lookup::Miss(found) => found,
             },
@@ -149,11 +149,12 @@ impl Decider<'_> {
         node: &Node,
         parts: &Parts,
         key: &NodeKey,
-        (may_run, needed): (bool, bool),
+        may_run: bool,
+        needed: bool,
         look: Look,
     ) -> Result<Lookup, StoreError> {
         let retry = if may_run { self.request.retry } else { Retry::Nothing };
-        let found = look_up(self.store, node, parts, key, (retry, needed));
+        let found = look_up(self.store, node, parts, key, retry, needed);
         let Lookup::Hit(result, released) = &found else { return Ok(found) };
         for (port, output) in result.outputs.iter().filter(|(port, _)| !released.contains(port)) {
             let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));

@@ -105,7 +105,7 @@ impl Driver {
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let redactor = redactor(&plan, &options);
-        let log = RunLog::open(&plan, &store, wanted.len(), (&options.asked.limit, options.fits), reporter, &redactor)?;
+        let log = RunLog::open(&plan, &store, wanted.len(), &options.asked.limit, options.fits, reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
         let releases = ReleaseState::of(&plan, &options);
         let run = Run {

@@ -51,7 +51,8 @@ impl RunLog {
         plan: &Plan,
         store: &Store,
         nodes: usize,
-        (limit, fits): (&RowLimit, Option<Digest>),
+        limit: &RowLimit,
+        fits: Option<Digest>,
         reporter: Arc<dyn Reporter>,
         redactor: &Redactor,
     ) -> Result<Self, StoreError> {

@@ -35,7 +35,7 @@ pub(crate) fn free_rows(
     rows: impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send,
 ) -> Result<u64, OperatorError> {
     rehearsed(node, inputs, directory, observed, since, |kernel, context| {
-        context.block_on(count(kernel, context, (calls, observed), since, rows))
+        context.block_on(count(kernel, context, calls, observed, since, rows))
     })
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn drawn_rows(
             let occurrence = sample.identity.occurrence;
             let place = CallPlace { seed: node.spec.seed, sample: sample.index, occurrence, repeat: 0 };
             let row = (sample.row.clone(), place, sample.key);
-            let again = || context.block_on(free_row(kernel, context, (calls, observed), since, row));
+            let again = || context.block_on(free_row(kernel, context, calls, observed, since, row));
             let again = || if is_asked { again() } else { None };
             let passing = if let Some(output) = memo.get(&sample.key).find_map(label).or_else(again) {
                 known += 1;
@@ -113,12 +113,13 @@ pub(crate) fn drawn_rows(
 async fn count(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
-    (calls, observed): (&Arc<CallCache>, &Observations),
+    calls: &Arc<CallCache>,
+    observed: &Observations,
     since: u64,
     rows: impl Iterator<Item = Result<Rehearsed, OperatorError>>,
 ) -> Result<u64, OperatorError> {
     let free = rows.map(|row| async move {
-        let free = free_row(kernel, context, (calls, observed), since, row?).await;
+        let free = free_row(kernel, context, calls, observed, since, row?).await;
         Ok::<_, OperatorError>(u64::from(free.is_some()))
     });
     let free = stream::iter(free).buffer_unordered(context.concurrency());
@@ -129,7 +130,8 @@ async fn count(
 async fn free_row(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
-    (calls, observed): (&Arc<CallCache>, &Observations),
+    calls: &Arc<CallCache>,
+    observed: &Observations,
     since: u64,
     (row, place, key): Rehearsed,
 ) -> Option<RowOutput> {

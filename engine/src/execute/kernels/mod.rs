@@ -40,7 +40,8 @@ use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services. Blocking.
 pub(crate) fn run_kernel(
-    (operator, declared): (&BoundOperator, &Declaration),
+    operator: &BoundOperator,
+    declared: &Declaration,
     run: &KernelRun,
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {

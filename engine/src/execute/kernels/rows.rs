@@ -465,9 +465,11 @@ mod tests {
     /// Runs the rows of a kernel on a store, `concurrency` of them in flight.
     fn drive(
         store: &Store,
-        (rows, concurrency): (u32, usize),
+        rows: u32,
+        concurrency: usize,
         kernel: Arc<dyn AsyncMapKernel>,
-        (on_error, goal): (OnError, Option<Goal>),
+        on_error: OnError,
+        goal: Option<Goal>,
         disk: &mut Disk,
     ) -> Result<RowsRun, OperatorError> {
         let input = questions(rows);
@@ -500,7 +502,7 @@ mod tests {
     fn run(store: &Store, rows: u32, disk: &mut Disk) -> (Result<RowsRun, OperatorError>, usize) {
         let ended = Arc::new(AtomicUsize::new(0));
         let kernel = Arc::new(Slow(Arc::clone(&ended)));
-        let outcome = drive(store, (rows, 4), kernel, (OnError::DeadLetter, None), disk);
+        let outcome = drive(store, rows, 4, kernel, OnError::DeadLetter, None, disk);
         (outcome, ended.load(Ordering::SeqCst))
     }
 
@@ -567,7 +569,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let late = Late::after(2 * AHEAD, true);
-        let outcome = soon(move || drive(&store, (ROWS, 2), late, (OnError::Fail, None), &mut Disk { full: false }));
+        let outcome = soon(move || drive(&store, ROWS, 2, late, OnError::Fail, None, &mut Disk { full: false }));
         assert!(outcome.is_err_and(|error| error.message.contains("no more attempts")));
     }
 
@@ -575,18 +577,11 @@ mod tests {
     fn a_sample_that_reaches_the_goal_before_many_remembered_ones_ends_the_node() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
-        let all =
-            drive(&store, (ROWS, 2), Late::after(0, true), (OnError::DeadLetter, None), &mut Disk { full: false });
+        let all = drive(&store, ROWS, 2, Late::after(0, true), OnError::DeadLetter, None, &mut Disk { full: false });
         assert!(all.is_ok(), "all rows but the first are remembered");
         let goal = Goal { rows: 1, per_row: None, at_most: None };
         let outcome = soon(move || {
-            drive(
-                &store,
-                (ROWS, 2),
-                Late::after(0, false),
-                (OnError::DeadLetter, Some(goal)),
-                &mut Disk { full: false },
-            )
+            drive(&store, ROWS, 2, Late::after(0, false), OnError::DeadLetter, Some(goal), &mut Disk { full: false })
         });
         assert_eq!(outcome.unwrap().cached_rows, 0, "the first sample is enough");
     }

@@ -100,7 +100,7 @@ fn run_here(task: Task) -> Result<Ran, OperatorError> {
     let session = EndpointSession { services: alive, ..job.session.clone() };
     let run = kernel_run(&job, session, parts, progress, &sink)?;
     let operator = operator.as_ref().unwrap_or(&node.operator);
-    let rows = run_kernel((operator, &node.operator.declaration), &run, &mut sink);
+    let rows = run_kernel(operator, &node.operator.declaration, &run, &mut sink);
     let rows = rows.and_then(|rows| if rows.stopped { Err(OperatorError::cancelled()) } else { Ok(rows) });
     let rows = rows.map_err(|error| job.session.budget.cause_of(error))?;
     Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })

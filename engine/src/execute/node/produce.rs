@@ -126,7 +126,7 @@ fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
         // Another process may have raised it since it was read.
         job.run.store.forget_floor(&job.parts.row_base(node));
     }
-    match look_up(&job.run.store, node, &job.parts, &job.key, (job.run.options.asked.retry(), true)) {
+    match look_up(&job.run.store, node, &job.parts, &job.key, job.run.options.asked.retry(), true) {
         Lookup::Hit(result, _) => Some(result),
         Lookup::Miss(_) => None,
     }

@@ -347,7 +347,7 @@ impl Issues {
     }
 
     /// What all services have.
-    fn shared(&mut self, path: &str, timeout: f64, chars: usize, (limits, prices): (&Limits, Option<&Prices>)) {
+    fn shared(&mut self, path: &str, timeout: f64, chars: usize, limits: &Limits, prices: Option<&Prices>) {
         let patient = timeout > 0.0 && timeout <= 86_400.0;
         self.require(&format!("{path}.timeout_seconds"), patient, "must be above 0 and at most 86400 (a day)");
         self.require(&format!("{path}.max_chars"), chars > 0, "must be at least 1");
@@ -449,7 +449,7 @@ impl HttpParams {
             }
         }
         issues.headers("http", &self.headers, &self.secret_headers);
-        issues.shared("http", self.timeout_seconds, self.max_chars, (&self.limits, self.prices.as_ref()));
+        issues.shared("http", self.timeout_seconds, self.max_chars, &self.limits, self.prices.as_ref());
     }
 }
 
@@ -552,7 +552,7 @@ impl McpParams {
         let files = self.files.is_empty() && self.writes.is_empty();
         issues.require("mcp.files", !http || files, "only a `command` reads files");
         issues.headers("mcp", &self.headers, &self.secret_headers);
-        issues.shared("mcp", self.timeout_seconds, self.max_chars, (&self.limits, self.prices.as_ref()));
+        issues.shared("mcp", self.timeout_seconds, self.max_chars, &self.limits, self.prices.as_ref());
     }
 }
 

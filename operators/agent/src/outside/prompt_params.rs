@@ -178,7 +178,7 @@ impl PromptToolParams {
         match Prompts::new(&asks.prompt) {
             Ok(prompts) => {
                 let told = |name: &str| format!("`{name}` is no property of `parameters`");
-                issues.extend(missing(&prompts.readers(), &arguments, (told, "arguments")));
+                issues.extend(missing(&prompts.readers(), &arguments, told, "arguments"));
                 issues.extend(prompts.unknown_names());
             }
             Err(issue) => issues.push(issue),
@@ -217,7 +217,7 @@ impl RerankPromptParams {
         };
         let known = [QUERY, DOCUMENTS, DOCUMENT];
         let told = |name: &str| format!("a reranker's prompt knows no `{name}`");
-        issues.extend(missing(&prompts.readers(), &known, (told, "names")));
+        issues.extend(missing(&prompts.readers(), &known, told, "names"));
         issues.extend(prompts.unknown_names());
         let reads = |name: &str| prompts.names().iter().any(|read| read == name);
         let message = match (reads(DOCUMENTS), reads(DOCUMENT)) {

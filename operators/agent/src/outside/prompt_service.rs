@@ -61,7 +61,7 @@ impl PromptService {
             Err(error) => return Ok((Err(error), Usage::default())),
         };
         let mut observer = Observer::new(&self.endpoint, self.place, context);
-        match ask((&mut observer, &self.prices), messages, (described, self.repairs), read).await {
+        match ask(&mut observer, &self.prices, messages, described, self.repairs, read).await {
             Ok(Asked { answer, usage }) => Ok((answer.map_err(|unfit| unfit.message), usage)),
             Err(failure) if observer.has_failed() => Ok((Err(failure.message), failure.usage)),
             Err(failure) => Err(failure),

@@ -29,9 +29,11 @@ pub struct Unfit {
 /// # Errors
 /// If a call fails; the failure includes the usage so far.
 pub async fn ask<T>(
-    (actor, prices): (&mut dyn Actor, &Prices),
+    actor: &mut dyn Actor,
+    prices: &Prices,
     mut messages: Vec<Message>,
-    (described, repairs): (Option<&str>, u32),
+    described: Option<&str>,
+    repairs: u32,
     read: impl Fn(Answer<'_>) -> Result<T, String>,
 ) -> Result<Asked<T>, RowFailure> {
     let (mut usage, mut attempt) = (Usage::default(), 0);

@@ -275,7 +275,8 @@ fn read_at(template: &str, name: &str) -> Option<Word> {
 pub fn missing(
     readers: &BTreeMap<String, Reader>,
     known: &[&str],
-    (told, what): (impl Fn(&str) -> String, &str),
+    told: impl Fn(&str) -> String,
+    what: &str,
 ) -> Vec<ParamIssue> {
     let missing = readers.iter().filter(|(name, _)| !known.contains(&name.as_str()));
     let issue = |(name, reader): (&String, &Reader)| {

@@ -171,7 +171,7 @@ impl<'a> Documents<'a> {
             return Ok(Err(too_large("the file", self.limit)));
         }
         let read = Kind::of(Kind::of_name(&file.name), &bytes)
-            .and_then(|kind| Ok((kind, self.content((kind, &bytes), None, None)?)));
+            .and_then(|kind| Ok((kind, self.content(kind, &bytes, None, None)?)));
         Ok(read.map(|(kind, content)| {
             let title = content.title.clone().unwrap_or_else(|| stem(&file.name).to_owned());
             let facts = [("path", Some(&*file.below)), ("media_type", Some(kind.media_type()))];
@@ -204,7 +204,7 @@ impl<'a> Documents<'a> {
         let url = record.header("warc-target-uri").map(|url| url.trim_matches(['<', '>']));
         let charset = content_type.and_then(encoding::of_content_type);
         let alone = (bytes.len() > LARGE).then(|| self.alone());
-        let content = self.content((kind, bytes), charset, url)?;
+        let content = self.content(kind, bytes, charset, url)?;
         drop(alone);
         let id = record.header("warc-record-id").map(|id| id.trim_matches(['<', '>'])).filter(|id| !id.is_empty());
         let id = id.map_or_else(|| place(file, record.offset), str::to_owned);
@@ -225,12 +225,7 @@ impl<'a> Documents<'a> {
     }
 
     /// Reads the content of a file or record. What a library fails on is a reject.
-    fn content(
-        &self,
-        (kind, bytes): (Kind, &[u8]),
-        charset: Option<String>,
-        url: Option<&str>,
-    ) -> Result<Content, Fault> {
+    fn content(&self, kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>) -> Result<Content, Fault> {
         let read = catch_unwind(AssertUnwindSafe(|| content(kind, bytes, charset, url, self.limit)));
         let content = read.unwrap_or_else(|_| Err(damaged("its reader failed on it; convert it to another format")))?;
         if content.text.len() > MAX_TEXT {

@@ -170,7 +170,7 @@ impl ChatTemplate {
             end = unused_mark(texts.chain([mark.encode_utf8(&mut [0; 4]) as &str]));
             last.content.push(end.ok_or(NO_MARK)?);
         }
-        let mut rendered = self.render(&messages, tools, options, (mark, ending == Ending::NextTurn))?;
+        let mut rendered = self.render(&messages, tools, options, mark, ending == Ending::NextTurn)?;
         if let Some(end) = end {
             let place = rendered.rfind(end).ok_or("the chat template does not contain the last message")?;
             rendered.truncate(place);
@@ -183,7 +183,8 @@ impl ChatTemplate {
         messages: &[Message],
         tools: &[Json],
         options: &BTreeMap<String, serde_json::Value>,
-        (mark, next_turn): (char, bool),
+        mark: char,
+        next_turn: bool,
     ) -> Result<String, String> {
         let name = if tools.is_empty() { "default" } else { "tool_use" };
         let template = self.templates.get(name).or_else(|| self.templates.get("default"));

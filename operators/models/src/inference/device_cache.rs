@@ -97,7 +97,7 @@ impl DeviceCache {
     }
 
     /// Writes keys and values (tokens × heads × size each) to their places.
-    pub(super) fn write(&self, layer: usize, (keys, values): (&Tensor, &Tensor), places: &Tensor) -> Result<()> {
+    pub(super) fn write(&self, layer: usize, keys: &Tensor, values: &Tensor, places: &Tensor) -> Result<()> {
         let (all_keys, all_values) = &self.layers[layer];
         for (all, new) in [(all_keys, keys), (all_values, values)] {
             let rows = all.reshape(((), self.shape.size))?;
@@ -128,7 +128,7 @@ mod tests {
         assert!(cache.empty().err().unwrap().to_string().contains("all 2 places"));
         let numbers = Tensor::arange(0.0_f32, 8.0, &Device::Cpu).unwrap().reshape((2, 2, 2)).unwrap();
         let places = cache.addresses([(1, 0), (1, 1)].into_iter()).unwrap();
-        cache.write(0, (&numbers, &numbers), &places).unwrap();
+        cache.write(0, &numbers, &numbers, &places).unwrap();
         second.tokens = vec![5, 6];
         cache.reserve(300).unwrap();
         drop(first);

@@ -101,7 +101,7 @@ impl TextModel {
         let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let rows = opening.rows.max(1);
         let (compute, memory) = (&opening.compute, opening.compute.memory(opening.memory));
-        let limits = planned(&config, (rows, context), memory, compute)?;
+        let limits = planned(&config, rows, context, memory, compute)?;
         let decoder = files.decoder(adapter, compute)?;
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
@@ -254,7 +254,8 @@ const DEVICE_PROMPT_TOKENS: usize = 4096;
 /// where each place has the length of the context, as many rows as fit), at least one row.
 fn planned(
     config: &DecoderConfig,
-    (rows, context): (usize, usize),
+    rows: usize,
+    context: usize,
     memory: Option<u64>,
     compute: &Compute,
 ) -> Result<Limits, OperatorError> {

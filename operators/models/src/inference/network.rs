@@ -121,7 +121,7 @@ impl Network {
         layer.query_key_value.apply(&scratch.normed, &mut scratch.projected);
         let (queries, keys) = (shape.heads * shape.size, shape.shared * shape.size);
         let width = queries + 2 * keys;
-        self.turn(layer, angles, (queries, keys), scratch);
+        self.turn(layer, angles, queries, keys, scratch);
         let mut at = 0;
         for piece in pieces.iter_mut() {
             for _ in piece.tokens {
@@ -137,7 +137,7 @@ impl Network {
     }
 
     /// Normalises (in families that do) and rotates the queries and keys of each token, into `turned`.
-    fn turn(&self, layer: &Layer<Vec<f32>>, angles: &Angles, (queries, keys): (usize, usize), scratch: &mut Scratch) {
+    fn turn(&self, layer: &Layer<Vec<f32>>, angles: &Angles, queries: usize, keys: usize, scratch: &mut Scratch) {
         let (width, both) = (queries + 2 * keys, queries + keys);
         let tokens = scratch.projected.len() / width;
         scratch.wide.resize(tokens * both, 0.0);

@@ -112,7 +112,7 @@ impl TensorNetwork {
         let turned =
             |heads: Tensor| rope_thd(&heads.unsqueeze(0)?.contiguous()?, &plan.cosines, &plan.sines)?.squeeze(0);
         (queries, keys) = (turned(queries)?, turned(keys)?);
-        self.cache.write(number, (&keys, &values), &plan.written)?;
+        self.cache.write(number, &keys, &values, &plan.written)?;
         let mut parts = Vec::new();
         if let Some(singles) = &plan.singles {
             parts.push(self.listen_alone(number, &queries, singles)?);

@@ -128,6 +128,6 @@ fn a_model_in_bf16_answers_and_what_does_not_fit_is_refused_with_the_numbers() {
     let error = TextModel::open(made.path(), None, small).err().unwrap().message;
     assert!(error.contains("the model needs 1 MiB (weights 1"), "{error}");
     let need = inference_need(&config, 3, 64, 2);
-    let limits = planned(&config, (40, 64), Some(need.total()), &opening.compute).unwrap();
+    let limits = planned(&config, 40, 64, Some(need.total()), &opening.compute).unwrap();
     assert_eq!((limits.rows, limits.kept), (3, 0), "as many rows as there is room for");
 }

@@ -129,7 +129,7 @@ impl Student {
     ) -> Result<Self, OperatorError> {
         let all = modules(decoder.config(), &params.targets()).into_iter().enumerate();
         let new = all.map(|(number, (module, outputs, inputs))| {
-            Ok((module, pair((params.rank, outputs, inputs), seed, number as u64, &compute.device)?))
+            Ok((module, pair(params.rank, outputs, inputs, seed, number as u64, &compute.device)?))
         });
         let pairs = new.collect::<candle_core::Result<_>>().map_err(failed)?;
         Self::training(decoder, params, pairs, compute)
@@ -240,7 +240,9 @@ fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usiz
 
 /// Creates the adapter of a module as PEFT does: `a` (rank × inputs) uniform in ±1/√inputs, `b` 0.
 fn pair(
-    (rank, outputs, inputs): (usize, usize, usize),
+    rank: usize,
+    outputs: usize,
+    inputs: usize,
     seed: u64,
     number: u64,
     device: &Device,

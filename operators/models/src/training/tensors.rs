@@ -33,7 +33,7 @@ pub fn pass(
     let mut sums = Sums { student, gradients };
     let tokens = batch.tensor(&student.compute.device)?;
     if checkpointing {
-        return by_layers(student, (&tokens, batch), &mut sums);
+        return by_layers(student, &tokens, batch, &mut sums);
     }
     let hidden = student.decoder.hidden(&tokens, &batch.layout)?;
     let (outcome, gradient) = head(student, &hidden.detach(), batch, &mut sums)?;
@@ -47,7 +47,7 @@ fn backward(out: &Tensor, gradient: &Tensor) -> Result<GradStore> {
 }
 
 /// One layer at a time: the forward pass keeps only the inputs of the layers.
-fn by_layers(student: &Student, (tokens, batch): (&Tensor, &Batch<'_>), sums: &mut Sums<'_>) -> Result<PassOutcome> {
+fn by_layers(student: &Student, tokens: &Tensor, batch: &Batch<'_>, sums: &mut Sums<'_>) -> Result<PassOutcome> {
     let decoder = &student.decoder;
     let angles = decoder.angles(&batch.layout);
     let embedded = decoder.embed(tokens)?;

@@ -89,7 +89,8 @@ type Convert = Box<dyn Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + S
 /// example has the columns of its own rollout; `unfinished`: the chosen rollout may be cut or without an answer.
 pub(crate) fn pair_converter(
     format: &'static str,
-    (carry, unpaired): (&[String], bool),
+    carry: &[String],
+    unpaired: bool,
     unfinished: bool,
     convert: impl Fn(&Preference) -> Result<Vec<PairRow>, Unfit> + Send + Sync + 'static,
 ) -> Kernel {

@@ -166,7 +166,7 @@ fn run(
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
     let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, progress, Arc::clone(&sources))?;
-    let ran = run_kernel((&operator, &operator.declaration), &run, &mut sink);
+    let ran = run_kernel(&operator, &operator.declaration, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Does not wait for threads that still compute after an order to stop.
