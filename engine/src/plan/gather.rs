@@ -14,52 +14,82 @@ pub(super) const TABLES: &str = "tables";
 
 /// Binds such inputs to nodes that gather, and returns these. `ports`: those of the nodes that are bound.
 pub(super) fn gather(nodes: &mut [NodeSpec], ports: &[Option<&Ports>], entry: &OperatorEntry) -> Vec<NodeSpec> {
-    let of_matrices = nodes.iter().zip(ports.iter().copied()).filter(|(node, _)| !node.matrix.is_empty());
-    let variants: Variants<'_> =
-        of_matrices.filter_map(|(node, ports)| Some((node.id.clone(), (node.matrix.clone(), ports?)))).collect();
-    let mut made = BTreeMap::new();
-    for (node, ports) in nodes.iter_mut().zip(ports) {
-        let taken: Vec<_> = node.from.iter().map(|binding| taken(node, *ports, binding)).collect();
-        for (binding, taken) in node.from.iter_mut().zip(taken) {
-            let Some(only_stated) = taken else { continue };
-            let written = binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers);
-            let bind = |group: &[Reference]| match gathered(group, &variants, only_stated) {
-                None => group.to_vec(),
-                Some(reference) => {
-                    let node = || node_of(reference.node.as_str().into(), group, &variants, entry);
-                    made.entry(reference.node.clone()).or_insert_with(node);
-                    vec![reference]
-                }
-            };
-            binding.references = written.flat_map(bind).collect();
+    let mut variants: Variants<'_> = BTreeMap::new();
+    for (node, ports) in nodes.iter().zip(ports) {
+        if let Some(ports) = ports
+            && !node.matrix.is_empty()
+        {
+            variants.insert(node.id.clone(), Variant { coordinates: node.matrix.clone(), ports });
         }
     }
-    made.into_values().collect()
+    let mut gathering: BTreeMap<String, NodeSpec> = BTreeMap::new();
+    for (node, ports) in nodes.iter_mut().zip(ports) {
+        let takes: Vec<Option<Takes>> = node.from.iter().map(|binding| takes(node, *ports, binding)).collect();
+        for (binding, takes) in node.from.iter_mut().zip(takes) {
+            let Some(takes) = takes else { continue };
+            let mut references = Vec::with_capacity(binding.references.len());
+            // The variants of one written reference stand side by side.
+            for group in binding.references.chunk_by(|one, next| one.span == next.span && one.gathers == next.gathers) {
+                match gathered(group, &variants, takes) {
+                    None => references.extend_from_slice(group),
+                    Some(reference) => {
+                        let id = reference.node.as_str();
+                        if !gathering.contains_key(id) {
+                            gathering.insert(id.to_owned(), node_of(id.into(), group, &variants, entry));
+                        }
+                        references.push(reference);
+                    }
+                }
+            }
+            binding.references = references;
+        }
+    }
+    gathering.into_values().collect()
 }
 
-/// The nodes of matrices that are bound, with their coordinates and ports.
-type Variants<'p> = BTreeMap<NodeId, (Vec<Coordinate>, &'p Ports)>;
+/// The nodes of matrices that are bound.
+type Variants<'p> = BTreeMap<NodeId, Variant<'p>>;
+
+struct Variant<'p> {
+    coordinates: Vec<Coordinate>,
+    ports: &'p Ports,
+}
+
+/// How many tables an input takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// One: all variants are gathered for it.
+    One,
+    /// Several: they are gathered only if `@all` is written.
+    Several,
+}
 
 /// Returns the reference that takes the place of references to several variants; `None`: they stay.
-fn gathered(group: &[Reference], variants: &Variants<'_>, only_stated: bool) -> Option<Reference> {
+fn gathered(group: &[Reference], variants: &Variants<'_>, takes: Takes) -> Option<Reference> {
     let first = group.first()?;
-    let gathers = first.gathers.as_ref().filter(|gathers| gathers.stated || !only_stated)?;
-    let gives_rows = |reference: &Reference| {
-        variants.get(reference.node.as_str()).is_some_and(|(_, ports)| is_table(reference, ports))
-    };
-    if !group.iter().all(gives_rows) {
+    let gathers = first.gathers.as_ref()?;
+    if takes == Takes::Several && !gathers.stated {
         return None;
     }
-    let default = variants.get(first.node.as_str()).and_then(|(_, ports)| ports.outputs.first());
+    for reference in group {
+        let variant = variants.get(reference.node.as_str())?;
+        if !is_table(reference, variant.ports) {
+            return None;
+        }
+    }
+    let default = variants.get(first.node.as_str()).and_then(|variant| variant.ports.outputs.first());
     let port = first.port.as_deref().filter(|port| default.is_none_or(|default| default.name != *port));
     Some(Reference::to(id_of(gathers, port).into(), first.span))
 }
 
-/// Whether a binding can take a gathered table; `Some(true)`: it takes several tables, so that `@all` must be written.
-fn taken(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<bool> {
+/// Returns how many tables the input of a binding takes; `None`: it takes a folder, or is unknown.
+fn takes(node: &NodeSpec, ports: Option<&Ports>, binding: &Binding) -> Option<Takes> {
     let port = port_of(node, ports?, binding).ok()?;
-    let many = matches!(port.arity, Arity::Many | Arity::AnyNumber);
-    (!matches!(port.accept, Accept::Tree(_))).then_some(many)
+    match (port.accept, port.arity) {
+        (Accept::Tree(_), _) => None,
+        (_, Arity::Many | Arity::AnyNumber) => Some(Takes::Several),
+        _ => Some(Takes::One),
+    }
 }
 
 /// Whether the output is a table.
@@ -80,25 +110,29 @@ fn id_of(gathers: &Gathers, port: Option<&str>) -> NodeId {
 
 fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &OperatorEntry) -> NodeSpec {
     let span = group[0].span;
-    let coordinates = |reference: &Reference| variants.get(reference.node.as_str()).map_or(&[][..], |(found, _)| found);
-    let columns = coordinates(&group[0]).iter().map(|coordinate| text(&coordinate.key, span)).collect();
-    let named = |reference: &Reference| {
-        let values = coordinates(reference).iter().map(|coordinate| cell(coordinate, span)).collect();
-        map(vec![("name", text(variant(reference), span)), ("values", list(values, span))], span)
-    };
-    let tables = group.iter().map(named).collect();
+    let (mut columns, mut tables, mut from) = (Vec::new(), Vec::new(), Vec::new());
+    for (position, reference) in group.iter().enumerate() {
+        let name = variant_of(&reference.node);
+        let mut values = Vec::new();
+        if let Some(variant) = variants.get(reference.node.as_str()) {
+            for coordinate in &variant.coordinates {
+                values.push(cell(coordinate, span));
+                // All variants have the same keys.
+                if position == 0 {
+                    columns.push(text(&coordinate.key, span));
+                }
+            }
+        }
+        tables.push(map(vec![("name", text(name, span)), ("values", list(values, span))], span));
+        from.push(Binding { port: Some(name.to_owned()), port_span: span, references: vec![reference.clone()] });
+    }
     let with = map(vec![("columns", list(columns, span)), (TABLES, list(tables, span))], span);
-    let binding = |reference: &Reference| Binding {
-        port: Some(variant(reference).to_owned()),
-        port_span: span,
-        references: vec![reference.clone()],
-    };
     NodeSpec {
         id,
         id_span: span,
         operator: entry.name.to_owned(),
         operator_span: span,
-        from: group.iter().map(binding).collect(),
+        from,
         from_span: Some(span),
         with,
         services: Vec::new(),
@@ -112,11 +146,6 @@ fn node_of(id: NodeId, group: &[Reference], variants: &Variants<'_>, entry: &Ope
         keep: None,
         checks: Vec::new(),
     }
-}
-
-/// Returns the coordinates of a variant as they stand in its id.
-fn variant(reference: &Reference) -> &str {
-    variant_of(&reference.node)
 }
 
 /// Returns the coordinates of a node as they stand in its id, which name its table.
