@@ -1,6 +1,7 @@
 //! Tests of what a session creates, rejects and remembers.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
@@ -13,7 +14,8 @@ use crate::error::OperatorError;
 use crate::events::Lines;
 use crate::execute::{NodeStatus, RunOptions};
 use crate::operator::{
-    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, Outputs, Ports, Registry, Secret, entry,
+    BlockingKernel, Context, Declaration, Deliver, Example, Inputs, Kernel, Operator, Outputs, Ports, Registry, Secret,
+    TreeKind, entry,
 };
 use crate::plan::Selection;
 use crate::spec::{Overrides, RowLimit};
@@ -55,11 +57,55 @@ impl BlockingKernel for Greeting {
     }
 }
 
+/// Writes a folder, and has a defect in its delivery.
+struct Parcel;
+
+impl Operator for Parcel {
+    type Params = ParcelParams;
+    const NAME: &'static str = "parcel";
+    const VERSION: u32 = 1;
+    const ABOUT: &'static str = "Sends a parcel.";
+    const EXAMPLES: &'static [Example] = &[];
+
+    fn declare(params: &ParcelParams) -> Declaration {
+        let ports = Ports::new().tree_out("folder", TreeKind::Files, "a folder");
+        Declaration::pure(ports).delivers(params.clone())
+    }
+
+    fn open(_params: &ParcelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Blocking(Box::new(Packing)))
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct ParcelParams {
+    to: String,
+}
+
+impl Deliver for ParcelParams {
+    fn destinations(&self) -> Vec<String> {
+        vec![self.to.clone()]
+    }
+
+    fn deliver(&self, _folders: &BTreeMap<String, PathBuf>, _context: &Context) -> Result<Vec<String>, OperatorError> {
+        panic!("the defect")
+    }
+}
+
+struct Packing;
+
+impl BlockingKernel for Packing {
+    fn run(&self, _inputs: &Inputs, outputs: &mut Outputs<'_>, _context: &Context) -> Result<(), OperatorError> {
+        let folder = outputs.tree("folder")?;
+        std::fs::write(folder.join("note"), "hello").map_err(|error| OperatorError::machine(error.to_string()))
+    }
+}
+
 const TWO: &str = "nodes:\n  one: {op: greet, with: {word: hello}}\n  two: {op: greet, with: {word: \"${params.word}\"}}\nparams: {word: bye}\n";
 
 fn session(folder: &Path) -> Session {
     let place = StorePlace::new(Path::new("store"), None, folder).unwrap();
-    Session::new(place, folder, Registry::new(&[entry::<Greet>()]))
+    Session::new(place, folder, Registry::new(&[entry::<Greet>(), entry::<Parcel>()]))
 }
 
 fn check(session: &Session, text: &str, set: &[&str]) -> Result<Pipeline, Failure> {
@@ -97,6 +143,21 @@ fn reading_creates_no_store_and_running_does() {
     assert!(session.has_store().unwrap());
     assert_eq!(run(&session, &pipeline, RunOptions::default()), ["cached one: 1 rows", "cached two: 1 rows"]);
     assert_eq!(session.rows("two").unwrap().rows, 1);
+}
+
+#[test]
+fn a_delivery_that_panics_fails_its_node_and_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(folder.path());
+    let pipeline = check(&session, "nodes:\n  one: {op: parcel, with: {to: out}}\n", &[]).unwrap();
+    // The second run finds the result cached: its delivery has the same defect.
+    for _ in 0..2 {
+        let summary = session.run(&pipeline, RunOptions::default(), Lines(|_: &str| {})).unwrap();
+        assert_eq!((summary.failed, summary.finished), (1, 0));
+        let nodes = session.run_nodes(&summary.run).unwrap();
+        let error = nodes.last().and_then(|node| node.error.clone()).unwrap_or_default();
+        assert_eq!(error, "the operator panicked: the defect");
+    }
 }
 
 #[test]
