@@ -1,5 +1,5 @@
-//! Words that had a meaning of this project alone: they are kept out of the names of files, so that a name says what is in
-//! a file. ARCHITECTURE.md has the words that stay.
+//! Names: old words are kept out of the names of files, so that a name says what is in a file; and the tests that
+//! ARCHITECTURE.md names exist. That page has the words that stay.
 
 use std::path::Path;
 
@@ -25,4 +25,29 @@ fn names_of_files_use_none_of_the_old_words() {
 fn has_old_word(name: &Path) -> bool {
     let stem = name.file_stem().expect("a name").to_string_lossy();
     stem.split('_').any(|word| OLD.contains(&word))
+}
+
+/// Every `file::test` that enforces a line of ARCHITECTURE.md is a test of that file.
+#[test]
+fn the_tests_that_the_architecture_names_exist() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).expect("a page");
+    let section = text.split("## What does not exist here").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let files: Vec<_> = ["tests/it", "src", "engine/src", "operators"].into_iter().flat_map(rust_files).collect();
+    let (mut checked, mut missing) = (0, Vec::new());
+    for quoted in section.expect("the section").split('`').skip(1).step_by(2) {
+        let Some((file, test)) = quoted.split_once("::").filter(|(file, _)| file.starts_with(char::is_lowercase))
+        else {
+            continue;
+        };
+        let test = test.rsplit("::").next().expect("a name");
+        let of_file = |path: &Path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(file));
+        let is_there = files.iter().any(|(path, text)| of_file(path) && text.contains(&format!("fn {test}(")));
+        checked += 1;
+        // A rule that is no test is a lint, or the place holder of the page's first line.
+        if !is_there && quoted != "file::test" {
+            missing.push(quoted);
+        }
+    }
+    assert!(checked > 40, "only {checked} tests are named");
+    assert_eq!(missing, Vec::<&str>::new());
 }
