@@ -1,11 +1,9 @@
-//! Ids of nodes: `train`, `train@lr=1e-4,rank=64`, `step@seed=1,round=3`. The only place where an id is put together and
-//! taken apart.
+//! Ids of nodes: `train`, `train@lr=1e-4,rank=64`, `step@seed=1,round=3`. The only place where an id is put together
+//! and taken apart.
 
 use std::borrow::Borrow;
-use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -144,15 +142,6 @@ impl From<NodeId> for String {
     }
 }
 
-/// Any text is an id; whether a node has it is another question.
-impl FromStr for NodeId {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.into())
-    }
-}
-
 impl PartialEq<str> for NodeId {
     fn eq(&self, other: &str) -> bool {
         self.0 == other
@@ -188,6 +177,8 @@ mod tests {
         assert_eq!(parts("step@seed=2,round=11"), of("step", Some(11), "step@seed=2"));
         assert_eq!(parts("step@round=11,seed=2"), of("step", Some(11), "step@seed=2"));
         assert_eq!(parts("step@round=x"), of("step", None, "step@round=x"));
+        assert_eq!(parts("step@seed=3"), of("step", None, "step@seed=3"));
+        assert_eq!(parts("step@all"), of("step", None, "step@all"));
     }
 
     #[test]

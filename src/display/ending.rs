@@ -1,7 +1,7 @@
 //! The end of a run: summaries of the nodes, written files, and totals.
 
 use searchmill_engine::operator::FailedCalls;
-use searchmill_engine::{End, NodeId, RejectReason, RunSummary};
+use searchmill_engine::{NodeId, RejectReason, Round, RunSummary};
 
 use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
@@ -17,8 +17,8 @@ const NODES: usize = 12;
 /// Maximum length of a reject reason, in characters.
 const REASON: usize = 240;
 
-/// Formats reasons with the number of rows of each: `31 × refused: …; 6 × timeout: …`. The number of a single reason for
-/// all `rows` is left out.
+/// Formats reasons with the number of rows of each: `31 × refused: …; 6 × timeout: …`. The number of a single reason
+/// for all `rows` is left out.
 pub(super) fn reasons(reasons: &[RejectReason], rows: u64) -> String {
     let one = |reason: &RejectReason| {
         let text = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -59,8 +59,8 @@ pub(super) fn attempts(failed: &FailedCalls) -> Vec<String> {
     parts
 }
 
-/// Formats the summaries of the nodes that ran; for a matrix, only that of one node. All are whole if that is not too much
-/// to read; otherwise the last one is, and the others are cut to their first lines.
+/// Formats the summaries of the nodes that ran; for a matrix, only that of one node. All are whole if that is not too
+/// much to read; otherwise the last one is, and the others are cut to their first lines.
 pub(super) fn summaries(told: &[(NodeId, String)]) -> Vec<String> {
     let mut groups: Vec<Vec<&(NodeId, String)>> = Vec::new();
     for one in told {
@@ -115,10 +115,8 @@ fn kept(lines: &[&str], most: usize) -> usize {
 }
 
 /// Says how a loop ended, after which round, how many rounds do not run, and which round it hands on.
-pub(super) fn of_loop(repeats: &str, end: &End) -> String {
-    let End { last, hands_on, why, .. } = end;
-    let reason = why.as_deref().unwrap_or_default();
-    let left_out = match end.left_out {
+pub(super) fn of_loop(repeats: &str, last: Round, left_out: usize, hands_on: Round, reason: &str) -> String {
+    let left_out = match left_out {
         0 => String::new(),
         1 => "; 1 round does not run".to_owned(),
         count => format!("; {count} rounds do not run"),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use searchmill_engine::{CheckOutcome, End, Event, NodeId, OnFailure, Plan, Reporter, RunSummary};
+use searchmill_engine::{CheckOutcome, Event, NodeId, OnFailure, Plan, Reporter, RunSummary};
 
 use super::ending;
 use super::matrix::Matrices;
@@ -328,9 +328,7 @@ impl Live {
                 line(style, word, node, "")
             }
             Event::LoopEnded { repeats, round, left_out, reason, hands_on } => {
-                let why = Some(reason.clone());
-                let end = End { last: *round, left_out: *left_out, hands_on: *hands_on, why };
-                Some(ending::of_loop(repeats, &end))
+                Some(ending::of_loop(repeats, *round, *left_out, *hands_on, reason))
             }
             Event::NodeEnded { node, needs: Some(_), reason, .. } if state.rounds.is_first_ended(node) => {
                 line(WARN, "ended", node, reason)

@@ -7,7 +7,7 @@
 //! 2. `driver` carries out the commands. It never blocks: work that reads files or waits runs elsewhere and reports
 //!    over one channel. `node::run` holds what all nodes of a run share.
 //! 3. `decide` says what becomes of a node, and why: cached, runs, waits, held (it would run but was not chosen),
-//!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity` gathers
+//! frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity` gathers
 //!    the key, and `decide::lookup` asks the store. A node that waits is compared with its last run as far as its
 //!    preimage is known.
 //! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
@@ -22,21 +22,22 @@
 //!
 //! # Released outputs
 //!
-//! `decide::lookup` counts a result whose folders were released (`store::gc::release`) as known, unless the node is asked
-//! for. A node that runs and finds such an input lets its maker run again first, like one that finds damage, back to the
-//! nearest one whose inputs are here. `driver::release_policy` says which folders of middle rounds a run may release, and
-//! `driver::release` does it.
+//! `decide::lookup` counts a result whose folders were released (`store::gc::release`) as known, unless the node is
+//! asked for. A node that runs and finds such an input lets its maker run again first, like one that finds damage, back
+//! to the nearest one whose inputs are here. `driver::release_policy` says which folders of middle rounds a run may
+//! release, and `driver::release` does it.
 //!
 //! # Delivery
 //!
-//! `driver::reject_share` decides whether outputs are delivered. On the worst path to a node, at most `max_reject_share`
+//! `node::reject_share` decides whether outputs are delivered. On the worst path to a node, at most `max_reject_share`
 //! of the rows may be lost, and some must be left. Otherwise the node is held back (exit code 3).
 //!
 //! # Checks
 //!
-//! The `checks:` of a node are evaluated once its result is known, cached or not, before anything is delivered. A failed
-//! check fails the node, holds back what is delivered behind it, or is only reported. The result stays in the store. The
-//! run's record has the outcomes; the next run evaluates a check again only if the check or the table changed.
+//! The `checks:` of a node are evaluated once its result is known, cached or not, before anything is delivered. A
+//! failed check fails the node, holds back what is delivered behind it, or is only reported. The result stays in the
+//! store. The run's record has the outcomes; the next run evaluates a check again only if the check or the table
+//! changed.
 //!
 //! # Stopping
 //!

@@ -14,8 +14,8 @@
 //! through the columns that `RecordKind::parents` declares. A trace reads only the columns it needs, and skips row
 //! groups whose statistics exclude an id.
 //!
-//! **Columns** of relational nodes: `execute::kernels::column_lineage` derives from the logical plan which input columns form an output
-//! column, and which filter, join, group and order the rows. The result record contains it.
+//! **Columns** of relational nodes: `execute::kernels::column_lineage` derives from the logical plan which input
+//! columns form an output column, and which filter, join, group and order the rows. The result record contains it.
 //!
 //! # Audit
 //!
@@ -27,7 +27,8 @@
 //! 1. [`verify`] reads everything behind the target: record checksums, keys against preimages, params against the
 //!    origin, the ledger against the records, digests of all files, files that do not belong, sources. The `run.json`
 //!    of a finished run contains the number of lines and the digest of `nodes.jsonl`.
-//! 2. `execute::audit::replay` recomputes recorded `Pure` and `Seeded` nodes from their recorded inputs and params, in a store
+//! 2. `execute::audit::replay` recomputes recorded `Pure` and `Seeded` nodes from their recorded inputs and params, in
+//!    a store
 //!    under `tmp/`. It compares digests, then rows. With a sample, `Map` kernels get single rows, and recorded rows are
 //!    found by id or parent id.
 //! 3. External operators can declare a recheck. It derives everything in a row that is not an external answer, from

@@ -20,27 +20,27 @@
 //! report contains only described, regular files; any other entry counts as damage. A damaged file is marked by its
 //! time, and its maker runs again without taking over stored parts.
 //!
-//! **Ids.** Documents, chunks, questions, trajectories, pairs and examples have unique ids per table. `artifacts::unique` checks the
-//! finished parts before a commit, with 8-byte hashes of at most 8 M ids at a time, and exactly where hashes collide. A
-//! repeated id fails the node and reports both rows.
+//! **Ids.** Documents, chunks, questions, trajectories, pairs and examples have unique ids per table.
+//! `artifacts::unique` checks the finished parts before a commit, with 8-byte hashes of at most 8 M ids at a time, and
+//! exactly where hashes collide. A repeated id fails the node and reports both rows.
 //!
 //! **Memos** (`memo`). Each process appends to its own locked segments. Readers
 //! index all segments and read single records. More than 16 abandoned segments of one size class are merged into one.
-//! The answers of a model have a memo of their own, shared by all nodes. They are stored as they came, also those that this
-//! version cannot parse: those count once a later version can. A call in flight is waited for: in this
-//! process, and in others of this machine by a lock on one byte (`memo::in_flight`). The process that gets the lock first reads
+//! The answers of a model have a memo of their own, shared by all nodes. They are stored as they came, also those that
+//! this version cannot parse: those count once a later version can. A call in flight is waited for: in this process,
+//! and in others of this machine by a lock on one byte (`memo::in_flight`). The process that gets the lock first reads
 //! what the others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost
 //! the run nothing; the row still reports their cost.
 //!
-//! **Stamps and floors.** Of two records of a key, the newer stamp counts. `--force` raises a floor (`memo::floor`): older
-//! rows and answers no longer count for that node. A result below the floor of its forced key is a miss, so the next
-//! run resumes an interrupted forced run. The run that finishes the node closes the floor.
+//! **Stamps and floors.** Of two records of a key, the newer stamp counts. `--force` raises a floor (`memo::floor`):
+//! older rows and answers no longer count for that node. A result below the floor of its forced key is a miss, so the
+//! next run resumes an interrupted forced run. The run that finishes the node closes the floor.
 //!
 //! **Damage.** A damaged record affects only itself, and the loss is reported. Intact records are copied, and the
 //! damaged file remains as `*.damaged` (in a shared store it is fetched again). If more than 5 % of the answers of a
 //! model are damaged, the node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records
-//! (`records::results`), lines of run histories, pins, floors, schedules and digests of sources (`records::checksum`), spending, checkpoints, artifacts and
-//! segments. An audit reads all of them (`records::record_damage`).
+//! (`records::results`), lines of run histories, pins, floors, schedules and digests of sources (`records::checksum`),
+//! spending, checkpoints, artifacts and segments. An audit reads all of them (`records::record_damage`).
 //!
 //! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. A file lock excludes processes
 //! of one machine. A claim file `<key>.held`, renewed every 2 seconds, excludes machines on one file system. A claim
@@ -57,11 +57,12 @@
 //! Beside a run, only records go, and files go with the next collection. What no record, kept run or pin names is an
 //! orphan, and goes once it is old.
 //!
-//! **Releasing** (`gc::release`). Outputs that can be made again, such as models of middle rounds, are removed on record. A
-//! result with such an output still counts; whoever needs the files finds them released, and their maker runs again.
+//! **Releasing** (`gc::release`). Outputs that can be made again, such as models of middle rounds, are removed on
+//! record. A result with such an output still counts; whoever needs the files finds them released, and their maker runs
+//! again.
 //!
-//! **Labels.** Marks and notes of people about rows, in a file that only grows (`records::labels`). They are no inputs: no key
-//! depends on them.
+//! **Labels.** Marks and notes of people about rows, in a file that only grows (`records::labels`). They are no inputs:
+//! no key depends on them.
 //!
 //! **Reading.** Calls that only read create no store. A folder with other contents does not become a store.
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::scheduler::Event as Step;
 use super::{Driver, Report};
-use crate::execute::decide::{Decision, Look};
+use crate::execute::decide::Look;
 use crate::execute::node::deliver::{KnownResult, hands_over};
 use crate::execute::node::job::Upstream;
 use crate::execute::node::start::decide;
-use crate::execute::node::{Start, is_settled_at_once, live};
+use crate::execute::node::{Decided, Start, is_settled_at_once, live};
 use crate::plan::{NodeIndex, with_all_before};
 use crate::store::StoreError;
 
@@ -25,25 +25,21 @@ impl Driver {
             return self.end(Step::Succeeded(index));
         }
         let start = match self.run.options.given(index).cloned() {
-            Some(outputs) => Start::Given(outputs),
+            Some(outputs) => Start::Decided(Decided::Known(KnownResult::given(outputs))),
             None if self.recomputes.is_remade(index) => Start::Undecided(Look::Closely),
             None if self.may_block(index) => Start::Undecided(Look::Here),
-            None => Start::Decided(decide(&self.run, index, &self.known, Look::Here)?),
+            None => Start::Decided(decide(&self.run, index, &self.known, Look::Here)?.into()),
         };
-        // Most nodes of a plan that ran before: they need no task, and unblock others at once.
-        if is_settled_at_once(&self.run, index) {
-            match start {
-                Start::Decided(Decision::Cached { result, .. }) => {
-                    return self.succeeded(index, KnownResult::known(*result));
-                }
-                Start::Decided(Decision::Frozen(last)) => return self.succeeded(index, KnownResult::recorded(*last)),
-                Start::Given(outputs) => return self.succeeded(index, KnownResult::given(outputs)),
-                other => self.spawn(index, other),
+        match start {
+            // Most nodes of a plan that ran before: they need no task, and unblock others at once.
+            Start::Decided(Decided::Known(result)) if is_settled_at_once(&self.run, index) => {
+                self.succeeded(index, result)
             }
-        } else {
-            self.spawn(index, start);
+            start => {
+                self.spawn(index, start);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn spawn(&self, index: NodeIndex, start: Start) {

@@ -1,10 +1,10 @@
 //! The driver: carries out the scheduler's commands and tells it what came of them. It does what needs the whole run:
-//! records nodes, settles the plan when a loop ends, releases folders, schedules. It never blocks: a node lives on a task
-//! of its own (`node::live`) and reports once, when it has ended.
+//! records nodes, settles the plan when a loop ends, releases folders, schedules. It never blocks: a node lives on a
+//! task of its own (`node::live`) and reports once, when it has ended.
 //!
 //! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
-//! `recompute` counts nodes that run again, `reject_share` the rows that were lost on the way. `release_policy` says what
-//! a run may release, and `release_state` what it has seen meanwhile.
+//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release_state` what it
+//! has seen meanwhile.
 
 mod run_id;
 mod scheduler;
@@ -65,7 +65,7 @@ pub async fn run(
 
 /// The outcome of work on another thread.
 enum Report {
-    /// A node has lived its life.
+    /// A node has ended.
     Done(Box<NodeDone>),
     /// Released files were removed.
     Removed,
@@ -212,7 +212,8 @@ impl Driver {
         });
     }
 
-    /// Ends a node. The scheduler already counts a node as ended that was recomputed for others; these are launched here.
+    /// Ends a node. The scheduler already counts a node as ended that was recomputed for others; these are launched
+    /// here.
     fn end(&mut self, step: Step) -> Result<(), StoreError> {
         let (index, succeeded) = match step {
             Step::Succeeded(index) => (index, true),

@@ -1,4 +1,4 @@
-//! ReleaseState the folders of middle rounds while the run goes, as the `keep:` of their loop says.
+//! Releases the folders of middle rounds while the run goes, as the `keep:` of their loop says.
 
 use super::{Driver, Report};
 use crate::execute::settings::clock::unix_time;
@@ -9,7 +9,7 @@ use crate::plan::NodeIndex;
 use crate::store::{NodeResult, Releasing, StoreError, Trash};
 
 impl Driver {
-    /// ReleaseState what may go now that a node is settled. A failure to release fails nothing.
+    /// Releases what may go now that a node is settled. A failure to release fails nothing.
     pub(super) fn release_settled(&mut self, index: NodeIndex) {
         if self.releases.policy.is_idle() {
             return;
@@ -30,7 +30,7 @@ impl Driver {
         self.postpone(found);
     }
 
-    /// ReleaseState the rounds that a loop does not hand on after this decision.
+    /// Releases the rounds that a loop does not hand on after this decision.
     pub(super) fn rule_out(&mut self, decision: NodeIndex, hands_on: Round) {
         if !self.releases.policy.is_idle() {
             let found = self.releases.policy.rule_out(self.run.plan.passed_over(decision, hands_on));
@@ -38,7 +38,7 @@ impl Driver {
         }
     }
 
-    /// ReleaseState what only a node would have read that does not run, because a loop ended.
+    /// Releases what only a node would have read that does not run, because a loop ended.
     pub(super) fn leave_out(&mut self, index: NodeIndex) {
         let found = self.releases.policy.leave_out(index);
         self.postpone(found);
@@ -49,7 +49,7 @@ impl Driver {
         self.release_postponed();
     }
 
-    /// ReleaseState what may go, unless another process uses the store.
+    /// Releases what may go, unless another process uses the store.
     pub(super) fn release_postponed(&mut self) {
         while let Some(index) = self.releases.postponed.first().copied() {
             if self.releases.policy.can_go(index) {
@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    /// ReleaseState the folders of one node; `None`: another process uses the store.
+    /// Releases the folders of one node; `None`: another process uses the store.
     fn release(&mut self, index: NodeIndex) -> Result<Option<Trash>, StoreError> {
         let run = self.run.clone();
         let of_key = |key: &NodeKey| run.store.result(key).filter(NodeResult::is_made_again_here);

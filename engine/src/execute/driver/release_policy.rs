@@ -4,8 +4,8 @@
 //! reads them again only to make its own folders again: if these are gone and a live node uses them. The folders of a
 //! settled node can go when no live node uses them.
 //!
-//! Each node counts the live inputs that take its folders, so a change costs as much as the edges that it changes, and a
-//! chain of released models that is made again for several nodes is walked once.
+//! Each node counts the live inputs that take its folders, so a change costs as much as the edges that it changes, and
+//! a chain of released models that is made again for several nodes is walked once.
 //!
 //! A round stays that the loop may still hand on, and so does the chosen one, whether it is read or not. Each decision
 //! rules rounds out.
@@ -102,8 +102,8 @@ impl ReleasePolicy {
         self.nodes.get(index.index()).and_then(|held| held.rule.as_ref()).map_or(&[], |rule| &rule.ports)
     }
 
-    /// Records that a node has a result. `lacks`: some of its folders are not here; `has`: some of those that may go are.
-    /// Returns the nodes whose folders can go now.
+    /// Records that a node has a result. `lacks`: some of its folders are not here; `has`: some of those that may go
+    /// are. Returns the nodes whose folders can go now.
     pub(crate) fn settle(&mut self, index: NodeIndex, lacks: bool, has: bool) -> Vec<NodeIndex> {
         let Some(held) = self.nodes.get_mut(index.index()) else { return Vec::new() };
         let was_live = !held.is_settled || (held.lacks && held.uses > 0);
@@ -152,8 +152,8 @@ impl ReleasePolicy {
         self.those_that_can_go(changed)
     }
 
-    /// Records that a node does not run, because a loop ended: it will read nothing. Returns the nodes whose folders can go
-    /// now.
+    /// Records that a node does not run, because a loop ended: it will read nothing. Returns the nodes whose folders
+    /// can go now.
     pub(super) fn leave_out(&mut self, index: NodeIndex) -> Vec<NodeIndex> {
         let Some(held) = self.nodes.get_mut(index.index()).filter(|held| !held.is_settled) else { return Vec::new() };
         let (makers, mut changed) = (std::mem::take(&mut held.takes), Vec::new());
@@ -161,7 +161,7 @@ impl ReleasePolicy {
         self.those_that_can_go(changed)
     }
 
-    /// Records that the folders of a node went.
+    /// Records that the folders of a node were released.
     pub(super) fn released(&mut self, index: NodeIndex) {
         if let Some(held) = self.nodes.get_mut(index.index()) {
             (held.lacks, held.has) = (true, false);
@@ -216,8 +216,8 @@ impl ReleasePolicy {
     }
 }
 
-/// Returns the same node in the first of the later rounds that stay; `None` if its own folders stay: by `keep:`, because
-/// they could not be made again, or because no such round is in the plan.
+/// Returns the same node in the first of the later rounds that stay; `None` if its own folders stay: by `keep:`,
+/// because they could not be made again, or because no such round is in the plan.
 fn after(plan: &Plan, node: &Node) -> Option<NodeIndex> {
     let (kept, (of_loop, round)) = (node.spec.keep?, node.spec.round()?);
     let declaration = &node.operator.declaration;
@@ -247,7 +247,8 @@ mod tests {
         positions.iter().map(|position| node(*position)).collect()
     }
 
-    /// A loop of `rounds` models, each made from the one before; model `k` has index `2 k`, and what looks at it `2 k + 1`.
+    /// A loop of `rounds` models, each made from the one before; model `k` has index `2 k`, and what looks at it `2 k +
+    /// 1`.
     fn chain(rounds: usize, last: usize) -> ReleasePolicy {
         let mut nodes: Vec<Folders> = (0..2 * rounds).map(|_| Folders::default()).collect();
         for round in 0..rounds {

@@ -148,10 +148,10 @@ impl RunLog {
     pub(super) fn settled(
         &mut self,
         node: &Node,
-        made: &KnownResult,
+        result: &KnownResult,
         held_back: Option<String>,
     ) -> Result<(), StoreError> {
-        match made {
+        match result {
             KnownResult::Stored { key, outputs, figures } => self.cached(node, *key, outputs, figures, held_back),
             KnownResult::Computed { result, reasons, cached_rows } => {
                 self.finished(node, result, reasons.clone(), *cached_rows, held_back)
@@ -242,13 +242,18 @@ impl RunLog {
         reasons: Vec<Reason>,
         seconds: f64,
     ) -> Result<(), StoreError> {
+        let error = self.report_failure(node, error);
+        self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
+    }
+
+    /// Counts and reports a failure. Returns the message as it is recorded: without secrets.
+    fn report_failure(&mut self, node: &Node, error: &OperatorError) -> Option<String> {
         self.summary.failed += 1;
         self.summary.machine_failure |= error.blame == Blame::Machine;
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let (message, help) = (error.message.clone(), error.help.clone());
         self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        let error = Some(self.redactor.strike(&error.message).into_owned());
-        self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
+        Some(self.redactor.strike(&error.message).into_owned())
     }
 
     /// Reports the outcomes of a node's checks; they are recorded with the node.
@@ -265,16 +270,11 @@ impl RunLog {
         &mut self,
         node: &Node,
         error: &OperatorError,
-        made: &KnownResult,
+        result: &KnownResult,
     ) -> Result<(), StoreError> {
-        self.summary.failed += 1;
-        self.summary.machine_failure |= error.blame == Blame::Machine;
-        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let (message, help) = (error.message.clone(), error.help.clone());
-        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        let (reasons, seconds) = made.ran();
-        let error = Some(self.redactor.strike(&error.message).into_owned());
-        let (key, outputs) = (made.key(), made.outputs().clone());
+        let error = self.report_failure(node, error);
+        let (reasons, seconds) = result.ran();
+        let (key, outputs) = (result.key(), result.outputs().clone());
         self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
     }
 

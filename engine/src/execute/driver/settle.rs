@@ -45,29 +45,29 @@ impl Driver {
                 self.launch(index)
             }
             Ending::Failed(error) => self.without_result(index, key, reasons, error, seconds),
-            Ending::CheckFailed(made, error) => {
-                self.log.check_failed(self.run.node(index), &error, &made)?;
+            Ending::CheckFailed(result, error) => {
+                self.log.check_failed(self.run.node(index), &error, &result)?;
                 self.end(Step::Failed(index))
             }
             Ending::Undelivered(error) => self.fail(index, &error),
-            Ending::Interrupted(made) => {
+            Ending::Interrupted(result) => {
                 // Its result is stored; the next run goes on from there.
-                let (reasons, seconds) = made.ran();
-                self.log.skipped(self.run.node(index), made.key(), reasons, seconds)?;
+                let (reasons, seconds) = result.ran();
+                self.log.skipped(self.run.node(index), result.key(), reasons, seconds)?;
                 self.end(Step::Failed(index))
             }
         }
     }
 
     /// Records a node whose result is known and has nothing more to do.
-    pub(super) fn succeeded(&mut self, index: NodeIndex, made: KnownResult) -> Result<(), StoreError> {
-        self.recorded(index, Success { made, delivery: Delivery::Done(Vec::new()), holds: None, decision: None })
+    pub(super) fn succeeded(&mut self, index: NodeIndex, result: KnownResult) -> Result<(), StoreError> {
+        self.recorded(index, Success { result, delivery: Delivery::Done(Vec::new()), holds: None, decision: None })
     }
 
     /// Records a node that succeeded, and makes its outputs known to others.
     fn recorded(&mut self, index: NodeIndex, success: Success) -> Result<(), StoreError> {
-        let Success { made, delivery, holds, decision } = success;
-        self.keys.extend(made.key().map(|key| (index, key)));
+        let Success { result, delivery, holds, decision } = success;
+        self.keys.extend(result.key().map(|key| (index, key)));
         self.held.extend(holds.map(|why| (index, why)));
         let mut held_back = None;
         match delivery {
@@ -80,7 +80,7 @@ impl Driver {
             }
         }
         match decision {
-            None => self.log.settled(self.run.node(index), &made, held_back)?,
+            None => self.log.settled(self.run.node(index), &result, held_back)?,
             // Other loops may have ended since the node started: the plan of now counts.
             Some(LoopDecision { ended, hands_on }) => {
                 let plan = match self.run.plan.settled(index, ended, hands_on) {
@@ -93,10 +93,10 @@ impl Driver {
                 let has_ended = plan.is_some();
                 if let Some(plan) = plan {
                     self.run = Arc::new(self.run.with(plan));
-                    // EventLog with the node, so before it.
+                    // Recorded with the node, so before it.
                     self.log.hands_on(&self.run.plan, index);
                 }
-                self.log.settled(self.run.node(index), &made, held_back)?;
+                self.log.settled(self.run.node(index), &result, held_back)?;
                 if has_ended && let Some(repeats) = self.run.plan.decides(index) {
                     self.log.loop_ended(&self.run.plan, repeats)?;
                 }
@@ -104,7 +104,7 @@ impl Driver {
             }
         }
         // Only now may others read it: its record is written.
-        self.known.insert(index, made.into_outputs());
+        self.known.insert(index, result.into_outputs());
         self.release_settled(index);
         self.end(Step::Succeeded(index))
     }

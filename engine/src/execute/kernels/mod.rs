@@ -1,17 +1,18 @@
-//! Runs the kernel of a node into its outputs. `run_kernel` chooses: `map` for `Map`, `rows` for `AsyncMap`, `query` for
-//! `Query`; a `Blocking` kernel is one call.
+//! Runs the kernel of a node into its outputs. `run_kernel` chooses: `map` for `Map`, `rows` for `AsyncMap`, `query`
+//! for `Query`; a `Blocking` kernel is one call.
 //!
-//! `map` cuts the outputs where a part of the input ends, and stores the result of each part under its block key. A part
-//! that reappears is not mapped: its outputs are linked from the artifact that contains them (`store::memo::map_blocks`).
-//! A full run gives the same bytes.
+//! `map` cuts the outputs where a part of the input ends, and stores the result of each part under its block key. A
+//! part that reappears is not mapped: its outputs are linked from the artifact that contains them
+//! (`store::memo::map_blocks`). A full run gives the same bytes.
 //!
-//! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order. A
-//! failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries only
-//! the failed rows again and pays only for them. With `until`, `samples` says which sample is next. `call_journal` is the
-//! journal of `Context::call`, `observations` that of the services beside the endpoint. `dry_run` runs the kernel with a
-//! budget of 0 calls to count rows whose answers are all cached.
+//! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order.
+//! A failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries
+//! only the failed rows again and pays only for them. With `until`, `samples` says which sample is next. `call_journal`
+//! is the journal of `Context::call`, `observations` that of the services beside the endpoint. `dry_run` runs the
+//! kernel with a budget of 0 calls to count rows whose answers are all cached.
 //!
-//! `kernel_run` is what a kernel gets and what it gives. `changed_sources` discards a result whose sources changed while they were read.
+//! `kernel_run` is what a kernel gets and what it gives. `changed_sources` discards a result whose sources changed
+//! while they were read.
 
 pub(super) mod kernel_run;
 pub(super) mod column_lineage;
@@ -38,7 +39,8 @@ use crate::fingerprint::{Digest, RowKeys, base_on};
 use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
 use crate::store::{Blocks, Memo, StoreSink};
 
-/// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services. Blocking.
+/// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services.
+/// Blocking.
 pub(crate) fn run_kernel(
     operator: &BoundOperator,
     declared: &Declaration,

@@ -26,7 +26,7 @@ pub(crate) enum KnownResult {
 
 impl KnownResult {
     /// A result that the store has.
-    pub(crate) fn known(result: NodeResult) -> Self {
+    pub(crate) fn stored(result: NodeResult) -> Self {
         let NodeResult { key, outputs, figures, .. } = result;
         Self::Stored { key: Some(key), outputs, figures }
     }
@@ -95,8 +95,8 @@ pub(crate) enum Delivery {
     HeldBack(String),
 }
 
-/// Delivers the outputs of a node, unless a check or lost rows hold them back. `check`: a failed check of its own that
-/// does. Blocking: uploads to remote destinations wait for the network.
+/// Delivers the outputs of a node, unless they are held back: by a failed check of a node before it or of its own
+/// (`check`), or because too many rows were lost. Blocking: uploads to remote destinations wait for the network.
 pub(super) fn deliver(
     run: &Run,
     index: NodeIndex,

@@ -2,13 +2,13 @@
 //!
 //! decide → begin → lease → compute → record → check → deliver → read what it decided about its loop.
 //!
-//! All that the node reads is settled before it starts, so it works on a snapshot ([`Upstream`]) and shares nothing with
-//! other nodes but the [`Run`]. The driver gets one [`NodeDone`] at the end. It does what needs the whole: records the
-//! node, settles the plan, releases folders, schedules, and starts nodes again.
+//! All that the node reads is settled before it starts, so it works on a snapshot ([`Upstream`]) and shares nothing
+//! with other nodes but the [`Run`]. The driver gets one [`NodeDone`] at the end. It does what needs the whole: records
+//! the node, settles the plan, releases folders, schedules, and starts nodes again.
 //!
 //! `start` decides. `produce` holds the lease while `compute` prepares, runs the kernel by `executor` (here or in a
-//! `worker`, with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this machine
-//! may still call. `result_checks`, `reject_share` and `deliver` come after the result is known.
+//! `worker`, with the node's `service`s and `endpoints`) and records the result. `lease_check` looks whether this
+//! machine may still call. `result_checks`, `reject_share` and `deliver` come after the result is known.
 
 pub(super) mod period_budget;
 pub(super) mod endpoints;
@@ -28,8 +28,6 @@ mod result_checks;
 
 use std::sync::Arc;
 
-use indexmap::IndexMap;
-
 use self::deliver::{Delivery, KnownResult, deliver, hands_over};
 use self::executor::blocking;
 use self::job::{NodeJob, Upstream};
@@ -44,16 +42,32 @@ use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason, SourceProblem};
 use crate::plan::{Node, NodeIndex};
 use crate::spec::OnFailure;
-use crate::store::{CheckOutcome, Damage, NodeRun, OutputRecord, StoreError};
+use crate::store::{CheckOutcome, Damage, NodeRun, StoreError};
 
 /// How a node starts.
 pub(super) enum Start {
     /// Nothing is known about it.
     Undecided(Look),
     /// It is decided what becomes of it.
-    Decided(Decision),
-    /// A test gives its outputs.
-    Given(IndexMap<String, OutputRecord>),
+    Decided(Decided),
+}
+
+/// What is decided about a node.
+pub(super) enum Decided {
+    /// Its result is known: from the store, or from a test.
+    Known(KnownResult),
+    /// It must run, or cannot.
+    Open(Decision),
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        match decision {
+            Decision::Frozen(last) => Self::Known(KnownResult::recorded(*last)),
+            Decision::Cached { result, .. } => Self::Known(KnownResult::stored(*result)),
+            other => Self::Open(other),
+        }
+    }
 }
 
 /// The outcome of a node.
@@ -98,7 +112,7 @@ pub(super) enum Ending {
 
 /// What the driver makes known of a node that succeeded.
 pub(super) struct Success {
-    pub(super) made: KnownResult,
+    pub(super) result: KnownResult,
     pub(super) delivery: Delivery,
     /// The failed check that holds back what is delivered behind it.
     pub(super) holds: Option<String>,
@@ -106,7 +120,7 @@ pub(super) struct Success {
     pub(super) decision: Option<LoopDecision>,
 }
 
-/// Lives the life of a node.
+/// Runs a node from the decision about it to its delivery.
 pub(super) async fn live(run: Arc<Run>, index: NodeIndex, start: Start, upstream: Upstream) -> NodeDone {
     let (key, reasons, ending) = (None, Vec::new(), Ending::NotStarted);
     let mut done = NodeDone { index, key, reasons, cost: None, unasked: 0, checks: None, ending };
@@ -123,62 +137,37 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
     let node = run.node(index);
 
     // Decide: on another thread, because that may read files and wait for the network.
-    let decision = match start {
-        Start::Given(outputs) => Ok(outputs),
-        Start::Decided(decision) => Err(decision),
+    let decided = match start {
+        Start::Decided(decided) => decided,
         Start::Undecided(look) => {
             let (run, upstream) = (Arc::clone(&run), Arc::clone(&upstream));
-            let decided = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
-            Err(decided.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?)
+            let decision = blocking(move || Ok(decide(&run, index, &upstream.known, look))).await;
+            decision.map_err(Ending::Failed)?.map_err(Ending::StoreFailed)?.into()
         }
     };
 
-    // Produce the result, if the store does not have it.
-    let made = match decision {
-        Ok(outputs) => KnownResult::given(outputs),
-        Err(Decision::Frozen(last)) => KnownResult::recorded(*last),
-        Err(Decision::Cached { result, .. }) => KnownResult::known(*result),
-        Err(Decision::Unfetched(error)) if error.blame == Blame::Cancelled => return Err(Ending::NotStarted),
-        Err(Decision::Broken(SourceProblem::Stopped) | Decision::Run(_)) if run.stop.is_draining() => {
-            return Err(Ending::NotStarted);
-        }
-        Err(other) => {
-            // No node starts on a store that has lost its place.
-            let sound = run.store.sound().map_err(OperatorError::from);
-            let pending = sound.and_then(|()| startable(other)).map_err(Ending::Failed)?;
-            (done.key, done.reasons) = (Some(pending.key), pending.reasons.clone());
-            // EventLog and flushed before any work: a killed run leaves a record of what it had started.
-            run.begin(&begun(&run, index, &pending)).map_err(Ending::StoreFailed)?;
-            let (produced, cost) = produce(job(&run, index, *pending, &upstream.known)).await;
-            done.cost = Some(cost);
-            match produced {
-                Produced::Result(made, unasked) => {
-                    done.unasked = unasked;
-                    made
-                }
-                Produced::DamagedInput(position, damage) => return Err(Ending::DamagedInput(position, damage)),
-                Produced::TakenOver => return Err(Ending::TakenOver),
-                Produced::Failed(error) => return Err(Ending::Failed(error)),
-            }
-        }
+    // Produce the result, if it is not known.
+    let result = match decided {
+        Decided::Known(result) => result,
+        Decided::Open(decision) => obtain(&run, decision, &upstream.known, done).await?,
     };
-    done.key = made.key();
-    let made = Arc::new(made);
+    done.key = result.key();
+    let result = Arc::new(result);
 
-    // Check: before anything is delivered. Rows of a test are few, and made up.
+    // Check: before anything is delivered.
     let mut holds = None;
     if has_checks(&run, index) {
-        let (own, of, before) = (Arc::clone(&run), Arc::clone(&made), Arc::clone(&upstream));
+        let (own, of, before) = (Arc::clone(&run), Arc::clone(&result), Arc::clone(&upstream));
         let outcomes = match blocking(move || Ok(evaluate(&own, index, &of, &before))).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(Unchecked::Damaged(damage))) => return Err(Ending::DamagedOutput(damage)),
-            Ok(Err(Unchecked::Stopped(error))) | Err(error) => return Err(unchecked(unshared(made), error)),
+            Ok(Err(Unchecked::Stopped(error))) | Err(error) => return Err(unchecked(unshared(result), error)),
         };
-        let fails = failed_checks(&outcomes, OnFailure::Fail);
+        let failed = failed_checks(&outcomes, OnFailure::Fail);
         holds = failed_checks(&outcomes, OnFailure::Hold);
         done.checks = Some(outcomes);
-        if let Some(which) = fails {
-            return Err(Ending::CheckFailed(unshared(made), failed_check(node, &which)));
+        if let Some(which) = failed {
+            return Err(Ending::CheckFailed(unshared(result), failed_check(node, &which)));
         }
     }
     let holds = holds.map(|which| format!("a check of `{}` failed: {which}", node.id()));
@@ -186,31 +175,56 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
     // Deliver, unless a check or lost rows hold the outputs back.
     let mut delivery = Delivery::Done(Vec::new());
     if hands_over(node) {
-        let (own, of, before, check) = (Arc::clone(&run), Arc::clone(&made), Arc::clone(&upstream), holds.clone());
+        let (own, of, before, check) = (Arc::clone(&run), Arc::clone(&result), Arc::clone(&upstream), holds.clone());
         delivery = match blocking(move || deliver(&own, index, &of, &before, check)).await {
             Ok(delivery) => delivery,
-            Err(error) if error.blame == Blame::Cancelled => return Err(Ending::Interrupted(unshared(made))),
+            Err(error) if error.blame == Blame::Cancelled => return Err(Ending::Interrupted(unshared(result))),
             Err(error) => return Err(Ending::Undelivered(error)),
         };
     }
 
-    // Read what it decided about its loop.
+    // Read what it decided about its loop. What cannot be read is computed again.
     let mut decision = None;
     if is_open(&run.plan, index) {
-        let (own, of) = (Arc::clone(&run), Arc::clone(&made));
-        match blocking(move || read_decision(&own.plan, &own.store, index, of.outputs())).await {
-            Ok(read) => decision = Some(read),
-            Err(error) => {
-                // A decision that cannot be read is computed again.
-                tracing::warn!("{}", error.message);
-                return Err(Ending::DamagedOutput(Damage::Corrupt));
-            }
-        }
+        let (own, of) = (Arc::clone(&run), Arc::clone(&result));
+        let read = blocking(move || read_decision(&own.plan, &own.store, index, of.outputs())).await;
+        decision = Some(read.map_err(|error| {
+            tracing::warn!("{}", error.message);
+            Ending::DamagedOutput(Damage::Corrupt)
+        })?);
     }
-    Ok(Success { made: unshared(made), delivery, holds, decision })
+    Ok(Success { result: unshared(result), delivery, holds, decision })
 }
 
-/// Whether the checks of a node are evaluated.
+/// Produces the result of a node that must run; ends it if it cannot.
+async fn obtain(run: &Arc<Run>, decision: Decision, known: &Known, done: &mut NodeDone) -> Result<KnownResult, Ending> {
+    match &decision {
+        Decision::Unfetched(error) if error.blame == Blame::Cancelled => return Err(Ending::NotStarted),
+        Decision::Broken(SourceProblem::Stopped) | Decision::Run(_) if run.stop.is_draining() => {
+            return Err(Ending::NotStarted);
+        }
+        _ => {}
+    }
+    // Nothing starts on a store that has lost its place, whatever was decided.
+    run.store.sound().map_err(|error| Ending::Failed(error.into()))?;
+    let pending = startable(decision).map_err(Ending::Failed)?;
+    (done.key, done.reasons) = (Some(pending.key), pending.reasons.clone());
+    // Recorded and flushed before any work: a killed run leaves a record of what it had started.
+    run.begin(&begun(run, done.index, &pending)).map_err(Ending::StoreFailed)?;
+    let (produced, cost) = produce(job(run, done.index, *pending, known)).await;
+    done.cost = Some(cost);
+    match produced {
+        Produced::Result(result, unasked) => {
+            done.unasked = unasked;
+            Ok(result)
+        }
+        Produced::DamagedInput(position, damage) => Err(Ending::DamagedInput(position, damage)),
+        Produced::TakenOver => Err(Ending::TakenOver),
+        Produced::Failed(error) => Err(Ending::Failed(error)),
+    }
+}
+
+/// Whether the checks of a node are evaluated. Rows of a test are few, and made up.
 fn has_checks(run: &Run, index: NodeIndex) -> bool {
     !run.node(index).spec.checks.is_empty() && run.options.trial.is_none()
 }
@@ -221,8 +235,8 @@ pub(super) fn is_settled_at_once(run: &Run, index: NodeIndex) -> bool {
 }
 
 /// Takes a result back from the threads that have read it.
-fn unshared(made: Arc<KnownResult>) -> KnownResult {
-    Arc::unwrap_or_clone(made)
+fn unshared(result: Arc<KnownResult>) -> KnownResult {
+    Arc::unwrap_or_clone(result)
 }
 
 /// The record of a node that starts.
@@ -258,10 +272,10 @@ fn failed_check(node: &Node, which: &str) -> OperatorError {
 }
 
 /// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.
-fn unchecked(made: KnownResult, error: OperatorError) -> Ending {
+fn unchecked(result: KnownResult, error: OperatorError) -> Ending {
     if error.blame == Blame::Cancelled {
-        return Ending::Interrupted(made);
+        return Ending::Interrupted(result);
     }
     let message = format!("its checks cannot be evaluated: {}", error.message);
-    Ending::CheckFailed(made, OperatorError { message, ..error })
+    Ending::CheckFailed(result, OperatorError { message, ..error })
 }

@@ -1,5 +1,5 @@
-//! Produces the result of a node: waits for the lease, looks whether somebody else made it meanwhile, compares the inputs,
-//! and computes it.
+//! Produces the result of a node: waits for the lease, looks whether somebody else made it meanwhile, compares the
+//! inputs, and computes it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
     let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
     let mut job = match looked {
         Ok((job, Found::Nothing)) => job,
-        Ok((_, Found::Made(result))) => return Produced::Result(KnownResult::known(*result), 0),
+        Ok((_, Found::Made(result))) => return Produced::Result(KnownResult::stored(*result), 0),
         Ok((_, Found::Damaged(position, damage))) => return Produced::DamagedInput(position, damage),
         Err(error) => return Produced::Failed(error),
     };
