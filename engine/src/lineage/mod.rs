@@ -28,9 +28,8 @@
 //!    origin, the ledger against the records, digests of all files, files that do not belong, sources. The `run.json`
 //!    of a finished run contains the number of lines and the digest of `nodes.jsonl`.
 //! 2. `execute::audit::replay` recomputes recorded `Pure` and `Seeded` nodes from their recorded inputs and params, in
-//!    a store
-//!    under `tmp/`. It compares digests, then rows. With a sample, `Map` kernels get single rows, and recorded rows are
-//!    found by id or parent id.
+//!    a store under `tmp/`. It compares digests, then rows. With a sample, `Map` kernels get single rows, and recorded
+//!    rows are found by id or parent id.
 //! 3. External operators can declare a recheck. It derives everything in a row that is not an external answer, from
 //!    inputs and recorded rows alone. Examples are prompts, questions, tool responses and extracted answers. External
 //!    results whose record says that they are repeatable are recomputed like the others.
