@@ -118,12 +118,6 @@ impl Borrow<str> for NodeId {
     }
 }
 
-impl AsRef<str> for NodeId {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
 impl From<&str> for NodeId {
     fn from(text: &str) -> Self {
         Self(text.to_owned())

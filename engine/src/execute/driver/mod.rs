@@ -39,7 +39,7 @@ use crate::error::OperatorError;
 use crate::events::{Reporter, RunSummary};
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
-use crate::plan::{Node, NodeIndex, Plan, with_all_before_but};
+use crate::plan::{NodeIndex, Plan, with_all_before_but};
 use crate::store::{Store, StoreError, StoreUse};
 
 /// Runs a plan.
@@ -179,15 +179,17 @@ impl Driver {
 
     fn scheduler(&self) -> Scheduler {
         let (plan, options) = (&self.run.plan, &self.run.options);
-        let task = |(index, node): (NodeIndex, &Node)| Task {
-            dependents: plan.dependents(index),
-            dependencies: plan.dependencies(index).len(),
-            demand: Demand {
-                gpus: options.asked.workers.gpus(&node.spec.resources),
-                memory: node.spec.resources.memory.unwrap_or_default(),
-            },
-        };
-        let tasks = plan.indexed().map(task).collect();
+        let mut tasks = Vec::with_capacity(plan.nodes.len());
+        for (index, node) in plan.indexed() {
+            tasks.push(Task {
+                dependents: plan.dependents(index),
+                dependencies: plan.dependencies(index).len(),
+                demand: Demand {
+                    gpus: options.asked.workers.gpus(&node.spec.resources),
+                    memory: node.spec.resources.memory.unwrap_or_default(),
+                },
+            });
+        }
         let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
         Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
     }
