@@ -7,9 +7,9 @@
 //! 2. `driver` carries out the commands. It never blocks: work that reads files or waits runs elsewhere and reports
 //!    over one channel. `node::run` holds what all nodes of a run share.
 //! 3. `decide` says what becomes of a node, and why: cached, runs, waits, held (it would run but was not chosen),
-//! frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity` gathers
-//!    the key, and `decide::lookup` asks the store. A node that waits is compared with its last run as far as its
-//!    preimage is known.
+//!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `decide::identity`
+//!    gathers the key, and `decide::lookup` asks the store. A node that waits is compared with its last run as far as
+//!    its preimage is known.
 //! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
 //! 5. `node::compute` prepares checkpoint, pieces and floor, and gives them to `node::executor` (this process or a
 //!    worker), which runs the kernel (`kernels`). Then it checks that no source changed, and records the result.

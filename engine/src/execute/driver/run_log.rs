@@ -242,18 +242,18 @@ impl RunLog {
         reasons: Vec<Reason>,
         seconds: f64,
     ) -> Result<(), StoreError> {
-        let error = self.report_failure(node, error);
+        let error = Some(self.report_failure(node, error));
         self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
     }
 
     /// Counts and reports a failure. Returns the message as it is recorded: without secrets.
-    fn report_failure(&mut self, node: &Node, error: &OperatorError) -> Option<String> {
+    fn report_failure(&mut self, node: &Node, error: &OperatorError) -> String {
         self.summary.failed += 1;
         self.summary.machine_failure |= error.blame == Blame::Machine;
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let (message, help) = (error.message.clone(), error.help.clone());
         self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        Some(self.redactor.strike(&error.message).into_owned())
+        self.redactor.strike(&error.message).into_owned()
     }
 
     /// Reports the outcomes of a node's checks; they are recorded with the node.
@@ -272,7 +272,7 @@ impl RunLog {
         error: &OperatorError,
         result: &KnownResult,
     ) -> Result<(), StoreError> {
-        let error = self.report_failure(node, error);
+        let error = Some(self.report_failure(node, error));
         let (reasons, seconds) = result.ran();
         let (key, outputs) = (result.key(), result.outputs().clone());
         self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
