@@ -6,9 +6,10 @@ quickstart: setup
 	CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=80 cargo build --locked
 	target/debug/searchmill quickstart
 
+# Two tests a core: many of them wait, for a lease to run out, a schedule's tick or a server.
 test: setup
 	@rm -f target/skipped-tests
-	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests cargo test --locked --workspace --no-fail-fast
+	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --locked --workspace --no-fail-fast
 	@scripts/after-tests
 
 # Everything a build needs beside Rust, a C/C++ compiler, make, git and python3: cmake and a BLAS, for Faiss.

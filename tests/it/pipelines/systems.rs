@@ -79,9 +79,18 @@ fn serves(mill: &Mill, args: &[&str]) {
     assert!(line.contains("serving `"), "{args:?}: {line}");
 }
 
-fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
+/// A folder with the pipelines, and a judge that learns for two steps in place of sixty.
+fn project() -> (Mill, String) {
     let mill = Mill::new();
     std::os::unix::fs::symlink(Path::new(ROOT).join("pipelines"), mill.path("pipelines")).expect("a link");
+    let part = mill.read("pipelines/parts/judge_here.yaml");
+    assert!(part.contains("max_steps: 60"), "{part}");
+    mill.write("judge.yaml", &part.replace("max_steps: 60", "max_steps: 2"));
+    let judging = format!("judging={}", mill.path("judge.yaml").display());
+    (mill, judging)
+}
+
+fn runs_whole(mill: &Mill, pipeline: &str, more: &[&str], format: &str) {
     let (file, params) = (format!("pipelines/{pipeline}"), "pipelines/params/offline.yaml".to_owned());
     let args = [&["run", &file, "--params", &params, "--set", "out=out"], &SMALL[..], more].concat();
     let first = mill.call(&args).exit(0);
@@ -113,16 +122,16 @@ fn runs_whole(pipeline: &str, more: &[&str], format: &str) -> Mill {
     assert!(mill.path("out/rl/reflection/report.html").is_file());
     let rewards = mill.read("out/rewards.csv");
     // The published rule of Search-R1 takes the first answer of another prompt than its own for the prompt's example.
-    let right = if more.is_empty() && pipeline == "search_r1.yaml" { "0.0,1.0," } else { "1.0,1.0," };
+    let right = if format == "<information>" { "0.0,1.0," } else { "1.0,1.0," };
     assert!(rewards.starts_with("published,mended,rollouts\n") && rewards.contains(right), "{rewards}");
-    mill
 }
 
 #[test]
 fn deepsearch_rl_runs_offline() {
     let checkpoints = "checkpoints={step_1: student.checkpoint_1, last: student}";
     let more = ["--set", checkpoints, "--set", "training.checkpoints=[1]"];
-    let mill = runs_whole("deepsearch_rl.yaml", &more, "tool_response");
+    let (mill, _) = project();
+    runs_whole(&mill, "deepsearch_rl.yaml", &more, "tool_response");
     let steps = mill.read("out/checkpoints.csv");
     assert_eq!(steps.lines().count(), 3, "{steps}");
     assert!(steps.contains("\nlast,") && steps.contains("\nstep_1,"), "{steps}");
@@ -135,9 +144,11 @@ fn deepsearch_rl_runs_offline() {
 
 #[test]
 fn research_runs_offline() {
-    let mill = runs_whole("research.yaml", &[], "\\\\boxed{");
+    let (mill, judging) = project();
+    let more = ["--set", &judging];
+    runs_whole(&mill, "research.yaml", &more, "\\\\boxed{");
     assert_eq!(delivered(&mill, "out/validation.parquet").len(), 6);
-    page_runs(&mill, "from-research.md", &[]);
+    page_runs(&mill, "from-research.md", &more);
 }
 
 /// Returns the rows of a delivered Parquet file as JSON.
@@ -155,8 +166,9 @@ fn delivered(mill: &Mill, file: &str) -> Vec<Value> {
 fn r1_searcher_runs_offline() {
     let stage_1 = "stage_1_rl={rounds: 1, questions: 3, samples: 2, validation: 6, keep: {every: 1, last: 1}, tuning: \
                    {lora: {rank: 4, alpha: 8, dropout: 0}}, batch_size: 4, learning_rate: 1e-3}";
-    let more = ["--set", "stage_1=here", "--set", "rl_start=stage_1_rl.policy", "--set", stage_1];
-    let mill = runs_whole("r1_searcher.yaml", &more, "<|begin_of_query|>");
+    let (mill, judging) = project();
+    let more = ["--set", "stage_1=here", "--set", "rl_start=stage_1_rl.policy", "--set", stage_1, "--set", &judging];
+    runs_whole(&mill, "r1_searcher.yaml", &more, "<|begin_of_query|>");
     assert!(mill.path("out/stage_1/rl/curve/plot.html").is_file());
     let acc_l = mill.read("out/acc_l.csv");
     assert_eq!(acc_l.lines().count(), 1 + 4 + 1, "each set, and all: {acc_l}");
@@ -173,16 +185,20 @@ fn r1_searcher_runs_offline() {
 
 #[test]
 fn search_r1_runs_offline() {
-    let mill = runs_whole("search_r1.yaml", &[], "<information>");
+    let (mill, judging) = project();
+    let more = ["--set", &judging];
+    runs_whole(&mill, "search_r1.yaml", &more, "<information>");
     let rows = delivered(&mill, "out/rl.parquet");
     assert!(rows.iter().all(|row| row["data_source"] == "nq" && row.get("agent_name").is_none()));
-    page_runs(&mill, "from-search-r1.md", &[]);
+    page_runs(&mill, "from-search-r1.md", &more);
 }
 
 #[test]
 fn the_reproduction_of_search_r1_runs_offline() {
-    let more = ["--set", "protocol=tool-tags", "--set", "system=search-r1-verl", "--set", "rl_layout=verl"];
-    let mill = runs_whole("search_r1.yaml", &more, "<tool_response>");
+    let (mill, judging) = project();
+    let more =
+        ["--set", "protocol=tool-tags", "--set", "system=search-r1-verl", "--set", "rl_layout=verl", "--set", &judging];
+    runs_whole(&mill, "search_r1.yaml", &more, "<tool_response>");
     let rows = delivered(&mill, "out/rl.parquet");
     assert_eq!(rows.len(), 80);
     assert!(rows.iter().all(|row| row["agent_name"] == "tool_agent"), "without it, verl calls no tools");

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { launch } from "./browser.js";
 
 const base = process.env.SEARCHMILL_PAGE;
@@ -326,43 +326,46 @@ test("what is not there is said", async () => {
   await close();
 });
 
-for (const [name, options] of Object.entries({
-  light: { colorScheme: "light" },
-  dark: { colorScheme: "dark" },
-  narrow: { viewport: { width: 360, height: 720 } },
-})) {
-  test(`no barrier: ${name}`, async () => {
-    const [newest, oldest] = await runs();
-    for (const path of [
-      "/",
-      "/p/seen",
-      `/r/${newest}`,
-      `/r/${newest}/n/rollouts`,
-      `/r/${newest}/n/rollouts?tab=about`,
-      `/r/${newest}/n/rollouts?tab=lineage`,
-      `/r/${newest}/n/rollouts/row?at=0`,
-      `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
-      `/compare?a=${oldest}&b=${newest}`,
-      `/compare?a=${newest}&b=${newest}&node=voiced&with=rollouts`,
-      `/r/${newest}/n/scores`,
-      `/r/${newest}/n/voiced/row?at=0`,
-      "/labels",
-    ]) {
-      const { page, wrong, close } = await opened(path, options);
-      await page.waitForLoadState("networkidle").catch(() => {});
-      await page.waitForTimeout(300);
-      // `evaluate` does not go through the policy of the page.
-      await page.evaluate(axe);
-      const found = await page.evaluate(() => globalThis.axe.run());
-      const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).slice(0, 3).join(", ")}`);
-      assert.deepEqual(told, [], path);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-      assert.ok(wide <= 0, `${path} is ${wide} pixels too wide`);
-      assert.deepEqual(wrong, []);
-      await close();
-    }
-  });
-}
+// Side by side: most of the time goes by while a page settles.
+describe("no barrier", { concurrency: true }, () => {
+  for (const [name, options] of Object.entries({
+    light: { colorScheme: "light" },
+    dark: { colorScheme: "dark" },
+    narrow: { viewport: { width: 360, height: 720 } },
+  })) {
+    test(name, async () => {
+      const [newest, oldest] = await runs();
+      for (const path of [
+        "/",
+        "/p/seen",
+        `/r/${newest}`,
+        `/r/${newest}/n/rollouts`,
+        `/r/${newest}/n/rollouts?tab=about`,
+        `/r/${newest}/n/rollouts?tab=lineage`,
+        `/r/${newest}/n/rollouts/row?at=0`,
+        `/r/${newest}/n/rated%40round%3D2?tab=rounds`,
+        `/compare?a=${oldest}&b=${newest}`,
+        `/compare?a=${newest}&b=${newest}&node=voiced&with=rollouts`,
+        `/r/${newest}/n/scores`,
+        `/r/${newest}/n/voiced/row?at=0`,
+        "/labels",
+      ]) {
+        const { page, wrong, close } = await opened(path, options);
+        await page.waitForLoadState("networkidle").catch(() => {});
+        await page.waitForTimeout(300);
+        // `evaluate` does not go through the policy of the page.
+        await page.evaluate(axe);
+        const found = await page.evaluate(() => globalThis.axe.run());
+        const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).slice(0, 3).join(", ")}`);
+        assert.deepEqual(told, [], path);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 0, `${path} is ${wide} pixels too wide`);
+        assert.deepEqual(wrong, []);
+        await close();
+      }
+    });
+  }
+});
 
 const bundle = (view = "") => new URL(`file://${process.env.SEARCHMILL_BUNDLE}${view}`).href;
 
