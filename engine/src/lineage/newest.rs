@@ -35,8 +35,10 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     }
     for run in store.newest_runs() {
         let Some(output) = output_of(store, std::slice::from_ref(&run), text)? else { continue };
-        let record = store.run(&run).filter(|_| !store.is_imported(&run));
-        let newer = record.and_then(|earlier| newest.iter().find(|newer| newer.pipeline == earlier.pipeline));
+        let newer = match store.run(&run) {
+            Some(earlier) if !store.is_imported(&run) => newest.iter().find(|newer| newer.pipeline == earlier.pipeline),
+            _ => None,
+        };
         match newer.filter(|newer| is_here(directory, newer, &newest)) {
             None => elsewhere = elsewhere.or(Some(output)),
             // The pin of this name is meant.
@@ -51,9 +53,11 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
 pub(super) fn earlier_run(store: &Store, run: &str, text: &str) -> Option<String> {
     let record = store.run(run)?;
     for earlier in store.newest_runs() {
-        let of_it =
-            earlier.as_str() < run && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline);
-        if of_it && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_))) {
+        // Ids of runs sort by time.
+        if earlier.as_str() < run
+            && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline)
+            && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_)))
+        {
             return Some(earlier);
         }
     }

@@ -91,6 +91,5 @@ pub(super) fn upstream<'a>(
         }
     }
     found.sort_by_cached_key(|(_, other)| second.iter().rposition(|node| node.node == *other));
-    let pair = |(one, other): (&str, &str)| Pair { one: last(first, one), other: last(second, other) };
-    found.into_iter().map(pair).collect()
+    found.into_iter().map(|(one, other)| Pair { one: last(first, one), other: last(second, other) }).collect()
 }

@@ -153,8 +153,7 @@ impl Intake {
         self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
         let folder = self.path(&artifact_place(id));
-        let missing = || StoreError::Location(format!("the artifact {id} has no description"));
-        let artifact = self.description(id).ok_or_else(missing)?;
+        let Some(artifact) = self.description(id) else { return Err(StoreError::Undescribed(*id)) };
         if is_in_folder(&folder) && !artifact.parts.iter().any(|part| part.name == IN_FOLDER) {
             let path = folder.join(IN_FOLDER);
             nofollow::remove_file(&path).map_err(StoreError::io("remove", &path))?;

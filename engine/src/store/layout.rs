@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::artifact::ArtifactId;
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::files::if_there;
 use super::lease::owner;
 use super::lease::owner::Owner;
@@ -128,8 +128,10 @@ impl Store {
     /// # Errors
     /// Why it was not reached.
     pub fn sound(&self) -> Result<(), StoreError> {
-        let fault = self.remote.as_ref().and_then(|remote| remote.fault());
-        fault.map_or(Ok(()), |fault| Err(StoreError::Location(fault)))
+        match self.remote.as_ref().and_then(|remote| remote.fault()) {
+            Some(fault) => Err(StoreError::Earlier(fault)),
+            None => Ok(()),
+        }
     }
 
     /// Marks all files of an artifact as verified.
@@ -288,15 +290,16 @@ struct KnownSources {
 
 /// Rejects a folder that contains anything but parts of a half-created store.
 fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
-    let entries = if_there(fs::read_dir(root)).map_err(StoreError::io("open", root))?;
-    let entries = entries.into_iter().flatten().filter_map(Result::ok);
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| !FOLDERS.contains(&name.as_str()) && name != ".gitignore").min() {
+    let mut strangers = BTreeSet::new();
+    for entry in if_there(fs::read_dir(root)).context("open", root)?.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !FOLDERS.contains(&name.as_str()) && name != ".gitignore" {
+            strangers.insert(name);
+        }
+    }
+    match strangers.pop_first() {
+        Some(entry) => Err(StoreError::NotAStore(root.to_owned(), entry)),
         None => Ok(()),
-        Some(stranger) => Err(StoreError::Location(format!(
-            "{} is not a store and contains other files (`{stranger}`): choose another folder with --store",
-            root.display()
-        ))),
     }
 }
 

@@ -85,9 +85,10 @@ pub use artifacts::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use artifacts::checkpoint::Checkpoint;
 pub use artifacts::folder_digest::outside_id;
 pub use artifacts::lend::{Lent, lend};
-pub use artifacts::reader::Damage;
+
 pub use artifacts::writer::{StoreSink, Written, as_stored};
-pub use error::StoreError;
+pub(crate) use error::IoContext;
+pub use error::{Damage, StoreError};
 pub use gc::collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use gc::loop_rounds::Middle;
 pub use gc::producers::Makers;

@@ -1,7 +1,7 @@
 //! Opens artifacts and verifies their files.
 
 use std::collections::BTreeSet;
-use std::fmt;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,31 +14,10 @@ use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::description::{Described, IN_FOLDER, is_in_folder};
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
-use crate::store::error::StoreError;
+use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::records::node_result::OutputRecord;
-
-/// Damage of an artifact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// A file is missing.
-    Missing,
-    /// A file differs from what was written.
-    Corrupt,
-    /// The files were removed on record: what made them makes them again.
-    Released,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "a file of it is missing",
-            Self::Corrupt => "a file of it differs from what was written",
-            Self::Released => "its files were removed on record",
-        })
-    }
-}
 
 /// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
 fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
@@ -250,7 +229,7 @@ impl Store {
     /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
         match self.uninstall(id)? {
-            Some(trash) => nofollow::remove(&trash).map_err(StoreError::io("remove", &trash)),
+            Some(trash) => nofollow::remove(&trash).context("remove", &trash),
             None => Ok(()),
         }
     }
@@ -260,28 +239,27 @@ impl Store {
     /// # Errors
     /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
-        let gone = || {
-            let short = id.digest().short();
-            StoreError::Location(match self.release_of(id) {
-                Some(note) => format!("the artifact {short} was {}", note.words()),
-                None => format!("the artifact {short} is gone from the store: run its pipeline again"),
-            })
-        };
-        let damaged = |damage: Damage| {
-            StoreError::Location(format!("the artifact {} is damaged in the store: {damage}", id.digest().short()))
-        };
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
-            return Err(damaged(damage));
+            return Err(StoreError::Damaged(*id, damage));
         }
         self.move_description(id);
-        let artifact = self.artifact_here(id).ok_or_else(gone)?;
-        let folder = self.artifact_folder(id);
-        match artifact.artifact_type.port_type().ok_or_else(gone)? {
+        let artifact = self.artifact_here(id);
+        let port_type = artifact.as_ref().and_then(|artifact| artifact.artifact_type.port_type());
+        let (Some(artifact), Some(port_type)) = (artifact, port_type) else {
+            return Err(match self.release_of(id) {
+                Some(note) => StoreError::Released(*id, note.words()),
+                None => StoreError::Gone(*id),
+            });
+        };
+        match port_type {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
-            PortType::Tree(kind) => {
-                self.check_here(id).map_err(damaged)?;
-                Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() }))
-            }
+            PortType::Tree(kind) => match self.check_here(id) {
+                Ok(()) => {
+                    let (path, digest) = (self.artifact_folder(id), id.to_string());
+                    Ok(InputArtifact::Tree(TreeInput { kind, path, digest }))
+                }
+                Err(damage) => Err(StoreError::Damaged(*id, damage)),
+            },
         }
     }
 
@@ -291,10 +269,11 @@ impl Store {
         let schema = match parts.first() {
             None => kind.schema(),
             Some(path) => {
-                let file = File::open(path).map_err(StoreError::io("open", path))?;
-                let reader = ParquetRecordBatchReaderBuilder::try_new(file);
-                let damaged = |e| StoreError::Location(format!("{} is damaged: {e}", path.display()));
-                reader.map_err(damaged)?.schema().clone()
+                let file = File::open(path).context("open", path)?;
+                match ParquetRecordBatchReaderBuilder::try_new(file) {
+                    Ok(reader) => reader.schema().clone(),
+                    Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
+                }
             }
         };
         let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();

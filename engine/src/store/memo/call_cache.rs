@@ -4,7 +4,7 @@
 //! with every answer. A payload is the usage as a line of JSON, followed by the answer.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -38,7 +38,7 @@ struct State {
     /// Calls in flight in this process.
     asking: BTreeSet<RowKey>,
     /// Why an answer could not be stored. It stays for the whole run.
-    failure: Option<String>,
+    failure: Option<Arc<StoreError>>,
 }
 
 /// The state of a call.
@@ -202,7 +202,7 @@ impl CallCache {
 
     /// Records a failure that [`Self::check`] reports.
     pub fn fail(&self, error: StoreError) {
-        self.state().failure.get_or_insert_with(|| error.to_string());
+        self.state().failure.get_or_insert_with(|| Arc::new(error));
     }
 
     /// Whether an answer could not be stored. No further calls are then made.
@@ -215,7 +215,10 @@ impl CallCache {
     /// # Errors
     /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
-        self.state().failure.clone().map_or(Ok(()), |told| Err(StoreError::Location(told)))
+        match &self.state().failure {
+            Some(failure) => Err(StoreError::Earlier(Arc::clone(failure))),
+            None => Ok(()),
+        }
     }
 
     /// Flushes to disk, and to the shared store if there is one.

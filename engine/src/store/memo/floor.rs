@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Memo;
 use super::call_cache::CallCache;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::store::error::StoreError;
+use crate::store::error::{FloorFault, StoreError};
 use crate::store::files::{if_there, open_to_lock};
 use crate::store::layout::Store;
 use crate::store::records::checksum::{Seal, look, seal};
@@ -57,13 +57,12 @@ impl Floor {
 /// Reads a floor.
 ///
 /// # Errors
-/// What is wrong with the file or object, to be said after its name.
-pub(crate) fn read_floor(text: &[u8]) -> Result<Floor, String> {
-    let help = "remove it to use answers from before `--force`";
+/// What is wrong with the file or object.
+pub(crate) fn read_floor(text: &[u8]) -> Result<Floor, FloorFault> {
     if look(&String::from_utf8_lossy(text)) == Seal::Broken {
-        return Err(format!("is damaged (its checksum does not fit): {help}"));
+        return Err(FloorFault::Checksum);
     }
-    serde_json::from_slice(text).map_err(|error| format!("is damaged ({error}): {help}"))
+    serde_json::from_slice(text).map_err(FloorFault::Json)
 }
 
 impl Store {
@@ -85,7 +84,7 @@ impl Store {
         let path = self.floor_path(base);
         let text = if_there(fs::read(&path)).map_err(StoreError::io("read", &path))?;
         let Some(text) = text else { return Ok(Floor::default()) };
-        read_floor(&text).map_err(|fault| StoreError::Location(format!("{} {fault}", path.display())))
+        read_floor(&text).map_err(|fault| StoreError::Floor(path, fault))
     }
 
     /// Joins the shared store's floor with the local one.

@@ -277,7 +277,7 @@ impl Memo {
     /// Fails if it cannot be written.
     pub fn put(&mut self, key: &RowKey, output: &RowOutput) -> Result<(), StoreError> {
         let codec = self.codec.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let payload = codec.encode(output).map_err(StoreError::Location)?;
+        let payload = codec.encode(output)?;
         self.keep(key, &payload)
     }
 

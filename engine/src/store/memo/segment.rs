@@ -42,7 +42,7 @@ const LISTINGS: usize = 50;
 
 /// Encodes a record.
 pub(crate) fn record(stamp: u64, key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let length = u32::try_from(payload.len()).map_err(|error| StoreError::Location(error.to_string()))?;
+    let length = u32::try_from(payload.len())?;
     let mut record = Vec::with_capacity(HEADER + payload.len());
     record.extend(MARK);
     record.extend(length.to_le_bytes());
@@ -260,7 +260,7 @@ pub(super) fn open_all(folder: &Path) -> Result<Vec<(PathBuf, Source)>, StoreErr
             _ => {}
         }
     }
-    Err(StoreError::Location(format!("{} keeps changing", folder.display())))
+    Err(StoreError::KeepsChanging(folder.to_owned()))
 }
 
 /// Whether nothing was merged between two listings. New segments do not count.

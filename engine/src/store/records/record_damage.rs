@@ -33,11 +33,9 @@ impl Store {
         }
         for (base, folder) in names_below(&self.root().join("memo")) {
             let Ok(text) = fs::read(folder.join("floor.json")) else { continue };
-            if let Err(what) = read_floor(&text) {
-                found.push(RecordDamage {
-                    file: format!("memo/{}/{base}/floor.json", &base[..2.min(base.len())]),
-                    what,
-                });
+            if let Err(fault) = read_floor(&text) {
+                let file = format!("memo/{}/{base}/floor.json", &base[..2.min(base.len())]);
+                found.push(RecordDamage { file, what: fault.to_string() });
             }
         }
         for (name, folder) in names_in(&self.root().join("schedule")) {

@@ -296,15 +296,13 @@ fn read(path: &Path, run: &str) -> Result<Option<Slots>, StoreError> {
     let mut looks = 0;
     loop {
         let Some(text) = if_there(fs::read(path)).map_err(StoreError::io("read", path))? else { return Ok(None) };
-        let (number, what) = match sum_up(run, &String::from_utf8_lossy(&text)) {
+        let (line, what) = match sum_up(run, &String::from_utf8_lossy(&text)) {
             Ok(slots) => return Ok(Some(slots)),
             Err(damage) => damage,
         };
         looks += 1;
         if looks == LOOKS {
-            let path = path.display();
-            let help = "to count what the record of its run says instead, remove the file";
-            return Err(StoreError::Location(format!("{path}:{number}: {what}; {help}")));
+            return Err(StoreError::Spending { path: path.to_owned(), line, what });
         }
         // A line may have been overwritten while it was read.
         std::thread::sleep(PAUSE);

@@ -9,8 +9,8 @@ use super::objects::Reply;
 use super::{Remote, objects};
 use crate::fingerprint::hash_file;
 use crate::store::artifacts::artifact::{Artifact, ArtifactId, Part};
-use crate::store::artifacts::reader::Damage;
-use crate::store::error::StoreError;
+
+use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -136,7 +136,7 @@ impl Store {
 
     fn fetch_now(&self, remote: &Remote, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let folder = self.temporary();
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
             Ok(artifact) => self.put_in_place(id, &folder, &artifact).map(Ok),
             Err(damage) => Ok(Err(damage)),

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use super::Remote;
 use super::objects::{self, Objects, Put, Reply};
 use crate::fingerprint::NodeKey;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, reason};
 use crate::store::lease::heartbeat::{Claim, Heartbeat, Watch};
 
 /// Time limit for releasing a lease.
@@ -107,7 +107,7 @@ impl Remote {
                 tokio::time::timeout(most, renewing).await.unwrap_or_else(late)
             });
             version = renewed.unwrap_or_else(|error| {
-                tracing::debug!("cannot renew a lease: {}", objects::reason(&error));
+                tracing::debug!("cannot renew a lease: {}", reason(&error));
                 Some(known)
             });
             // Never taken back: another machine works on the key now, or has finished it.

@@ -172,7 +172,7 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(Swept::default()) };
         let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default())?;
         let Some(lease) = lease else {
-            return Err(StoreError::Location("another machine is collecting this store; try again later".to_owned()));
+            return Err(StoreError::Collecting);
         };
         let server = remote.server_time()?;
         let garbage = self.shared_garbage_at(remote, policy, now, server)?;
@@ -186,9 +186,7 @@ impl Store {
         }
         // A machine that slept meanwhile may have been taken for dead: what it knows is old then.
         if !lease.is_ours()? {
-            return Err(StoreError::Location(
-                "another machine is collecting this store now; try again later".to_owned(),
-            ));
+            return Err(StoreError::CollectionLost);
         }
         let until = server - policy.age.max(GRACE).as_secs_f64();
         let artifacts = garbage.artifacts.iter().map(|(id, _)| Path::from(artifact_place(id)));

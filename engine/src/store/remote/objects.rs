@@ -11,7 +11,6 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::io::AsyncWriteExt;
 
-use crate::error::{missing_credentials, root_cause};
 use crate::store::nofollow;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
@@ -41,15 +40,6 @@ pub(super) fn generic(message: &str) -> Error {
 
 pub(super) fn failed(source: std::io::Error) -> Error {
     Error::Generic { store: "searchmill", source: Box::new(source) }
-}
-
-/// Returns the error with its innermost cause.
-pub(super) fn reason(error: &Error) -> String {
-    let (told, innermost) = (error.to_string(), root_cause(error));
-    if let Some(wanted) = missing_credentials(&told) {
-        return wanted.to_owned();
-    }
-    if told.contains(&innermost) { told } else { format!("{told} ({innermost})") }
 }
 
 /// Reads an object and its version; `None` if it does not exist.

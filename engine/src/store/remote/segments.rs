@@ -18,6 +18,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply, failed};
+use crate::store::error::reason;
 use crate::store::files::open_to_append;
 use crate::store::memo::segment::whole_records;
 use crate::store::paths::sharded;
@@ -113,7 +114,7 @@ impl Segments {
                     && !told
                 {
                     told = true;
-                    let reason = objects::reason(&error);
+                    let reason = reason(&error);
                     tracing::warn!("cannot upload cached rows now; they remain in the local copy: {reason}");
                 }
             }
