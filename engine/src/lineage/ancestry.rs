@@ -192,6 +192,7 @@ impl<'a> Walk<'a> {
             if !seen.insert((at.clone(), place.row)) {
                 break;
             }
+            // By each of its locations: another row may name it by an id that it had earlier.
             self.known.entry((at.artifact, place.row)).or_insert(number);
             let row = match self.table(&at.artifact) {
                 Some(table) => read_row(&table, place.row)?,

@@ -112,7 +112,7 @@ fn refused(why: impl std::fmt::Display) -> ArchiveError {
 }
 
 enum Body {
-    Place(PathBuf),
+    File(PathBuf),
     Open(File),
     Text(Vec<u8>),
 }
@@ -169,7 +169,12 @@ impl Export {
         }
         let mut artifacts = BTreeSet::from([root.artifact]);
         for result in &results {
-            self.result(store, result, makers.is_collected(&result.key))?;
+            let place =
+                record_place(&result.key, if makers.is_collected(&result.key) { "collected" } else { "results" });
+            let path = store.root().join(&place);
+            let text = std::fs::read(&path).context("read", &path)?;
+            self.census.results += 1;
+            self.text(place, text);
             if !shallow || start.contains(&result.key) {
                 artifacts.extend(result.outputs.values().map(|output| output.id));
             }
@@ -197,15 +202,6 @@ impl Export {
         Ok(())
     }
 
-    fn result(&mut self, store: &Store, result: &NodeResult, collected: bool) -> Result<(), StoreError> {
-        let place = record_place(&result.key, if collected { "collected" } else { "results" });
-        let path = store.root().join(&place);
-        let text = std::fs::read(&path).context("read", &path)?;
-        self.census.results += 1;
-        self.text(place, text);
-        Ok(())
-    }
-
     fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {
         // Damage is detected below.
         let brought = store.bring(id);
@@ -223,7 +219,7 @@ impl Export {
         let (folder, place) = (store.artifact_folder(id), artifact_place(id));
         self.text(description_place(id), serde_json::to_vec_pretty(&artifact)?);
         for part in &artifact.parts {
-            self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::Place(folder.join(&part.name)));
+            self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::File(folder.join(&part.name)));
         }
         self.census.artifacts += 1;
         Ok(())
@@ -266,7 +262,7 @@ impl Export {
             match body {
                 Body::Text(text) => append(&mut tar, &file.path, file.bytes, &mut text.as_slice())?,
                 Body::Open(mut open) => append(&mut tar, &file.path, file.bytes, &mut open)?,
-                Body::Place(path) => append(&mut tar, &file.path, file.bytes, &mut File::open(path)?)?,
+                Body::File(path) => append(&mut tar, &file.path, file.bytes, &mut File::open(path)?)?,
             }
         }
         tar.into_inner()?.finish()?.flush()
@@ -274,6 +270,7 @@ impl Export {
 }
 
 fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &mut dyn Read) -> std::io::Result<()> {
+    // Nothing of this machine or moment: equal content gives equal bytes.
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Regular);
     header.set_size(bytes);
@@ -281,6 +278,7 @@ fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);
+    // The header has promised that length, whatever becomes of the file meanwhile.
     tar.append_data(&mut header, path, content.take(bytes))
 }
 
@@ -307,7 +305,7 @@ pub struct Imported {
 
 /// A valid path of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum StorePath {
     Artifact(ArtifactId, String),
     Description(ArtifactId),
     Result(NodeKey, &'static str),
@@ -316,7 +314,7 @@ enum Place {
     Release(ArtifactId),
 }
 
-impl Place {
+impl StorePath {
     /// Parses a path. Accepts it only if this program would write exactly the same path.
     fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').collect();
@@ -332,7 +330,7 @@ impl Place {
             ["memo", _, base, name] => Self::Memo(Digest::parse(base)?, Digest::parse(name.strip_suffix(".rows")?)?),
             _ => return None,
         };
-        // Two spellings of one path would be two places: the digits of a digest are in lower case, below the right folder.
+        // One place has one path: the digits of a digest are in lower case, and its folder is named by the first two.
         (place.path() == path).then_some(place)
     }
 
@@ -362,7 +360,7 @@ pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError>
     let mut tar = tar::Archive::new(zstd::Decoder::new(input).map_err(refused)?);
     let mut entries = tar.entries().map_err(refused)?;
     let manifest = read_manifest(entries.next())?;
-    let places = places(&manifest)?;
+    let places = store_paths(&manifest)?;
     let intake = store.intake()?;
     for (file, place) in manifest.files.iter().zip(&places) {
         let Some(entry) = entries.next() else { return Err(refused(format!("it ends before {}", file.path))) };
@@ -406,11 +404,11 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
     serde_json::from_slice(&text).map_err(|error| refused(format!("{MANIFEST}: {error}")))
 }
 
-fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
+fn store_paths(manifest: &Manifest) -> Result<Vec<StorePath>, ArchiveError> {
     let mut seen = BTreeSet::new();
     let mut places = Vec::with_capacity(manifest.files.len());
     for FileEntry { path, .. } in &manifest.files {
-        let Some(place) = Place::parse(path) else {
+        let Some(place) = StorePath::parse(path) else {
             return Err(refused(format!("`{path}` is not a path of a store")));
         };
         // Equal places have equal paths.
@@ -422,7 +420,7 @@ fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
     Ok(places)
 }
 
-fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place: &Place) -> Result<(), ArchiveError> {
+fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, to: &StorePath) -> Result<(), ArchiveError> {
     let mut entry = entry.map_err(refused)?;
     let path = entry_path(&entry);
     if path != file.path || !entry.header().entry_type().is_file() {
@@ -432,7 +430,7 @@ fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place:
         return Err(refused(format!("{path} has {} bytes, listed are {}", entry.size(), file.bytes)));
     }
     let mut content = Tracked { inner: &mut entry, failed: None };
-    let taken = intake.add(&place.path(), &mut content, file.bytes);
+    let taken = intake.add(&to.path(), &mut content, file.bytes);
     if let Some(error) = content.failed {
         return Err(refused(format!("{path}: {error}")));
     }
@@ -468,33 +466,33 @@ struct Checked {
     releases: Vec<(ArtifactId, Release)>,
 }
 
-fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Checked, ArchiveError> {
+fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<Checked, ArchiveError> {
     let mut checked = Checked::default();
     let mut described = BTreeSet::new();
     for (place, file) in places.iter().zip(&manifest.files) {
         let path = &file.path;
         match place {
-            Place::Artifact(id, part) => {
+            StorePath::Artifact(id, part) => {
                 checked.artifacts.entry(*id).or_default().push((part.clone(), file.digest));
             }
-            Place::Description(id) => {
+            StorePath::Description(id) => {
                 described.insert(*id);
                 checked.artifacts.entry(*id).or_default();
             }
-            Place::Result(key, folder) => {
+            StorePath::Result(key, folder) => {
                 let Some(result) = intake.result(key, folder) else {
                     return Err(refused(format!("{path} is not a record of that key")));
                 };
                 checked.results.push((result, folder));
             }
-            Place::Run(id, _) => drop(checked.runs.insert(id.clone())),
-            Place::Release(id) => {
+            StorePath::Run(id, _) => drop(checked.runs.insert(id.clone())),
+            StorePath::Release(id) => {
                 let Some(note) = intake.release(id) else {
                     return Err(refused(format!("{path} is not the description of that artifact")));
                 };
                 checked.releases.push((*id, note));
             }
-            Place::Memo(base, segment) => {
+            StorePath::Memo(base, segment) => {
                 if *segment != file.digest || intake.memo_rows(base, segment).is_none() {
                     return Err(refused(format!("{path} contains something other than cached rows")));
                 }
@@ -593,7 +591,7 @@ mod tests {
             format!("memo/{fold}/{hex}/{hex}.rows"),
             format!("released/{fold}/{hex}.json"),
         ] {
-            assert!(Place::parse(&path).is_some_and(|place| place.path() == path), "{path}");
+            assert!(StorePath::parse(&path).is_some_and(|place| place.path() == path), "{path}");
         }
         let upper = hex.to_uppercase();
         for path in [
@@ -617,7 +615,7 @@ mod tests {
             "pins/a.json".to_owned(),
             String::new(),
         ] {
-            assert_eq!(Place::parse(&path), None, "{path}");
+            assert_eq!(StorePath::parse(&path), None, "{path}");
         }
     }
 }

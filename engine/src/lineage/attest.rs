@@ -195,6 +195,7 @@ impl PublicKey {
         for signature in &envelope.signatures {
             let bytes = STANDARD.decode(&signature.sig).unwrap_or_default();
             if let Ok(signature) = Signature::from_slice(&bytes) {
+                // Strict: another encoding of a signature, or a weak key, verifies nothing.
                 is_signed |= self.0.verify_strict(&message, &signature).is_ok();
             }
         }
@@ -234,6 +235,7 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     };
     let keys = makers.ancestry(start.iter().copied(), &preferred);
     let mut results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
+    // By key where times are equal: equal stores give equal statements.
     results.sort_by(|one, other| one.finished.total_cmp(&other.finished).then(one.key.cmp(&other.key)));
     let maker = start.first().and_then(|key| makers.result(key));
     Ok(Statement {
@@ -278,10 +280,7 @@ fn predicate(
     let started = maker.map(|result| rfc3339(result.finished - result.seconds));
     let others = results.iter().flat_map(|result| result.outputs.values()).map(|output| output.id);
     let others: BTreeSet<ArtifactId> = others.filter(|id| *id != root.artifact).collect();
-    let mut byproducts = Vec::with_capacity(others.len());
-    for id in &others {
-        byproducts.push(json!({"digest": {ARTIFACT: id.to_string()}}));
-    }
+    let byproducts: Vec<Value> = others.iter().map(|id| json!({"digest": {ARTIFACT: id.to_string()}})).collect();
     json!({
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -330,6 +329,7 @@ fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
     let mut dependencies = Vec::new();
     let sources = results.iter().flat_map(|result| Preimage::read(&result.preimage).sources);
     for SourceIdentity { name, content, .. } in sources {
+        // Several steps may read one file.
         if !seen.insert((name.clone(), content.clone())) {
             continue;
         }
@@ -345,11 +345,8 @@ fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
 /// Compares the subjects of an attestation with a store, by name.
 pub fn compare(store: &Store, statement: &Statement) -> Vec<(String, Comparison)> {
     let artifact = statement.subject.iter().find_map(|subject| ArtifactId::parse(subject.digest.get(ARTIFACT)?));
-    let mut compared = Vec::with_capacity(statement.subject.len());
-    for subject in &statement.subject {
-        compared.push((subject.name.clone(), compare_one(store, artifact.as_ref(), subject, statement)));
-    }
-    compared
+    let subjects = statement.subject.iter();
+    subjects.map(|one| (one.name.clone(), compare_one(store, artifact.as_ref(), one, statement))).collect()
 }
 
 fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, statement: &Statement) -> Comparison {

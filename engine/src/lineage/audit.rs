@@ -60,12 +60,24 @@ pub fn verify(
     // What a later run replaced differs from its record for a reason.
     let mut rest: Vec<&NodeRun> = ledger.iter().collect();
     rest.retain(|node| !replaced.iter().any(|replaced| replaced.is_of(node)));
-    missing_records(catalog, roots, ledger, &mut report);
+    for key in &roots.keys {
+        if catalog.claim(key).is_some() {
+            continue;
+        }
+        let node = ledger.iter().find(|node| node.key == Some(*key)).map_or("unknown node", |node| node.node.as_str());
+        let state = if catalog.is_damaged(key) { "cannot be read" } else { "is gone from the store" };
+        report.differs("record", node, Some(key_place(key)), format!("its result record {state}"));
+    }
     for step in &closure.steps {
         report.records += 1;
         record(step, &mut report);
         let unnamed = behind(store, catalog, step);
-        gaps(step, &unnamed, &mut report);
+        for input in &step.inputs {
+            if input.maker.is_none() && !unnamed.iter().any(|replaced| replaced.gave(&input.id)) {
+                let place = format!("input `{}`, artifact {}", input.port, input.id.digest().short());
+                report.differs("lineage", step.name(), Some(place), "no record in the store shows its origin");
+            }
+        }
         replaced.extend(unnamed);
         step_sources(step, strict, &mut report);
     }
@@ -78,17 +90,6 @@ pub fn verify(
     artifacts(store, closure, roots, &replaced, &mut report);
     memos(store, closure, &mut report);
     report
-}
-
-fn missing_records(catalog: &Catalog, roots: &Roots, ledger: &[NodeRun], report: &mut Report) {
-    for key in &roots.keys {
-        if catalog.claim(key).is_some() {
-            continue;
-        }
-        let node = ledger.iter().find(|node| node.key == Some(*key)).map_or("unknown node", |node| node.node.as_str());
-        let state = if catalog.is_damaged(key) { "cannot be read" } else { "is gone from the store" };
-        report.differs("record", node, Some(key_place(key)), format!("its result record {state}"));
-    }
 }
 
 fn key_place(key: &NodeKey) -> String {
@@ -135,16 +136,6 @@ fn disagreeing(part: &Value, whole: &Value) -> Vec<String> {
     }
     found.sort();
     found
-}
-
-fn gaps(step: &Step, replaced: &[Replaced], report: &mut Report) {
-    for input in &step.inputs {
-        if input.maker.is_some() || replaced.iter().any(|replaced| replaced.gave(&input.id)) {
-            continue;
-        }
-        let place = Some(format!("input `{}`, artifact {}", input.port, input.id.digest().short()));
-        report.differs("lineage", step.name(), place, "no record in the store shows its origin");
-    }
 }
 
 fn step_sources(step: &Step, strict: bool, report: &mut Report) {
@@ -263,6 +254,7 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         label = format!("output {}, {label}", expected.port);
     }
     report.artifacts += 1;
+    // Files of a shared store are compared as they arrive: damaged ones are never here.
     if store.is_shared()
         && let Err(damage) = store.bring(&expected.id)
         && store.artifact(&expected.id).is_some()

@@ -55,20 +55,19 @@ impl Catalog {
         for key in store.keys_below("results") {
             match store.result_state(&key) {
                 RecordState::Whole(result) => catalog.add(*result),
-                RecordState::Damaged(claim) => catalog.add_damaged(key, claim.map(|claim| *claim)),
+                RecordState::Damaged(claim) => {
+                    for (port, output) in claim.iter().flat_map(|claim| &claim.outputs) {
+                        catalog.claims.entry(output.id).or_insert_with(|| Port { key, port: port.clone() });
+                    }
+                    catalog.damaged.insert(key, claim.map(|claim| *claim));
+                }
                 RecordState::Missing => {}
             }
         }
-        catalog.add_collected(store);
-        catalog.name(store);
-        catalog
-    }
-
-    /// Adds tombstones for collected results: only their files are missing.
-    fn add_collected(&mut self, store: &Store) {
+        // Of a collected result, only the files are missing.
         let collections = store.collections();
         for key in store.keys_below("collected") {
-            if self.results.contains_key(&key) || self.damaged.contains_key(&key) {
+            if catalog.results.contains_key(&key) || catalog.damaged.contains_key(&key) {
                 continue;
             }
             let Some(result) = store.tombstone(&key) else { continue };
@@ -77,9 +76,11 @@ impl Catalog {
                 Some(collection) => Collected { time: Some(collection.time), by: Some(collection.id.clone()) },
                 None => Collected::default(),
             };
-            self.collected.insert(key, collected);
-            self.add(result);
+            catalog.collected.insert(key, collected);
+            catalog.add(result);
         }
+        catalog.name(store);
+        catalog
     }
 
     /// Returns when and by which collection a result was collected, if it was.
@@ -96,13 +97,6 @@ impl Catalog {
             self.users.entry(input.digest.into()).or_default().push(Port { key, port: input.port });
         }
         self.results.insert(key, result);
-    }
-
-    fn add_damaged(&mut self, key: NodeKey, claim: Option<NodeResult>) {
-        for (port, output) in claim.iter().flat_map(|claim| &claim.outputs) {
-            self.claims.entry(output.id).or_insert_with(|| Port { key, port: port.clone() });
-        }
-        self.damaged.insert(key, claim);
     }
 
     /// Names nodes as in the newest run; without a ledger entry, as recorded with the result.

@@ -64,6 +64,7 @@ impl Closure {
             } else if seen.insert(key)
                 && let Some(step) = step(catalog, key, preferred)
             {
+                // Once more after its inputs: a step comes after all that it derives from.
                 pending.push(key);
                 // The last of them is taken first: steps stand in the order of the inputs.
                 for maker in step.inputs.iter().rev().filter_map(|input| input.maker.as_ref()) {

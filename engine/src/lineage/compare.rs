@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::lookup::texts;
 use crate::error::OperatorError;
 use crate::operator::RowsInput;
-use crate::store::Artifact;
+use crate::store::{Artifact, column_list};
 
 /// Characters of a value that are shown.
 const SHOWN: usize = 100;
@@ -58,7 +58,7 @@ pub fn first_difference(
         first = Some(Difference { place, recorded: recorded.rows.to_string(), computed: computed.rows.to_string() });
     }
     if first.is_none() {
-        let (one, other) = (column_list(recorded), column_list(computed));
+        let (one, other) = (column_list(&recorded.schema), column_list(&computed.schema));
         if one != other {
             first = Some(difference("columns".to_owned(), &one, &other));
         }
@@ -71,26 +71,8 @@ fn filled(
     rest: Option<RecordBatch>,
     more: &mut impl Iterator<Item = Result<RecordBatch, OperatorError>>,
 ) -> Result<Option<RecordBatch>, OperatorError> {
-    if let Some(rest) = rest
-        && rest.num_rows() > 0
-    {
-        return Ok(Some(rest));
-    }
-    for batch in more {
-        let batch = batch?;
-        if batch.num_rows() > 0 {
-            return Ok(Some(batch));
-        }
-    }
-    Ok(None)
-}
-
-fn column_list(table: &RowsInput) -> String {
-    let mut columns = Vec::new();
-    for field in table.schema.fields() {
-        columns.push(format!("{} {}", field.name(), field.data_type()));
-    }
-    columns.join(", ")
+    let mut batches = rest.map(Ok).into_iter().chain(more);
+    batches.find(|batch| !matches!(batch, Ok(batch) if batch.num_rows() == 0)).transpose()
 }
 
 /// Returns the rows that differ between two batches of equal length.
@@ -172,11 +154,8 @@ pub(crate) fn file_difference(recorded: &Artifact, computed: &Artifact) -> Optio
 
 /// Describes the files of a folder by name.
 fn files(artifact: &Artifact) -> BTreeMap<&str, String> {
-    let mut files = BTreeMap::new();
-    for part in &artifact.parts {
-        files.insert(part.name.as_str(), format!("{} ({} bytes)", part.digest.short(), part.bytes));
-    }
-    files
+    let parts = artifact.parts.iter();
+    parts.map(|part| (part.name.as_str(), format!("{} ({} bytes)", part.digest.short(), part.bytes))).collect()
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub fn descent(
                     // An equal id is another row's.
                     ids.remove(&table.kind);
                 }
-                let rows = made_from(&table, &known, renamed.then_some(&gathered))?;
+                let rows = derived_rows(&table, &known, renamed.then_some(&gathered))?;
                 if rows.is_empty() {
                     continue;
                 }
@@ -93,7 +93,7 @@ pub fn descent(
 
 /// Returns the ids of rows that continue a known row (same id, repeats included; in a node that gathers, one of
 /// `gathered`) or name one as their parent.
-fn made_from(table: &RowsInput, known: &Ids, gathered: Option<&Ids>) -> Result<Vec<String>, OperatorError> {
+fn derived_rows(table: &RowsInput, known: &Ids, gathered: Option<&Ids>) -> Result<Vec<String>, OperatorError> {
     let mut places = Vec::new();
     if let Some(same) = gathered.unwrap_or(known).get(&table.kind) {
         places.extend(rows_with(table, &["id"], same)?);

@@ -82,6 +82,7 @@ pub(crate) fn rows_with(
                     offset += batch.num_rows() as u64;
                 }
             }
+            // Rows are numbered in the whole table, so those of skipped groups count too.
             start += u64::try_from(group.num_rows()).unwrap_or(0);
         }
     }

@@ -27,8 +27,15 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     }
     if found.len() > 1 {
         let message = format!("{} pipelines have `{text}`", found.len());
-        let runs: Vec<&RunRecord> = found.iter().map(|(record, _)| *record).collect();
-        return Err(NotFound::new(message, Some(choice(&runs))));
+        let mut choices = Vec::new();
+        for (run, _) in found {
+            choices.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
+        }
+        let help = format!(
+            "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
+            choices.join(", ")
+        );
+        return Err(NotFound::new(message, Some(help)));
     }
     if let Some((_, output)) = found.pop() {
         return Ok(Some(output));
@@ -111,15 +118,4 @@ fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> 
 
 pub(super) fn has_one(earlier: &str) -> String {
     format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")
-}
-
-fn choice(runs: &[&RunRecord]) -> String {
-    let mut told = Vec::new();
-    for run in runs {
-        told.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
-    }
-    format!(
-        "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
-        told.join(", ")
-    )
 }

@@ -120,10 +120,8 @@ impl Emitter {
         for node in std::mem::take(&mut self.open) {
             events.push(self.node_event(Ending::Abort, &node, None, time, json!({})));
         }
-        let mut facets = json!({});
-        if ending == Ending::Fail {
-            facets["errorMessage"] = error_message("a node failed");
-        }
+        let failed = json!({"errorMessage": error_message("a node failed")});
+        let facets = if ending == Ending::Fail { failed } else { json!({}) };
         events.push(self.run_event(ending, time, facets));
         events
     }
@@ -186,6 +184,7 @@ impl Emitter {
 
     /// Records a node's outputs as inputs of other nodes.
     fn settle(&mut self, node: &str, key: Option<&NodeKey>) -> Option<NodeResult> {
+        // Another process may have collected it since: its outputs are still known.
         let result = key.and_then(|key| self.store.result(key).or_else(|| self.store.tombstone(key)))?;
         self.outputs.insert(node.into(), result.outputs.clone());
         Some(result)
@@ -260,19 +259,16 @@ impl Emitter {
     /// Describes the checks of an output.
     fn assertions(&self, node: &str, port: &str) -> Option<Value> {
         let default = self.outputs.get(node)?.keys().next()?;
-        let mut assertions = Vec::new();
-        for outcome in self.checks.get(node)? {
-            if outcome.check.port.as_ref().unwrap_or(default) == port {
-                assertions.push(assertion(outcome));
-            }
-        }
+        let mut outcomes: Vec<&CheckOutcome> = self.checks.get(node)?.iter().collect();
+        outcomes.retain(|outcome| outcome.check.port.as_ref().unwrap_or(default) == port);
+        let assertions: Vec<Value> = outcomes.into_iter().map(assertion).collect();
         let fields = json!({"assertions": assertions});
         (!assertions.is_empty()).then(|| facet("1-1-0/DataQualityAssertionsDatasetFacet", fields))
     }
 
     /// Describes an external file or address; its version is known once it was read.
     fn source(&self, source: &str, job: &Job, result: Option<&NodeResult>) -> Value {
-        let (namespace, name, url) = self.place(source);
+        let (namespace, name, url) = self.external_dataset(source);
         let mut facets = data_source(&namespace, url);
         if let Some(version) = result.and_then(|result| source_version(result, source, job.sources.len() == 1)) {
             facets["version"] = version_facet(&version);
@@ -296,7 +292,7 @@ impl Emitter {
             }));
         }
         for destination in self.delivered.get(node).into_iter().flatten() {
-            let (namespace, name, url) = self.place(destination);
+            let (namespace, name, url) = self.external_dataset(destination);
             let facets = data_source(&namespace, url);
             outputs.push(json!({"namespace": namespace, "name": name, "facets": facets}));
         }
@@ -308,7 +304,8 @@ impl Emitter {
     }
 
     /// Returns namespace, name and URL of an external dataset, by OpenLineage's naming rules.
-    fn place(&self, written: &str) -> (String, String, Option<String>) {
+    fn external_dataset(&self, written: &str) -> (String, String, Option<String>) {
+        // A path with a colon parses as a URL too.
         if let Ok(url) = Url::parse(written)
             && url.scheme() != "file"
             && written.contains("://")
@@ -350,10 +347,10 @@ impl Emitter {
     }
 
     fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
-        let mut fields = Map::new();
-        for (column, uses) in &lineage.fields {
-            fields.insert(column.clone(), json!({"inputFields": self.input_fields(uses, job)}));
-        }
+        let fields = lineage.fields.iter();
+        let fields: Map<String, Value> = fields
+            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
+            .collect();
         let mut facet_fields = json!({"fields": fields});
         if !lineage.rows.is_empty() {
             facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));

@@ -69,7 +69,7 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
         }
         // Tools may have been called by no row at all.
         "observations" => 0,
-        _ => u64::from(result.calls > 0 && made_rows(step) > 0),
+        _ => u64::from(result.calls > 0 && result.rows() > 0),
     };
     let known = memo.len() as u64;
     if known < records && (what == "rows" || calls == 0) {
@@ -90,9 +90,4 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
 fn input_rows(store: &Store, step: &Step) -> u64 {
     let tables = step.inputs.iter().filter(|input| input.artifact_type.ends_with(" rows"));
     tables.map(|input| store.artifact(&input.id).map_or(0, |artifact| artifact.rows())).min().unwrap_or(0)
-}
-
-fn made_rows(step: &Step) -> u64 {
-    let outputs = step.result.outputs.iter().filter(|(port, _)| *port != "rejects");
-    outputs.map(|(_, output)| output.rows).sum()
 }

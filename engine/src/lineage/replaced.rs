@@ -44,7 +44,7 @@ impl Replaced {
         for by in store.run_ids().into_iter().rev() {
             // Ids of runs sort by time. What a run after that of the current record says is of no concern.
             let is_later = by.as_str() > run && by <= result.run;
-            if is_later && store.run_nodes(&by).iter().any(|made| made_now(&by, made, result)) {
+            if is_later && store.run_nodes(&by).iter().any(|node| produced_current(&by, node, result)) {
                 return Some(Self { name: node.node.clone(), key, by, outputs });
             }
         }
@@ -75,16 +75,16 @@ impl Replaced {
 }
 
 /// Whether this node of a run produced the currently recorded result because it was run again on request.
-fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
+fn produced_current(run: &str, node: &NodeRun, result: &NodeResult) -> bool {
     use Reason::{CacheOff, ForceUnfinished, Forced, RejectsRetried};
-    let fits = match made.outcome {
-        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => made.outputs == result.outputs,
+    let fits = match node.outcome {
+        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => node.outputs == result.outputs,
         // A run that was killed right after it recorded the result does not name the outputs.
         NodeOutcome::Begun => result.run == run,
         NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped | NodeOutcome::Ended => false,
     };
-    let mut reasons = made.reasons.iter();
-    made.key == Some(result.key)
+    let mut reasons = node.reasons.iter();
+    node.key == Some(result.key)
         && fits
         && reasons.any(|reason| matches!(reason, Forced | CacheOff | ForceUnfinished | RejectsRetried { .. }))
 }

@@ -70,12 +70,6 @@ struct Sum {
     count: u32,
 }
 
-impl Sum {
-    fn mean(self) -> Option<f64> {
-        (self.count > 0).then(|| self.total / f64::from(self.count))
-    }
-}
-
 /// Sums of each column by id.
 struct Numbers {
     rows: BTreeMap<String, Vec<Sum>>,
@@ -96,8 +90,8 @@ pub(super) fn table_change(
     if one.kind != other.kind || one.kind == RecordKind::Metric || one.rows.max(other.rows) > MOST_ROWS {
         return Ok(None);
     }
-    let columns = common(&one.schema, &other.schema, is_number);
-    let ids = common(&one.schema, &other.schema, is_text);
+    let columns = common(&one.schema, &other.schema, |kind| kind.is_numeric() || *kind == DataType::Boolean);
+    let ids = common(&one.schema, &other.schema, |kind| *kind == DataType::Utf8);
     for by in ["question_id", "id"] {
         if !ids.iter().any(|name| name == by) {
             continue;
@@ -112,23 +106,11 @@ pub(super) fn table_change(
     Ok(None)
 }
 
-fn is_number(kind: &DataType) -> bool {
-    kind.is_numeric() || *kind == DataType::Boolean
-}
-
-fn is_text(kind: &DataType) -> bool {
-    *kind == DataType::Utf8
-}
-
 /// Returns the names of the columns that both tables have and that are of such a type.
 fn common(one: &SchemaRef, other: &SchemaRef, fits: fn(&DataType) -> bool) -> Vec<String> {
-    let mut names = Vec::new();
-    for field in one.fields() {
-        let there = other.field_with_name(field.name());
-        if fits(field.data_type()) && there.is_ok_and(|field| fits(field.data_type())) {
-            names.push(field.name().clone());
-        }
-    }
+    let fields = one.fields().iter().filter(|field| fits(field.data_type()));
+    let mut names: Vec<String> = fields.map(|field| field.name().clone()).collect();
+    names.retain(|name| other.field_with_name(name).is_ok_and(|field| fits(field.data_type())));
     names
 }
 
@@ -164,6 +146,7 @@ impl Numbers {
             };
             for (sum, column) in sums.iter_mut().zip(&values) {
                 let value = column.as_primitive::<Float64Type>().value(row);
+                // One value that is not a number would hide all others of its id.
                 if column.is_valid(row) && value.is_finite() {
                     sum.total += value;
                     sum.count += 1;
@@ -181,13 +164,14 @@ fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers
         let Some(to) = to.rows.get(id) else { continue };
         shared += 1;
         for (values, (from, to)) in values.iter_mut().zip(from.iter().zip(to)) {
-            values.extend(from.mean().zip(to.mean()).map(|(from, to)| (id.as_str(), from, to)));
+            if from.count > 0 && to.count > 0 {
+                let means = [from, to].map(|sum| sum.total / f64::from(sum.count));
+                values.push((id.as_str(), means[0], means[1]));
+            }
         }
     }
-    let mut changed = Vec::new();
-    for (name, values) in columns.iter().zip(values) {
-        changed.extend(column_change(name, values));
-    }
+    let changed = columns.iter().zip(values).filter_map(|(name, values)| column_change(name, values));
+    let changed: Vec<ColumnChange> = changed.collect();
     let only_in = [from.rows.len() as u64 - shared, to.rows.len() as u64 - shared];
     let differs = !changed.is_empty() || only_in != [0, 0];
     differs.then(|| TableChange { port: port.to_owned(), by: by.to_owned(), both: shared, only_in, columns: changed })

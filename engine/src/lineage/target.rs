@@ -233,14 +233,11 @@ fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<Strin
 
 /// Returns the folder artifact that contains a file with that content.
 fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
-    for id in catalog.artifacts() {
-        if let Some(artifact) = store.artifact(id)
-            && artifact.parts.iter().any(|part| part.digest == *digest)
-        {
-            return Some(*id);
-        }
-    }
-    None
+    let mut artifacts = catalog.artifacts();
+    let found = artifacts.find(|id| {
+        store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
+    })?;
+    Some(*found)
 }
 
 /// Returns the content with which a path was last read.

@@ -131,12 +131,8 @@ impl Roots {
                 Self { keys: done(&nodes), artifacts, preferred: done(&nodes), run: Some(run.clone()) }
             }
             Target::Node { run, node, port } => {
-                let mut artifacts = BTreeSet::new();
-                for (name, output) in &node.outputs {
-                    if port.as_ref().is_none_or(|port| port == name) {
-                        artifacts.insert(output.id);
-                    }
-                }
+                let outputs = node.outputs.iter().filter(|(name, _)| port.as_ref().is_none_or(|port| port == *name));
+                let artifacts = outputs.map(|(_, output)| output.id).collect();
                 let preferred = done(&store.run_nodes(run));
                 Self { keys: node.key.into_iter().collect(), artifacts, preferred, run: Some(run.clone()) }
             }
@@ -205,6 +201,7 @@ pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
     }
     let all: Vec<NodeKey> = keys.iter().copied().collect();
     let mut closure = Closure::of(catalog, &all, &keys);
+    // The other inputs of what derives from the roots do not derive from them.
     closure.steps.retain(|step| keys.contains(&step.key));
     closure
 }

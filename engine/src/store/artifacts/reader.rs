@@ -19,19 +19,6 @@ use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::records::node_result::OutputRecord;
 
-/// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
-fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
-    metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
-}
-
-/// Updates the description's time: all files were verified and need not be read again.
-fn renew(description: &Path) {
-    let file = nofollow::open(description);
-    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
-        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", description.display());
-    }
-}
-
 fn is_whole(folder: &Path, part: &Part) -> bool {
     hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
 }
@@ -39,19 +26,22 @@ fn is_whole(folder: &Path, part: &Part) -> bool {
 /// Judges a part by its size and time. It is read only if it changed after the artifact was described; returns whether
 /// it was.
 fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<bool, Damage> {
-    let metadata = fs::symlink_metadata(folder.join(&part.name)).map_err(|_| Damage::Missing)?;
+    let Ok(metadata) = fs::symlink_metadata(folder.join(&part.name)) else { return Err(Damage::Missing) };
     let fits = metadata.is_file() && metadata.len() == part.bytes;
-    let older = is_older(&metadata, described);
+    // A file that was last changed before it was described is intact, unless its time was forged.
+    let older = matches!((metadata.modified(), described), (Ok(changed), Some(described)) if changed <= described);
     if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
 }
 
 /// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
 fn distrust(folder: &Path, part: &Part, described: Option<SystemTime>) {
-    let now = SystemTime::now();
-    let later = described.map_or(now, |described| now.max(described + Duration::from_secs(1)));
-    let touched = nofollow::open(&folder.join(&part.name)).and_then(|file| file.set_modified(later));
-    if let Err(error) = touched {
-        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", folder.join(&part.name).display());
+    let (path, mut later) = (folder.join(&part.name), SystemTime::now());
+    if let Some(described) = described {
+        // The clock may have been set back since.
+        later = later.max(described + Duration::from_secs(1));
+    }
+    if let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(later)) {
+        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", path.display());
     }
 }
 
@@ -92,18 +82,18 @@ impl Store {
     /// # Errors
     /// The damage; a record that does not fit its artifact counts as damaged.
     pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
-        let artifact = match (self.look_here(&output.id), self.is_shared()) {
-            (Ok(artifact), _) => Some(artifact),
+        let (artifact, state) = match (self.look_here(&output.id), self.is_shared()) {
+            (Ok(artifact), _) => (Some(artifact), Ok(())),
             (Err(Damage::Released), false) => {
-                let fits = self.release_of(&output.id).is_some_and(|note| output.fits(&note.artifact));
-                return Err(if fits { Damage::Released } else { Damage::Corrupt });
+                (self.release_of(&output.id).map(|note| note.artifact), Err(Damage::Released))
             }
+            // The local copy of a shared store may lack files that are there.
             (Err(_), _) => {
                 self.check(&output.id)?;
-                self.artifact(&output.id)
+                (self.artifact(&output.id), Ok(()))
             }
         };
-        if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
+        if artifact.is_some_and(|artifact| output.fits(&artifact)) { state } else { Err(Damage::Corrupt) }
     }
 
     /// Returns entries of an artifact's folder that its description does not name or that are not regular files. Links
@@ -117,7 +107,7 @@ impl Store {
         let mut found = Vec::new();
         let mut pending = vec![folder.clone()];
         while let Some(current) = pending.pop() {
-            for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
+            for entry in fs::read_dir(&current).into_iter().flatten().flatten() {
                 let path = entry.path();
                 let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().into_owned();
                 match entry.file_type() {
@@ -136,7 +126,11 @@ impl Store {
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
         let Some(Described { artifact, path, at: described }) = self.described_here(id) else {
-            return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
+            // A folder without a description of its artifact is damage, not absence.
+            if folder.exists() {
+                return Err(Damage::Corrupt);
+            }
+            return Err(if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing });
         };
         let mut read = false;
         for part in &artifact.parts {
@@ -146,15 +140,12 @@ impl Store {
         if is_tree && !self.strangers(id, &artifact).is_empty() {
             return Err(Damage::Corrupt);
         }
-        if read {
-            renew(&path);
+        // The description gets a new time: its files need not be read again. After all of them were judged, since it
+        // would hide a change of one that was not.
+        if read && let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(SystemTime::now())) {
+            tracing::debug!("cannot mark {} as verified; it will be read again: {error}", path.display());
         }
         Ok(artifact)
-    }
-
-    /// Returns the damage of an artifact without files.
-    fn absence(&self, id: &ArtifactId) -> Damage {
-        if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing }
     }
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
@@ -205,7 +196,8 @@ impl Store {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let described = self.described_here(id).ok_or(Damage::Missing)?;
-        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
+        let parts = described.artifact.parts.par_iter();
+        let damaged: Vec<&Part> = parts.filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
             distrust(&folder, part, described.at);
         }
@@ -217,10 +209,13 @@ impl Store {
     /// # Errors
     /// The damage.
     pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
-        self.fetch(id).unwrap_or_else(|error| {
-            tracing::warn!("{error}");
-            Err(Damage::Missing)
-        })
+        match self.fetch(id) {
+            Ok(state) => state,
+            Err(error) => {
+                tracing::warn!("{error}");
+                Err(Damage::Missing)
+            }
+        }
     }
 
     /// Removes a damaged artifact, so that the next commit of equal content can replace it.

@@ -90,9 +90,10 @@ impl CallCache {
             None => self.store.recall(&self.base, true)?,
         };
         state.newest_before.get_or_insert(memo.newest());
-        let done = work(&mut state, &mut memo);
+        let result = work(&mut state, &mut memo);
+        // Put back even after a failure: what it knows is still right.
         state.memo = Some(memo);
-        done
+        result
     }
 
     /// Returns the number of cached calls.
@@ -135,12 +136,8 @@ impl CallCache {
     /// # Errors
     /// Fails if the memo cannot be read.
     pub fn begin(&self, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
-        let look = |memo: &Memo| {
-            let mut kept = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
-            kept.find(|call| accept(call))
-        };
         self.with(|state, memo| {
-            if let Some(call) = look(memo) {
+            if let Some(call) = accepted(memo, key, since, accept) {
                 return Ok(CallState::Known(call));
             }
             if state.asking.contains(key) {
@@ -150,8 +147,9 @@ impl CallCache {
                 if !asking.begin(key) {
                     return Ok(CallState::Elsewhere);
                 }
-                // Another process may have made the call since this process last looked.
-                let known = memo.refresh().map(|()| look(memo));
+                // Another process may have made the call since this process last looked. Looked at under the lock: the
+                // process that held it before has appended its answer.
+                let known = memo.refresh().map(|()| accepted(memo, key, since, accept));
                 if !matches!(known, Ok(None)) {
                     asking.end(key);
                 }
@@ -180,8 +178,8 @@ impl CallCache {
     /// Stores an answer for a node that only accepts answers since then. It counts even if this clock is behind that of
     /// the machine that forced the node.
     pub fn keep_since(&self, key: &RowKey, call: &KeptCall, since: u64) {
-        let kept = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
-        if let Err(error) = kept {
+        let stored = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
+        if let Err(error) = stored {
             self.fail(error);
         }
     }
@@ -192,6 +190,7 @@ impl CallCache {
         if let Some(asking) = &self.asking {
             asking.end(key);
         }
+        // Last: those who wait look again at once, and must find the call ended.
         self.ended.notify_waiters();
     }
 
@@ -228,6 +227,12 @@ impl CallCache {
     pub fn sync(&self) -> Result<(), StoreError> {
         self.state().memo.as_mut().map_or(Ok(()), Memo::sync)
     }
+}
+
+/// Returns the newest answer since then that is acceptable.
+fn accepted(memo: &Memo, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Option<KeptCall> {
+    let mut calls = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
+    calls.find(|call| accept(call))
 }
 
 fn write(call: &KeptCall) -> Result<Vec<u8>, StoreError> {

@@ -82,8 +82,11 @@ impl RowCodec {
 
     fn writer(&mut self, batch: &RecordBatch) -> Result<&mut Writer, ArrowError> {
         let schema = batch.schema();
-        let known = self.writers.iter().position(|writer| writer.schema == schema);
-        let known = known.filter(|_| !has_dictionary(&schema));
+        let mut known = self.writers.iter().position(|writer| writer.schema == schema);
+        // A writer sends each dictionary only once, so it can encode only one record.
+        if schema.flattened_fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..))) {
+            known = None;
+        }
         if known.is_none() {
             self.writers.retain(|writer| writer.schema != schema);
             self.writers.truncate(MOST - 1);
@@ -120,18 +123,13 @@ impl RowCodec {
         }
         let place = known.unwrap_or(0);
         let batch = self.readers[place].decoder.decode(&mut rest);
-        if batch.as_ref().is_ok_and(Option::is_some) {
-            return batch.ok()?;
+        if let Ok(Some(batch)) = batch {
+            return Some(batch);
         }
         // It may have stopped within a message.
         self.readers.remove(place);
         None
     }
-}
-
-/// A writer sends each dictionary only once, so it can encode only one record.
-fn has_dictionary(schema: &SchemaRef) -> bool {
-    schema.flattened_fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
 }
 
 impl Writer {

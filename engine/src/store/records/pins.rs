@@ -77,10 +77,8 @@ impl Store {
     pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let Ok(path) = self.pin_path(name) else { return Ok(None) };
         self.fetch_pins()?;
-        match if_there(fs::metadata(&path)).context("read", &path)? {
-            Some(_) => read(&path).map(Some),
-            None => Ok(None),
-        }
+        let there = if_there(fs::metadata(&path)).context("read", &path)?;
+        there.map(|_| read(&path)).transpose()
     }
 
     /// Removes a pin and returns it if it existed.

@@ -89,8 +89,12 @@ impl Store {
     }
 
     fn joined(url: &str, cache: &Path, make: bool) -> Result<Self, StoreError> {
-        // Before a local copy is made, whose folder has parts of the URL in its name.
-        let objects = objects_at(url)?;
+        // All that may be wrong with a URL comes before a local copy is made, whose folder has parts of it in its name.
+        if has_user_info(url) {
+            return Err(StoreError::UserInfo);
+        }
+        let parsed = Url::parse(url).map_err(|error| StoreError::Url(url.to_owned(), error))?;
+        let objects = open(&parsed).map_err(|error| StoreError::Unusable(url.to_owned(), Box::new(error)))?;
         let mut store = Self::open(cache)?;
         let root = store.root().to_owned();
         let nameplate = nameplate(&root)?;
@@ -106,6 +110,7 @@ impl Store {
                 return Err(StoreError::OtherStore { url: url.to_owned(), cache: root });
             }
             (Some(found), None) => {
+                // Before anything of the store comes here: the copy of one must not be taken for another's.
                 let nameplate = Nameplate { url: url.to_owned(), store: found, machine: remote.machine.clone() };
                 store.write_file(&root.join(NAMEPLATE), &seal(serde_json::to_vec(&nameplate)?))?;
             }
@@ -114,15 +119,6 @@ impl Store {
         store.remote = Some(Arc::new(remote));
         Ok(store)
     }
-}
-
-/// Returns the objects behind a URL.
-fn objects_at(url: &str) -> Result<Objects, StoreError> {
-    if has_user_info(url) {
-        return Err(StoreError::UserInfo);
-    }
-    let parsed = Url::parse(url).map_err(|error| StoreError::Url(url.to_owned(), error))?;
-    open(&parsed).map_err(|error| StoreError::Unusable(url.to_owned(), Box::new(error)))
 }
 
 impl Remote {
@@ -172,6 +168,7 @@ fn open(url: &Url) -> Reply<Objects> {
     let mut options: Vec<(String, String)> =
         std::env::vars().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
     if options.iter().any(|(name, value)| name.contains("ENDPOINT") && value.starts_with("http://")) {
+        // The clients refuse plain HTTP unless they are told.
         options.push(("allow_http".to_owned(), "true".to_owned()));
     }
     macro_rules! built {

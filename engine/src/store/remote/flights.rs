@@ -46,17 +46,10 @@ impl Flights {
             {
                 return Err(StoreError::Earlier(Arc::clone(error)));
             }
-            match fetch() {
-                Ok(fetched) => {
-                    *failure = None;
-                    Ok(fetched)
-                }
-                Err(error) => {
-                    let error = Arc::new(error);
-                    *failure = Some((Instant::now(), Arc::clone(&error)));
-                    Err(StoreError::Earlier(error))
-                }
-            }
+            let fetched = fetch().map_err(Arc::new);
+            // With the time of the failure: whoever began to wait before it shares it.
+            *failure = fetched.as_ref().err().map(|error| (Instant::now(), Arc::clone(error)));
+            fetched.map_err(StoreError::Earlier)
         })
     }
 }

@@ -39,6 +39,7 @@ impl Store {
         if self.remote.is_none() {
             return Ok(());
         }
+        // What was paid for first, then the run that says so.
         self.finish_segments()?;
         self.send_run(id)?;
         self.forget_pending(&Pending::Run(id.to_owned()));
