@@ -165,7 +165,19 @@ impl Export {
         let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();
         runs.extend(root.run.clone());
         for run in &runs {
-            self.run(store, run)?;
+            // An import refuses a run whose id has no time.
+            if store.run(run).is_none() || run_time(run).is_none() {
+                continue;
+            }
+            self.census.runs += 1;
+            for name in RUN_FILES {
+                let path = store.root().join("runs").join(run).join(name);
+                let text = std::fs::read(&path).context("read", &path)?;
+                // The last line of an active run may be incomplete.
+                let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                let text = if name == "run.json" { text } else { text[..whole].to_vec() };
+                self.text(format!("runs/{run}/{name}"), text);
+            }
         }
         let mut artifacts = BTreeSet::from([root.artifact]);
         for result in &results {
@@ -183,23 +195,6 @@ impl Export {
             self.artifact(store, id, *id == root.artifact)?;
         }
         Ok(results.iter().flat_map(|result| result.memos()).collect())
-    }
-
-    fn run(&mut self, store: &Store, id: &str) -> Result<(), StoreError> {
-        // An import refuses a run whose id has no time.
-        if store.run(id).is_none() || run_time(id).is_none() {
-            return Ok(());
-        }
-        self.census.runs += 1;
-        for name in RUN_FILES {
-            let path = store.root().join("runs").join(id).join(name);
-            let text = std::fs::read(&path).context("read", &path)?;
-            // The last line of an active run may be incomplete.
-            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let text = if name == "run.json" { text } else { text[..whole].to_vec() };
-            self.text(format!("runs/{id}/{name}"), text);
-        }
-        Ok(())
     }
 
     fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {

@@ -21,7 +21,18 @@ pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report
         report.miss(format!("ledger of run {run}"), "its record is missing");
     }
     for run in runs.iter().filter(|run| there.contains(*run)) {
-        whole(store, run, report);
+        let gone = store.missing_run_files(run);
+        for file in &gone {
+            report.differs("ledger", "run", Some(format!("runs/{run}/{file}")), "the file is gone");
+        }
+        // The number of lines is unknown until a run has ended.
+        if let Some(record) = store.run(run)
+            && record.finished.is_some()
+            && !gone.contains(&"nodes.jsonl")
+            && let Some(fault) = missing_lines(store, &record)
+        {
+            report.differs("ledger", "run", Some(format!("runs/{run}/nodes.jsonl")), fault);
+        }
     }
     for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
         let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
@@ -40,22 +51,6 @@ pub fn verify_records(store: &Store, runs: &BTreeSet<String>, report: &mut Repor
     for run in store.missing_spending(runs.iter()) {
         let why = "no record says what it spent: budgets of days and months count what its events say";
         report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
-    }
-}
-
-/// Verifies that no file or line of a run's records is missing.
-fn whole(store: &Store, run: &str, report: &mut Report) {
-    let gone = store.missing_run_files(run);
-    for file in &gone {
-        report.differs("ledger", "run", Some(format!("runs/{run}/{file}")), "the file is gone");
-    }
-    // The number of lines is unknown until a run has ended.
-    if let Some(record) = store.run(run)
-        && record.finished.is_some()
-        && !gone.contains(&"nodes.jsonl")
-        && let Some(fault) = missing_lines(store, &record)
-    {
-        report.differs("ledger", "run", Some(format!("runs/{run}/nodes.jsonl")), fault);
     }
 }
 

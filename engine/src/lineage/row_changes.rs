@@ -184,7 +184,6 @@ fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<Column
     }
     let count = values.len().max(1) as f64;
     let means = [values.iter().map(|value| value.1).sum::<f64>(), values.iter().map(|value| value.2).sum()];
-
     let mean = (means[1] - means[0]) / count;
     let squares: f64 = values.iter().map(|value| (rise(value) - mean).powi(2)).sum();
     let margin = (values.len() > 1).then(|| INTERVAL * (squares / (count - 1.0) / count).sqrt());

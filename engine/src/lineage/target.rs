@@ -7,7 +7,6 @@ use super::catalog::Catalog;
 use super::newest::{earlier_run, has_one, newest_output};
 use super::output_name::{Missing, NotFound, came_to_nothing, of_loop, output_of};
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-
 use crate::spec::{advice, meant_output as meant};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 

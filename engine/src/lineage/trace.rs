@@ -146,14 +146,11 @@ impl Roots {
                 Self { keys: vec![*key], artifacts: outputs.map(|output| output.id).collect(), ..Self::default() }
             }
             Target::Source { content, .. } => {
-                let mut keys = Vec::new();
-                for result in catalog.results() {
+                let readers = catalog.results().filter(|result| {
                     let sources = Preimage::read(&result.preimage).sources;
-                    if sources.iter().any(|source| source.content == *content) {
-                        keys.push(result.key);
-                    }
-                }
-                Self { keys, ..Self::default() }
+                    sources.iter().any(|source| source.content == *content)
+                });
+                Self { keys: readers.map(|result| result.key).collect(), ..Self::default() }
             }
         }
     }

@@ -85,7 +85,6 @@ pub use artifacts::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use artifacts::checkpoint::Checkpoint;
 pub use artifacts::folder_digest::outside_id;
 pub use artifacts::lend::{Lent, lend};
-
 pub(crate) use artifacts::table::column_list;
 pub use artifacts::writer::{StoreSink, Written, as_stored};
 pub(crate) use error::IoContext;

@@ -53,11 +53,8 @@ fn open_folder(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 /// Splits a path into its open parent folder and its name.
 fn entry(path: &Path) -> Result<(OwnedFd, &OsStr), Errno> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
-    let parent = match path.parent() {
-        // A bare name is in the working folder.
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    // A bare name is in the working folder.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((open_folder(parent, PARENT)?, name))
 }
 
@@ -66,9 +63,8 @@ fn explained(error: Errno, path: &Path) -> io::Error {
     // `O_DIRECTORY` reports a link as "not a directory".
     if matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK) {
         // The outermost link: those below it may be of what it leads to.
-        let mut above: Vec<&Path> = path.ancestors().collect();
-        above.reverse();
-        if let Some(link) = above.into_iter().find(|path| path.is_symlink()) {
+        let above: Vec<&Path> = path.ancestors().collect();
+        if let Some(link) = above.into_iter().rev().find(|path| path.is_symlink()) {
             return io::Error::other(format!(
                 "{} is a link, and nothing is written through links inside a store: remove the link",
                 link.display()

@@ -1,7 +1,6 @@
 //! Opens artifacts and verifies their files.
 
 use std::collections::BTreeSet;
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -31,18 +30,6 @@ fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<
     // A file that was last changed before it was described is intact, unless its time was forged.
     let older = matches!((metadata.modified(), described), (Ok(changed), Some(described)) if changed <= described);
     if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
-}
-
-/// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
-fn distrust(folder: &Path, part: &Part, described: Option<SystemTime>) {
-    let (path, mut later) = (folder.join(&part.name), SystemTime::now());
-    if let Some(described) = described {
-        // The clock may have been set back since.
-        later = later.max(described + Duration::from_secs(1));
-    }
-    if let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(later)) {
-        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", path.display());
-    }
 }
 
 impl Store {
@@ -199,7 +186,15 @@ impl Store {
         let parts = described.artifact.parts.par_iter();
         let damaged: Vec<&Part> = parts.filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
-            distrust(&folder, part, described.at);
+            let (path, mut later) = (folder.join(&part.name), SystemTime::now());
+            if let Some(at) = described.at {
+                // The clock may have been set back since.
+                later = later.max(at + Duration::from_secs(1));
+            }
+            // It looks changed now: every later check reads it, in any artifact that shares the file.
+            if let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(later)) {
+                tracing::warn!("{} is damaged and cannot be marked as changed: {error}", path.display());
+            }
         }
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
@@ -209,13 +204,10 @@ impl Store {
     /// # Errors
     /// The damage.
     pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
-        match self.fetch(id) {
-            Ok(state) => state,
-            Err(error) => {
-                tracing::warn!("{error}");
-                Err(Damage::Missing)
-            }
-        }
+        self.fetch(id).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Err(Damage::Missing)
+        })
     }
 
     /// Removes a damaged artifact, so that the next commit of equal content can replace it.

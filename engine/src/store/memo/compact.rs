@@ -116,10 +116,7 @@ impl Store {
     /// Fails if the disk or the shared store fails.
     pub(crate) fn mend_memo(&self, base: &Digest, damage: &MemoDamage) -> Result<(), StoreError> {
         if self.is_shared() {
-            for path in &damage.segments {
-                self.fetch_segment_again(path)?;
-            }
-            return Ok(());
+            return damage.segments.iter().try_for_each(|path| self.fetch_segment_again(path));
         }
         self.merge(base, damage.segments.clone())?;
         Ok(())

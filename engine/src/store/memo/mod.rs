@@ -292,21 +292,18 @@ impl Memo {
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
         let file = match &self.own_file {
             Some((known, file)) if *known == path => *file,
-            _ => self.begin(path)?,
+            // A new segment: opened for reading, and registered for upload.
+            _ => {
+                let file = self.add_file(Source::open(&path, 0).context("read", &path)?);
+                if let Some(store) = &self.shared {
+                    store.watch_segment(&path);
+                }
+                self.own_file = Some((path, file));
+                file
+            }
         };
         self.index.learn(*key, Position { file, length: payload.len() as u32, start, stamp });
         Ok(())
-    }
-
-    /// Opens a new segment of this process for reading and registers it for upload.
-    fn begin(&mut self, path: PathBuf) -> Result<u32, StoreError> {
-        let source = Source::open(&path, 0).context("read", &path)?;
-        let file = self.add_file(source);
-        if let Some(store) = &self.shared {
-            store.watch_segment(&path);
-        }
-        self.own_file = Some((path, file));
-        Ok(file)
     }
 
     /// Flushes to disk, and to the shared store if there is one.

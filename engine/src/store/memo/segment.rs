@@ -334,7 +334,8 @@ impl OwnSegment {
             let path = folder.join(format!("{name}-{serial}.rows"));
             match nofollow::create_new(&path) {
                 Ok(file) => {
-                    // Held while the process lives: shows others that the segment still grows.
+                    // Held while the process lives: shows others that the segment still grows. One that merges it before
+                    // it is locked is noticed after the first record.
                     if let Err(error) = file.try_lock() {
                         tracing::debug!("cannot lock {}: {error}", path.display());
                     }

@@ -360,18 +360,14 @@ impl Store {
 
     /// Returns what a run spent by its events, with the times (Unix, seconds): a lower bound, if it was killed.
     pub(super) fn recorded_spending(&self, id: &str) -> Vec<(f64, Usage)> {
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
         struct Spent {
             event: String,
-            #[serde(default)]
             time: f64,
-            #[serde(default)]
             calls: u64,
-            #[serde(default)]
             prompt_tokens: u64,
-            #[serde(default)]
             completion_tokens: u64,
-            #[serde(default)]
             cost: f64,
         }
         let text = self.run_text(id, "events.jsonl");

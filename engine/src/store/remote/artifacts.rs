@@ -9,7 +9,6 @@ use super::objects::Reply;
 use super::{Remote, objects};
 use crate::fingerprint::hash_file;
 use crate::store::artifacts::artifact::{Artifact, ArtifactId, Part};
-
 use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::layout::Store;

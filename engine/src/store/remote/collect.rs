@@ -229,26 +229,22 @@ impl Store {
             objects::get_all(&remote.objects, found.into_iter().map(|found| ((), found.path))).await
         })?;
         for text in notes.into_iter().filter_map(|((), text)| text) {
-            if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
-                self.follow(&collection)?;
-            } else {
+            let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) else {
                 tracing::warn!("ignoring a damaged note of a collection in the shared store");
+                continue;
+            };
+            for key in &collection.keys {
+                // A result that is newer than the collection, or not uploaded yet, was not collected.
+                let older =
+                    matches!(self.result_here(key), RecordState::Whole(result) if result.finished <= collection.time);
+                if older && !self.is_pending(&Pending::Result(*key)) {
+                    self.entomb(key)?;
+                }
             }
+            // Last: killed before, this machine follows the same collection again.
+            self.note_collection(&collection)?;
         }
         Ok(())
-    }
-
-    /// Keeps results that are newer than the collection or not uploaded yet.
-    fn follow(&self, collection: &Collection) -> Result<(), StoreError> {
-        for key in &collection.keys {
-            let older =
-                matches!(self.result_here(key), RecordState::Whole(result) if result.finished <= collection.time);
-            if older && !self.is_pending(&Pending::Result(*key)) {
-                self.entomb(key)?;
-            }
-        }
-        // Last: killed before, this machine follows the same collection again.
-        self.note_collection(collection)
     }
 }
 

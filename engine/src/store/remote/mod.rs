@@ -122,14 +122,11 @@ impl Remote {
 
     /// Waits for work whose failure the caller treats as "unknown"; `Store::sound` reports the cause later.
     fn ask<T: Default>(&self, action: &'static str, work: impl Future<Output = Reply<T>>) -> T {
-        match self.call(action, work) {
-            Ok(found) => found,
-            Err(error) => {
-                // The first failure is the cause; those after it may follow from it.
-                self.learnt().fault.get_or_insert_with(|| Arc::new(error));
-                T::default()
-            }
-        }
+        self.call(action, work).unwrap_or_else(|error| {
+            // The first failure is the cause; those after it may follow from it.
+            self.learnt().fault.get_or_insert_with(|| Arc::new(error));
+            T::default()
+        })
     }
 }
 

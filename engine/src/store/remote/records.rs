@@ -175,9 +175,6 @@ impl Store {
                 if_there(nofollow::remove_file(&path)).context("remove", &path)?;
             }
         }
-        for (name, text) in &pins {
-            self.write_file(&folder.join(name), text)?;
-        }
-        Ok(())
+        pins.iter().try_for_each(|(name, text)| self.write_file(&folder.join(name), text))
     }
 }

@@ -148,6 +148,7 @@ impl Segment {
             let existing = objects::put_first(objects, &path, content.clone()).await?;
             // Either a put with a lost answer succeeded, or two processes upload the segment of a dead one.
             if existing.is_none_or(|existing| existing == content) {
+                // Noted once it is there: killed in between, the next run finds equal content under its name.
                 note(&self.path, &name).map_err(failed)?;
                 return Ok(name);
             }

@@ -26,6 +26,7 @@ impl Store {
                 Pending::Run(id) => self.send_run(id)?,
                 Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
             }
+            // One by one: if the store goes away, the rest stays noted.
             self.forget_pending(&what);
         }
         self.send_segments()
