@@ -122,6 +122,7 @@ type Found = BTreeMap<String, (At, RowPlace)>;
 impl<'a> Walk<'a> {
     /// Returns the artifact as the output of that result, or of the last result of the closure that has it.
     fn start(&self, artifact: ArtifactId, key: Option<NodeKey>) -> At {
+        // Steps stand in topological order: of those that have it, the last one is the nearest.
         let meant = key.and_then(|key| self.by_key.get(&key).copied());
         for step in meant.into_iter().chain(self.closure.steps.iter().rev()) {
             for (port, output) in &step.result.outputs {

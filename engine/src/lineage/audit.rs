@@ -158,6 +158,7 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
                 report.find(Severity::Note, "source", step.name(), place, "the file's path was not recorded");
                 report.pass_over(what, "the file's path was not recorded");
             }
+            // Its value is in the key: there is no content to compare.
             SourceState::Named if source.name == "--limit" => report.sources_unchanged += 1,
             SourceState::Named => {
                 let message = "it is identified by name or address: its content was not checked";

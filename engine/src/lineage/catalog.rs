@@ -175,10 +175,12 @@ impl Catalog {
     pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Option<&Port> {
         // Times are rounded in records.
         let started = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
+        // A node that changes nothing made its own input too, and did not read it from itself.
         let mut others: Vec<&Port> = self.makers(id).iter().collect();
         others.retain(|port| user.is_none_or(|user| user.key != port.key));
         let mut candidates = others.clone();
         candidates.retain(|port| self.finished(port) <= started);
+        // Clocks of machines differ: the times of all makers may be wrong.
         if candidates.is_empty() {
             candidates.clone_from(&others);
             candidates.retain(|port| !self.users(id).iter().any(|user| user.key == port.key));

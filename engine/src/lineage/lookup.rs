@@ -69,6 +69,7 @@ pub(crate) fn rows_with(
     for part in table.parts() {
         let builder = open(part)?;
         let (metadata, schema) = (builder.metadata().clone(), builder.parquet_schema().clone());
+        // All parts of a table have the same columns.
         let Some(leaf) = leaf(&schema, path) else { return Ok(found) };
         for (place, group) in metadata.row_groups().iter().enumerate() {
             if may_hold(group, leaf, wanted) {

@@ -193,6 +193,7 @@ fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<Column
     if up + down == 0 {
         return None;
     }
+    // Once to choose the largest changes, and once for the order in which they are listed.
     values.sort_by(|a, b| rise(b).abs().total_cmp(&rise(a).abs()).then_with(|| a.0.cmp(b.0)));
     values.truncate(LISTED);
     values.sort_by(|a, b| rise(a).total_cmp(&rise(b)).then_with(|| a.0.cmp(b.0)));
