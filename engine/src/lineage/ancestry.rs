@@ -8,7 +8,7 @@ use searchmill_schemas::{RecordKind, gathered_id, repeated_id};
 use serde::Serialize;
 
 use super::catalog::Port;
-use super::closure::{Closure, Step, StepInput};
+use super::closure::{Closure, Step};
 use super::lookup::{RowPlace, located, read_row, rows_with, table};
 use crate::error::OperatorError;
 use crate::fingerprint::NodeKey;
@@ -107,8 +107,9 @@ pub fn ancestry(
         Some(table) => in_table(&start, &table, &wanted)?,
         None => walk.behind(&start, None, &wanted)?,
     };
-    let (at, place) =
-        found.remove(id).ok_or_else(|| OperatorError::pipeline(format!("no row has the id `{id}` there")))?;
+    let Some((at, place)) = found.remove(id) else {
+        return Err(OperatorError::pipeline(format!("no row has the id `{id}` there")));
+    };
     let mut pending = VecDeque::from([walk.add(at, place)?]);
     while let Some(row) = pending.pop_front() {
         pending.extend(walk.parents(row)?);
@@ -121,29 +122,29 @@ type Found = BTreeMap<String, (At, RowPlace)>;
 impl<'a> Walk<'a> {
     /// Returns the artifact as the output of that result, or of the last result of the closure that has it.
     fn start(&self, artifact: ArtifactId, key: Option<NodeKey>) -> At {
-        let port = |step: &Step| {
-            let (port, _) = step.result.outputs.iter().find(|(_, output)| output.id == artifact)?;
-            Some(Port { key: step.key, port: port.clone() })
-        };
-        let meant = key.and_then(|key| self.by_key.get(&key)).and_then(|step| port(step));
-        let maker = meant.or_else(|| self.closure.steps.iter().rev().find_map(port));
-        At { artifact, maker }
+        // Steps stand in topological order: of those that have it, the last one is the nearest.
+        let meant = key.and_then(|key| self.by_key.get(&key).copied());
+        for step in meant.into_iter().chain(self.closure.steps.iter().rev()) {
+            for (port, output) in &step.result.outputs {
+                if output.id == artifact {
+                    return At { artifact, maker: Some(Port { key: step.key, port: port.clone() }) };
+                }
+            }
+        }
+        At { artifact, maker: None }
     }
 
     fn maker(&self, at: &At) -> Option<&'a Step> {
         self.by_key.get(&at.maker.as_ref()?.key).copied()
     }
 
-    /// Returns the inputs of the result that produced an artifact.
-    fn inputs(&self, at: &At) -> Vec<At> {
-        self.named_inputs(at).into_iter().map(|(_, input)| input).collect()
-    }
-
-    /// Returns these inputs with their ports.
-    fn named_inputs(&self, at: &At) -> Vec<(&'a str, At)> {
-        let inputs = self.maker(at).map(|step| step.inputs.as_slice()).unwrap_or_default();
-        let named = |input: &'a StepInput| (input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() });
-        inputs.iter().map(named).collect()
+    /// Returns the inputs of the result that produced an artifact, with their ports.
+    fn inputs(&self, at: &At) -> Vec<(&'a str, At)> {
+        let mut inputs = Vec::new();
+        for input in self.maker(at).into_iter().flat_map(|step| &step.inputs) {
+            inputs.push((input.port.as_str(), At { artifact: input.id, maker: input.maker.clone() }));
+        }
+        inputs
     }
 
     /// Returns the table of an artifact; `None` for folders and missing artifacts.
@@ -157,8 +158,10 @@ impl<'a> Walk<'a> {
         let mut missing = wanted.clone();
         let mut seen = BTreeSet::from([at.clone()]);
         let mut pending = VecDeque::from([at.clone()]);
-        while let Some(at) = pending.pop_front().filter(|_| !missing.is_empty()) {
-            for input in self.inputs(&at) {
+        while !missing.is_empty()
+            && let Some(at) = pending.pop_front()
+        {
+            for (_, input) in self.inputs(&at) {
                 if !seen.insert(input.clone()) {
                     continue;
                 }
@@ -179,53 +182,60 @@ impl<'a> Walk<'a> {
             return Ok(*known);
         }
         let kind = self.table(&at.artifact).map_or(RecordKind::Table, |table| table.kind);
-        let id = place.id.clone().unwrap_or_else(|| place.matched.clone());
+        let id = place.own_id().to_owned();
         let number = self.found.rows.len();
         self.found.rows.push(Ancestor { kind: kind.name().to_owned(), id, places: Vec::new(), parents: Vec::new() });
         let mut next = Some((at, place));
         let mut after: Option<RecordBatch> = None;
         let mut seen = BTreeSet::new();
-        // Forged records could form a cycle.
-        while let Some((at, place)) = next.take().filter(|(at, place)| seen.insert((at.clone(), place.row))) {
+        while let Some((at, place)) = next.take() {
+            // Forged records could form a cycle.
+            if !seen.insert((at.clone(), place.row)) {
+                break;
+            }
+            // By each of its locations: another row may name it by an id that it had earlier.
             self.known.entry((at.artifact, place.row)).or_insert(number);
-            let row = self.table(&at.artifact).map(|table| read_row(&table, place.row)).transpose()?.flatten();
+            let row = match self.table(&at.artifact) {
+                Some(table) => read_row(&table, place.row)?,
+                None => None,
+            };
             if let (Some(after), Some(row), Some(last)) = (&after, &row, self.found.rows[number].places.last_mut()) {
                 last.changed = differing(after, row);
             }
-            let id = place.id.clone().unwrap_or_else(|| place.matched.clone());
-            next = self.before(&at, kind, &id)?;
-            let place = self.stands(at, &place, id);
-            self.found.rows[number].places.push(place);
+            next = self.before(&at, kind, place.own_id())?;
+            let location = Place {
+                artifact: at.artifact,
+                row: place.row,
+                id: place.own_id().to_owned(),
+                node: self.maker(&at).map(|step| step.name().to_owned()),
+                key: at.maker.as_ref().map(|maker| maker.key),
+                port: at.maker.map(|maker| maker.port),
+                changed: Vec::new(),
+            };
+            self.found.rows[number].places.push(location);
             after = row;
         }
         Ok(number)
     }
 
-    fn stands(&self, at: At, place: &RowPlace, id: String) -> Place {
-        Place {
-            artifact: at.artifact,
-            row: place.row,
-            id,
-            node: self.maker(&at).map(|step| step.name().to_owned()),
-            key: at.maker.as_ref().map(|maker| maker.key),
-            port: at.maker.map(|maker| maker.port),
-            changed: Vec::new(),
-        }
-    }
-
     /// Returns the same row in an input of this table's node: by its id, or by its id before it was repeated. In a node
     /// that gathers: by its id before it was gathered from that input.
     fn before(&mut self, at: &At, kind: RecordKind, id: &str) -> Result<Option<(At, RowPlace)>, OperatorError> {
-        let inputs = self.named_inputs(at);
-        let looks: Vec<(&str, &At)> = if self.maker(at).is_some_and(|step| self.closure.renames(step, kind)) {
-            inputs.iter().filter_map(|(port, input)| Some((gathered_id(id, port)?, input))).collect()
+        let inputs = self.inputs(at);
+        let mut looks: Vec<(&str, &At)> = Vec::new();
+        if self.maker(at).is_some_and(|step| self.closure.renames(step, kind)) {
+            looks.extend(inputs.iter().filter_map(|(port, input)| Some((gathered_id(id, port)?, input))));
         } else {
-            let anywhere = [Some(id), repeated_id(id)].into_iter().flatten();
-            anywhere.flat_map(|id| inputs.iter().map(move |(_, input)| (id, input))).collect()
-        };
+            // The same id in all inputs first: an id that ends like a repeated one may be a source's own.
+            for id in [Some(id), repeated_id(id)].into_iter().flatten() {
+                looks.extend(inputs.iter().map(|(_, input)| (id, input)));
+            }
+        }
         for (id, input) in looks {
-            let Some(table) = self.table(&input.artifact).filter(|table| table.kind == kind) else { continue };
-            if let Some((_, found)) = in_table(input, &table, &BTreeSet::from([id.to_owned()]))?.pop_first() {
+            if let Some(table) = self.table(&input.artifact)
+                && table.kind == kind
+                && let Some((_, found)) = in_table(input, &table, &BTreeSet::from([id.to_owned()]))?.pop_first()
+            {
                 return Ok(Some(found));
             }
         }
@@ -243,15 +253,20 @@ impl<'a> Walk<'a> {
         for column in table.kind.parents() {
             let mut ids: IndexMap<&str, Vec<Vec<usize>>> = IndexMap::new();
             for (at, id) in located(&row, 0, column.path) {
-                ids.entry(id).or_default().extend((!at.is_empty()).then_some(at));
+                let positions = ids.entry(id).or_default();
+                if !at.is_empty() {
+                    positions.push(at);
+                }
             }
             let wanted = ids.keys().map(|id| (*id).to_owned()).collect();
             let mut found = self.behind(&standing, column.kind, &wanted)?;
             for (id, at) in ids {
                 let before = self.found.rows.len();
-                let row = found.remove(id).map(|(at, place)| self.add(at, place)).transpose()?;
+                let (row, missing) = match found.remove(id) {
+                    Some((at, place)) => (Some(self.add(at, place)?), None),
+                    None => (None, Some(self.why_missing(&standing, column.kind))),
+                };
                 fresh.extend(row.filter(|row| *row >= before));
-                let missing = row.is_none().then(|| self.why_missing(&standing, column.kind));
                 let link = ParentLink { column: column.path.join("."), id: id.to_owned(), at, row, missing };
                 self.found.rows[number].parents.push(link);
             }
@@ -260,22 +275,23 @@ impl<'a> Walk<'a> {
     }
 
     fn why_missing(&self, at: &At, kind: Option<RecordKind>) -> String {
-        let kind = kind.map_or_else(String::new, |kind| format!("{kind} "));
         let Some(step) = self.maker(at) else {
             return "no record in the store names the inputs of this table".to_owned();
         };
-        let gone = self.closure.steps.iter().flat_map(|step| &step.inputs).find(|input| {
-            let is_table = input.artifact_type.ends_with(" rows");
-            is_table && self.store.artifact(&input.id).is_none()
-        });
-        match gone {
-            Some(input) => {
-                let maker = input.maker.as_ref().and_then(|maker| self.closure.step(&maker.key));
-                let gone = maker.and_then(|maker| maker.collected.as_ref());
-                let gone = gone.map_or_else(|| "is gone from the store".to_owned(), |gone| format!("was {gone}"));
-                format!("its upstream artifact {} {gone}", input.id.digest().short())
+        for input in self.closure.steps.iter().flat_map(|step| &step.inputs) {
+            if !input.artifact_type.ends_with(" rows") || self.store.artifact(&input.id).is_some() {
+                continue;
             }
-            None => format!("no {kind}table upstream of `{}` contains it", step.name()),
+            let short = input.id.digest().short();
+            let maker = input.maker.as_ref().and_then(|maker| self.closure.step(&maker.key));
+            return match maker.and_then(|maker| maker.collected.as_ref()) {
+                Some(collected) => format!("its upstream artifact {short} was {collected}"),
+                None => format!("its upstream artifact {short} is gone from the store"),
+            };
+        }
+        match kind {
+            Some(kind) => format!("no {kind} table upstream of `{}` contains it", step.name()),
+            None => format!("no table upstream of `{}` contains it", step.name()),
         }
     }
 }
@@ -291,10 +307,12 @@ fn in_table(at: &At, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Fou
 
 /// Returns the names of columns of both rows whose values differ.
 fn differing(after: &RecordBatch, before: &RecordBatch) -> Vec<String> {
-    let schema = after.schema();
-    let differs = |name: &&String| match (after.column_by_name(name), before.column_by_name(name)) {
-        (Some(one), Some(other)) => one.to_data() != other.to_data(),
-        _ => false,
-    };
-    schema.fields().iter().map(|field| field.name()).filter(differs).cloned().collect()
+    let mut names = Vec::new();
+    for (field, column) in after.schema().fields().iter().zip(after.columns()) {
+        let earlier = before.column_by_name(field.name());
+        if earlier.is_some_and(|earlier| column.to_data() != earlier.to_data()) {
+            names.push(field.name().clone());
+        }
+    }
+    names
 }

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Release, Store, StoreError, StoreUse,
-    artifact_place, description_place, memo_place, record_place, release_place, run_time,
+    Admission, ArtifactId, Damage, Intake, IoContext, Makers, NodeResult, RUN_FILES, Release, Store, StoreError,
+    StoreUse, artifact_place, description_place, memo_place, record_place, release_place, run_time,
 };
 
 /// Version of the archive format.
@@ -107,12 +107,12 @@ pub enum ArchiveError {
     Refused(String),
 }
 
-fn refused(why: impl Into<String>) -> ArchiveError {
-    ArchiveError::Refused(why.into())
+fn refused(why: impl std::fmt::Display) -> ArchiveError {
+    ArchiveError::Refused(why.to_string())
 }
 
 enum Body {
-    Place(PathBuf),
+    File(PathBuf),
     Open(File),
     Text(Vec<u8>),
 }
@@ -154,18 +154,39 @@ impl Export {
     /// Adds a root's lineage. Returns the memos of rows and answers used by its results.
     fn lineage(&mut self, store: &Store, root: &Root, shallow: bool) -> Result<BTreeSet<Digest>, StoreError> {
         let makers = Makers::read(store);
-        let preferred = run_keys(store, root.run.as_deref());
-        let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred, None), |key| vec![key]);
+        let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
+        let preferred: BTreeSet<NodeKey> = nodes.into_iter().filter_map(|node| node.key).collect();
+        let start = match root.key {
+            Some(key) => vec![key],
+            None => makers.of(&root.artifact, &preferred, None),
+        };
         let keys = makers.ancestry(start.iter().copied(), &preferred);
         let results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
         let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();
         runs.extend(root.run.clone());
         for run in &runs {
-            self.run(store, run)?;
+            // An import refuses a run whose id has no time.
+            if store.run(run).is_none() || run_time(run).is_none() {
+                continue;
+            }
+            self.census.runs += 1;
+            for name in RUN_FILES {
+                let path = store.root().join("runs").join(run).join(name);
+                let text = std::fs::read(&path).context("read", &path)?;
+                // The last line of an active run may be incomplete.
+                let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                let text = if name == "run.json" { text } else { text[..whole].to_vec() };
+                self.text(format!("runs/{run}/{name}"), text);
+            }
         }
         let mut artifacts = BTreeSet::from([root.artifact]);
         for result in &results {
-            self.result(store, result, makers.is_collected(&result.key))?;
+            let place =
+                record_place(&result.key, if makers.is_collected(&result.key) { "collected" } else { "results" });
+            let path = store.root().join(&place);
+            let text = std::fs::read(&path).context("read", &path)?;
+            self.census.results += 1;
+            self.text(place, text);
             if !shallow || start.contains(&result.key) {
                 artifacts.extend(result.outputs.values().map(|output| output.id));
             }
@@ -176,52 +197,24 @@ impl Export {
         Ok(results.iter().flat_map(|result| result.memos()).collect())
     }
 
-    fn run(&mut self, store: &Store, id: &str) -> Result<(), StoreError> {
-        if store.run(id).is_none() || run_time(id).is_none() {
-            return Ok(());
-        }
-        self.census.runs += 1;
-        for name in RUN_FILES {
-            let path = store.root().join("runs").join(id).join(name);
-            let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
-            // The last line of an active run may be incomplete.
-            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let text = if name == "run.json" { text } else { text[..whole].to_vec() };
-            self.text(format!("runs/{id}/{name}"), text);
-        }
-        Ok(())
-    }
-
-    fn result(&mut self, store: &Store, result: &NodeResult, collected: bool) -> Result<(), StoreError> {
-        let place = record_place(&result.key, if collected { "collected" } else { "results" });
-        let path = store.root().join(&place);
-        let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
-        self.census.results += 1;
-        self.text(place, text);
-        Ok(())
-    }
-
     fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {
-        let short = id.digest().short();
         // Damage is detected below.
         let brought = store.bring(id);
-        let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared())
-        else {
+        let is_gone = brought == Err(Damage::Missing) && store.is_shared();
+        let Some(artifact) = store.artifact(id).filter(|_| !is_gone) else {
             if let Some(note) = store.release_of(id) {
                 self.census.released += 1;
                 self.text(release_place(id), serde_json::to_vec(&note)?);
                 return Ok(());
             }
-            let gone = StoreError::Location(format!("the artifact {short} is not in the store any more"));
             self.census.missing += 1;
-            return if needed { Err(gone) } else { Ok(()) };
+            return if needed { Err(StoreError::NotInStore(*id)) } else { Ok(()) };
         };
-        let damaged = |damage| StoreError::Location(format!("the artifact {short} is damaged in the store: {damage}"));
-        store.verify(id).map_err(damaged)?;
+        store.verify(id).map_err(|damage| StoreError::Damaged(*id, damage))?;
         let (folder, place) = (store.artifact_folder(id), artifact_place(id));
         self.text(description_place(id), serde_json::to_vec_pretty(&artifact)?);
         for part in &artifact.parts {
-            self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::Place(folder.join(&part.name)));
+            self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::File(folder.join(&part.name)));
         }
         self.census.artifacts += 1;
         Ok(())
@@ -230,10 +223,11 @@ impl Export {
     fn memo(&mut self, store: &Store, base: &Digest) -> Result<(), StoreError> {
         let Some((path, rows)) = store.merge_memo(base)? else { return Ok(()) };
         let file = store.nameless(&path)?;
-        let mut reader = file.try_clone().map_err(StoreError::io("read", &path))?;
-        let digest = hash_reader(&mut reader).map_err(StoreError::io("read", &path))?;
-        let bytes = file.metadata().map_err(StoreError::io("read", &path))?.len();
-        std::io::Seek::rewind(&mut reader).map_err(StoreError::io("read", &path))?;
+        let mut reader = file.try_clone().context("read", &path)?;
+        let digest = hash_reader(&mut reader).context("read", &path)?;
+        let bytes = file.metadata().context("read", &path)?.len();
+        // The clone shares its position with the file, which is written to the archive from here on.
+        std::io::Seek::rewind(&mut reader).context("read", &path)?;
         self.census.rows += rows;
         self.push(memo_place(base, &digest), bytes, digest, Body::Open(file));
         Ok(())
@@ -263,7 +257,7 @@ impl Export {
             match body {
                 Body::Text(text) => append(&mut tar, &file.path, file.bytes, &mut text.as_slice())?,
                 Body::Open(mut open) => append(&mut tar, &file.path, file.bytes, &mut open)?,
-                Body::Place(path) => append(&mut tar, &file.path, file.bytes, &mut File::open(path)?)?,
+                Body::File(path) => append(&mut tar, &file.path, file.bytes, &mut File::open(path)?)?,
             }
         }
         tar.into_inner()?.finish()?.flush()
@@ -271,6 +265,7 @@ impl Export {
 }
 
 fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &mut dyn Read) -> std::io::Result<()> {
+    // Nothing of this machine or moment: equal content gives equal bytes.
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Regular);
     header.set_size(bytes);
@@ -278,11 +273,8 @@ fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);
+    // The header has promised that length, whatever becomes of the file meanwhile.
     tar.append_data(&mut header, path, content.take(bytes))
-}
-
-fn run_keys(store: &Store, run: Option<&str>) -> BTreeSet<NodeKey> {
-    run.map(|run| store.run_nodes(run)).into_iter().flatten().filter_map(|node| node.key).collect()
 }
 
 /// Outcome of an import.
@@ -308,7 +300,7 @@ pub struct Imported {
 
 /// A valid path of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum StorePath {
     Artifact(ArtifactId, String),
     Description(ArtifactId),
     Result(NodeKey, &'static str),
@@ -317,25 +309,23 @@ enum Place {
     Release(ArtifactId),
 }
 
-impl Place {
+impl StorePath {
     /// Parses a path. Accepts it only if this program would write exactly the same path.
     fn parse(path: &str) -> Option<Self> {
-        let digest = |hex: &str| Digest::parse(hex).filter(|digest| digest.hex() == hex);
         let parts: Vec<&str> = path.split('/').collect();
         let place = match parts.as_slice() {
-            ["artifacts", _, id, part @ ..] if is_plain(part) => {
-                Self::Artifact(ArtifactId::from(digest(id)?), part.join("/"))
-            }
-            ["artifacts", _, name] => Self::Description(ArtifactId::from(digest(name.strip_suffix(".json")?)?)),
-            ["results", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "results"),
-            ["collected", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "collected"),
+            ["artifacts", _, id, part @ ..] if is_plain(part) => Self::Artifact(ArtifactId::parse(id)?, part.join("/")),
+            ["artifacts", _, name] => Self::Description(ArtifactId::parse(name.strip_suffix(".json")?)?),
+            ["results", _, name] => Self::Result(NodeKey(Digest::parse(name.strip_suffix(".json")?)?), "results"),
+            ["collected", _, name] => Self::Result(NodeKey(Digest::parse(name.strip_suffix(".json")?)?), "collected"),
             ["runs", id, name] if run_time(id).is_some() && RUN_FILES.contains(name) => {
                 Self::Run((*id).to_owned(), (*name).to_owned())
             }
-            ["released", _, name] => Self::Release(ArtifactId::from(digest(name.strip_suffix(".json")?)?)),
-            ["memo", _, base, name] => Self::Memo(digest(base)?, digest(name.strip_suffix(".rows")?)?),
+            ["released", _, name] => Self::Release(ArtifactId::parse(name.strip_suffix(".json")?)?),
+            ["memo", _, base, name] => Self::Memo(Digest::parse(base)?, Digest::parse(name.strip_suffix(".rows")?)?),
             _ => return None,
         };
+        // One place has one path: the digits of a digest are in lower case, and its folder is named by the first two.
         (place.path() == path).then_some(place)
     }
 
@@ -353,8 +343,8 @@ impl Place {
 
 /// Whether all components lead downwards.
 fn is_plain(components: &[&str]) -> bool {
-    let plain = |name: &&str| !name.is_empty() && *name != "." && *name != ".." && !name.contains(['\\', '\0', ':']);
-    !components.is_empty() && components.iter().all(plain)
+    !components.is_empty()
+        && components.iter().all(|name| !matches!(*name, "" | "." | "..") && !name.contains(['\\', '\0', ':']))
 }
 
 /// Imports an archive into a store.
@@ -362,20 +352,20 @@ fn is_plain(components: &[&str]) -> bool {
 /// # Errors
 /// Fails if the archive is damaged or irregular in any way (then nothing is imported), or the store cannot be written.
 pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError> {
-    let decoder = zstd::Decoder::new(input).map_err(|error| refused(error.to_string()))?;
-    let mut tar = tar::Archive::new(decoder);
-    let mut entries = tar.entries().map_err(|error| refused(error.to_string()))?;
+    let mut tar = tar::Archive::new(zstd::Decoder::new(input).map_err(refused)?);
+    let mut entries = tar.entries().map_err(refused)?;
     let manifest = read_manifest(entries.next())?;
-    let places = places(&manifest)?;
+    let places = store_paths(&manifest)?;
     let intake = store.intake()?;
     for (file, place) in manifest.files.iter().zip(&places) {
-        let entry = entries.next().ok_or_else(|| refused(format!("it ends before {}", file.path)))?;
+        let Some(entry) = entries.next() else { return Err(refused(format!("it ends before {}", file.path))) };
         unpack(&intake, entry, file, place)?;
     }
     if let Some(more) = entries.next() {
         let path = more.map(|entry| entry_path(&entry)).unwrap_or_default();
         return Err(refused(format!("`{path}` is not listed")));
     }
+    // Nothing is visible in the store until everything has been checked.
     let checked = check(&intake, &manifest, &places)?;
     let admitted = admit(&intake, checked, manifest.root)?;
     store.send_pending()?;
@@ -389,7 +379,7 @@ fn entry_path(entry: &tar::Entry<'_, impl Read>) -> String {
 }
 
 fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, ArchiveError> {
-    let entry = entry.ok_or_else(|| refused("it is empty"))?.map_err(|error| refused(error.to_string()))?;
+    let entry = entry.ok_or_else(|| refused("it is empty"))?.map_err(refused)?;
     if entry_path(&entry) != MANIFEST || !entry.header().entry_type().is_file() {
         return Err(refused(format!("not a searchmill archive: it does not start with {MANIFEST}")));
     }
@@ -398,29 +388,35 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
         return Err(refused(format!("{MANIFEST} has {found} MiB, the limit is {most} MiB")));
     }
     let mut text = Vec::new();
-    entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
+    entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(refused)?;
     // The version is read before anything else of the list is trusted.
-    let version = serde_json::from_slice::<Value>(&text).ok().and_then(|list| list["format"].as_u64());
-    if let Some(found) = version.filter(|found| !(1..=u64::from(ARCHIVE_FORMAT)).contains(found)) {
+    if let Ok(list) = serde_json::from_slice::<Value>(&text)
+        && let Some(found) = list["format"].as_u64()
+        && !(1..=u64::from(ARCHIVE_FORMAT)).contains(&found)
+    {
         return Err(refused(format!("it has format {found}, this searchmill reads formats 1 to {ARCHIVE_FORMAT}")));
     }
     serde_json::from_slice(&text).map_err(|error| refused(format!("{MANIFEST}: {error}")))
 }
 
-fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
+fn store_paths(manifest: &Manifest) -> Result<Vec<StorePath>, ArchiveError> {
     let mut seen = BTreeSet::new();
-    let place = |file: &FileEntry| {
-        let odd = || refused(format!("`{}` is not a path of a store", file.path));
-        let place = Place::parse(&file.path).ok_or_else(odd)?;
+    let mut places = Vec::with_capacity(manifest.files.len());
+    for FileEntry { path, .. } in &manifest.files {
+        let Some(place) = StorePath::parse(path) else {
+            return Err(refused(format!("`{path}` is not a path of a store")));
+        };
         // Equal places have equal paths.
-        let twice = || refused(format!("`{}` is listed twice", file.path));
-        seen.insert(file.path.clone()).then_some(place).ok_or_else(twice)
-    };
-    manifest.files.iter().map(place).collect()
+        if !seen.insert(path) {
+            return Err(refused(format!("`{path}` is listed twice")));
+        }
+        places.push(place);
+    }
+    Ok(places)
 }
 
-fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place: &Place) -> Result<(), ArchiveError> {
-    let mut entry = entry.map_err(|error| refused(error.to_string()))?;
+fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, to: &StorePath) -> Result<(), ArchiveError> {
+    let mut entry = entry.map_err(refused)?;
     let path = entry_path(&entry);
     if path != file.path || !entry.header().entry_type().is_file() {
         return Err(refused(format!("expected the regular file {}, found `{path}`", file.path)));
@@ -429,7 +425,7 @@ fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place:
         return Err(refused(format!("{path} has {} bytes, listed are {}", entry.size(), file.bytes)));
     }
     let mut content = Tracked { inner: &mut entry, failed: None };
-    let taken = intake.add(&place.path(), &mut content, file.bytes);
+    let taken = intake.add(&to.path(), &mut content, file.bytes);
     if let Some(error) = content.failed {
         return Err(refused(format!("{path}: {error}")));
     }
@@ -465,31 +461,36 @@ struct Checked {
     releases: Vec<(ArtifactId, Release)>,
 }
 
-fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Checked, ArchiveError> {
+fn check(intake: &Intake, manifest: &Manifest, places: &[StorePath]) -> Result<Checked, ArchiveError> {
     let mut checked = Checked::default();
     let mut described = BTreeSet::new();
     for (place, file) in places.iter().zip(&manifest.files) {
-        let wrong = |what: &str| refused(format!("{} {what}", file.path));
+        let path = &file.path;
         match place {
-            Place::Artifact(id, part) => {
+            StorePath::Artifact(id, part) => {
                 checked.artifacts.entry(*id).or_default().push((part.clone(), file.digest));
             }
-            Place::Description(id) => {
+            StorePath::Description(id) => {
                 described.insert(*id);
                 checked.artifacts.entry(*id).or_default();
             }
-            Place::Result(key, folder) => {
-                let result = intake.result(key, folder).ok_or_else(|| wrong("is not a record of that key"))?;
+            StorePath::Result(key, folder) => {
+                let Some(result) = intake.result(key, folder) else {
+                    return Err(refused(format!("{path} is not a record of that key")));
+                };
                 checked.results.push((result, folder));
             }
-            Place::Run(id, _) => drop(checked.runs.insert(id.clone())),
-            Place::Release(id) => {
-                let note = intake.release(id).ok_or_else(|| wrong("is not the description of that artifact"))?;
+            StorePath::Run(id, _) => drop(checked.runs.insert(id.clone())),
+            StorePath::Release(id) => {
+                let Some(note) = intake.release(id) else {
+                    return Err(refused(format!("{path} is not the description of that artifact")));
+                };
                 checked.releases.push((*id, note));
             }
-            Place::Memo(base, segment) => {
-                let rows = intake.memo_rows(base, segment).filter(|_| *segment == file.digest);
-                rows.ok_or_else(|| wrong("contains something other than cached rows"))?;
+            StorePath::Memo(base, segment) => {
+                if *segment != file.digest || intake.memo_rows(base, segment).is_none() {
+                    return Err(refused(format!("{path} contains something other than cached rows")));
+                }
                 checked.memos.push((*base, *segment));
             }
         }
@@ -503,13 +504,17 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
         return Err(refused(format!("the files of the artifact {id} do not match it")));
     }
-    checked.runs.iter().try_for_each(|id| check_run(intake, id))?;
+    for id in &checked.runs {
+        check_run(intake, id)?;
+    }
     Ok(checked)
 }
 
 /// Rejects a run dated later than tomorrow: it would stay the newest one, in lists and for collection.
 fn check_run(intake: &Intake, id: &str) -> Result<(), ArchiveError> {
-    let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
+    let Some(run) = intake.run(id) else {
+        return Err(refused(format!("the record of the run {id} cannot be read")));
+    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let latest = (now + AHEAD).as_secs_f64();
     let times = [run_time(id), Some(run.started), run.finished];
@@ -526,7 +531,7 @@ fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Import
     let mut imported = Imported { artifact, root: root.map(|root| root.name), ..Imported::default() };
     for id in checked.artifacts.keys() {
         let admission = intake.admit_artifact(id)?;
-        count(admission, &mut imported, |imported| &mut imported.artifacts);
+        count(admission, &mut imported.artifacts, &mut imported.known, &mut imported.different);
     }
     for (id, note) in &checked.releases {
         imported.known += usize::from(!intake.admit_release(id, note)?);
@@ -536,20 +541,20 @@ fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Import
     }
     for (result, folder) in &checked.results {
         let admission = intake.admit_result(result, folder)?;
-        count(admission, &mut imported, |imported| &mut imported.results);
+        count(admission, &mut imported.results, &mut imported.known, &mut imported.different);
     }
     for id in &checked.runs {
         let admission = intake.admit_run(id)?;
-        count(admission, &mut imported, |imported| &mut imported.runs);
+        count(admission, &mut imported.runs, &mut imported.known, &mut imported.different);
     }
     Ok(imported)
 }
 
-fn count(admission: Admission, imported: &mut Imported, new: impl Fn(&mut Imported) -> &mut usize) {
+fn count(admission: Admission, new: &mut usize, known: &mut usize, different: &mut usize) {
     match admission {
-        Admission::New => *new(imported) += 1,
-        Admission::Known => imported.known += 1,
-        Admission::Different => imported.different += 1,
+        Admission::New => *new += 1,
+        Admission::Known => *known += 1,
+        Admission::Different => *different += 1,
     }
 }
 
@@ -581,7 +586,7 @@ mod tests {
             format!("memo/{fold}/{hex}/{hex}.rows"),
             format!("released/{fold}/{hex}.json"),
         ] {
-            assert!(Place::parse(&path).is_some_and(|place| place.path() == path), "{path}");
+            assert!(StorePath::parse(&path).is_some_and(|place| place.path() == path), "{path}");
         }
         let upper = hex.to_uppercase();
         for path in [
@@ -605,7 +610,7 @@ mod tests {
             "pins/a.json".to_owned(),
             String::new(),
         ] {
-            assert_eq!(Place::parse(&path), None, "{path}");
+            assert_eq!(StorePath::parse(&path), None, "{path}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::archive::Root;
 use super::instant::rfc3339;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, Preimage, SourceIdentity, sha256_bytes, sha256_file};
 use crate::node_id::NodeId;
-use crate::store::{ArtifactId, Damage, Makers, NodeResult, Store, StoreError};
+use crate::store::{ArtifactId, Damage, IoContext, Makers, NodeResult, Store, StoreError};
 
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "https://slsa.dev/provenance/v1";
@@ -68,6 +68,14 @@ pub enum AttestError {
     Key(String),
 }
 
+fn unreadable(error: impl std::fmt::Display) -> AttestError {
+    AttestError::Unreadable(error.to_string())
+}
+
+fn bad_key(error: impl std::fmt::Display) -> AttestError {
+    AttestError::Key(error.to_string())
+}
+
 /// How the store compares with an attestation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,7 +117,7 @@ impl SecretKey {
     /// Fails if there are none.
     pub fn generate() -> Result<Self, AttestError> {
         let mut secret = [0; 32];
-        rand::rngs::OsRng.try_fill_bytes(&mut secret).map_err(|error| AttestError::Key(error.to_string()))?;
+        rand::rngs::OsRng.try_fill_bytes(&mut secret).map_err(bad_key)?;
         Ok(Self(SigningKey::from_bytes(&secret)))
     }
 
@@ -118,7 +126,7 @@ impl SecretKey {
     /// # Errors
     /// Fails on any other format.
     pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
-        SigningKey::from_pkcs8_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
+        SigningKey::from_pkcs8_pem(pem).map(Self).map_err(bad_key)
     }
 
     /// Encodes the key as PKCS #8 PEM (version 1, which every tool reads).
@@ -127,8 +135,7 @@ impl SecretKey {
     /// Never in practice: the encoding has a fixed size.
     pub fn to_pem(&self) -> Result<String, AttestError> {
         let pair = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
-        let pem = pair.to_pkcs8_pem(LineEnding::LF).map_err(|error| AttestError::Key(error.to_string()))?;
-        Ok(pem.to_string())
+        Ok(pair.to_pkcs8_pem(LineEnding::LF).map_err(bad_key)?.to_string())
     }
 
     /// Returns the verification key.
@@ -141,7 +148,6 @@ impl SecretKey {
     /// # Errors
     /// Fails if the statement cannot be written as JSON.
     pub fn sign(&self, statement: &Statement) -> Result<String, AttestError> {
-        let unreadable = |error: serde_json::Error| AttestError::Unreadable(error.to_string());
         let payload = serde_json::to_vec(statement).map_err(unreadable)?;
         let signature = self.0.sign(&pre_authentication(PAYLOAD, &payload));
         let signature = EnvelopeSignature { keyid: self.public().id()?, sig: STANDARD.encode(signature.to_bytes()) };
@@ -157,7 +163,7 @@ impl PublicKey {
     /// # Errors
     /// Fails on any other format.
     pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
-        VerifyingKey::from_public_key_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
+        VerifyingKey::from_public_key_pem(pem).map(Self).map_err(bad_key)
     }
 
     /// Encodes the key as SPKI PEM.
@@ -165,7 +171,7 @@ impl PublicKey {
     /// # Errors
     /// Never in practice.
     pub fn to_pem(&self) -> Result<String, AttestError> {
-        self.0.to_public_key_pem(LineEnding::LF).map_err(|error| AttestError::Key(error.to_string()))
+        self.0.to_public_key_pem(LineEnding::LF).map_err(bad_key)
     }
 
     /// Returns the SHA-256 of the key's DER encoding.
@@ -173,7 +179,7 @@ impl PublicKey {
     /// # Errors
     /// Never in practice.
     pub fn id(&self) -> Result<String, AttestError> {
-        let der = self.0.to_public_key_der().map_err(|error| AttestError::Key(error.to_string()))?;
+        let der = self.0.to_public_key_der().map_err(bad_key)?;
         Ok(sha256_bytes(der.as_bytes()))
     }
 
@@ -182,23 +188,26 @@ impl PublicKey {
     /// # Errors
     /// Fails if the envelope cannot be read or has no signature by this key.
     pub fn verify(&self, envelope: &[u8]) -> Result<Statement, AttestError> {
-        let unreadable = |error: &dyn std::fmt::Display| AttestError::Unreadable(error.to_string());
-        let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| unreadable(&error))?;
-        let payload = STANDARD.decode(&envelope.payload).map_err(|error| unreadable(&error))?;
+        let envelope: Envelope = serde_json::from_slice(envelope).map_err(unreadable)?;
+        let payload = STANDARD.decode(&envelope.payload).map_err(unreadable)?;
         let message = pre_authentication(&envelope.payload_type, &payload);
-        let is_ours = |signature: &EnvelopeSignature| {
+        let mut is_signed = false;
+        for signature in &envelope.signatures {
             let bytes = STANDARD.decode(&signature.sig).unwrap_or_default();
-            Signature::from_slice(&bytes).is_ok_and(|signature| self.0.verify_strict(&message, &signature).is_ok())
-        };
-        if !envelope.signatures.iter().any(is_ours) {
+            if let Ok(signature) = Signature::from_slice(&bytes) {
+                // Strict: another encoding of a signature, or a weak key, verifies nothing.
+                is_signed |= self.0.verify_strict(&message, &signature).is_ok();
+            }
+        }
+        if !is_signed {
             return Err(AttestError::Unsigned);
         }
         if envelope.payload_type != PAYLOAD {
-            return Err(unreadable(&format!("its payload is `{}`", envelope.payload_type)));
+            return Err(unreadable(format!("its payload is `{}`", envelope.payload_type)));
         }
-        let statement: Statement = serde_json::from_slice(&payload).map_err(|error| unreadable(&error))?;
+        let statement: Statement = serde_json::from_slice(&payload).map_err(unreadable)?;
         if statement.statement_type != STATEMENT {
-            return Err(unreadable(&format!("its statement is `{}`", statement.statement_type)));
+            return Err(unreadable(format!("its statement is `{}`", statement.statement_type)));
         }
         Ok(statement)
     }
@@ -220,9 +229,13 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
     let names: BTreeMap<NodeKey, NodeId> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
     let preferred: BTreeSet<NodeKey> = names.keys().copied().collect();
-    let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred, None), |key| vec![key]);
+    let start = match root.key {
+        Some(key) => vec![key],
+        None => makers.of(&root.artifact, &preferred, None),
+    };
     let keys = makers.ancestry(start.iter().copied(), &preferred);
     let mut results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
+    // By key where times are equal: equal stores give equal statements.
     results.sort_by(|one, other| one.finished.total_cmp(&other.finished).then(one.key.cmp(&other.key)));
     let maker = start.first().and_then(|key| makers.result(key));
     Ok(Statement {
@@ -234,20 +247,22 @@ pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
 }
 
 fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
-    let short = root.artifact.digest().short();
-    let damaged = |damage: Damage| {
-        let note = store.release_of(&root.artifact).map(|note| format!("it was {}", note.words()));
-        let why = note.unwrap_or_else(|| damage.to_string());
-        StoreError::Location(format!("the artifact {short} cannot be attested: {why}"))
+    let id = root.artifact;
+    let artifact = match store.verify(&id).and_then(|()| store.artifact(&id).ok_or(Damage::Missing)) {
+        Ok(artifact) => artifact,
+        Err(damage) => {
+            return Err(match store.release_of(&id) {
+                Some(note) => StoreError::ReleasedUnattested(id, note.words()),
+                None => StoreError::NotAttested(id, damage),
+            });
+        }
     };
-    store.verify(&root.artifact).map_err(damaged)?;
-    let artifact = store.artifact(&root.artifact).ok_or_else(|| damaged(Damage::Missing))?;
-    let folder = store.artifact_folder(&root.artifact);
-    let digest = BTreeMap::from([(ARTIFACT.to_owned(), root.artifact.to_string())]);
+    let folder = store.artifact_folder(&id);
+    let digest = BTreeMap::from([(ARTIFACT.to_owned(), id.to_string())]);
     let mut subjects = vec![Subject { name: root.name.clone(), digest }];
     for part in &artifact.parts {
         let path = folder.join(&part.name);
-        let sha256 = sha256_file(&path).map_err(StoreError::io("read", &path))?;
+        let sha256 = sha256_file(&path).context("read", &path)?;
         let digest = BTreeMap::from([(DIGEST_NAME.to_owned(), part.digest.hex()), ("sha256".to_owned(), sha256)]);
         subjects.push(Subject { name: format!("{}/{}", root.name, part.name), digest });
     }
@@ -265,7 +280,7 @@ fn predicate(
     let started = maker.map(|result| rfc3339(result.finished - result.seconds));
     let others = results.iter().flat_map(|result| result.outputs.values()).map(|output| output.id);
     let others: BTreeSet<ArtifactId> = others.filter(|id| *id != root.artifact).collect();
-    let byproduct = |id: &ArtifactId| json!({"digest": {ARTIFACT: id.to_string()}});
+    let byproducts: Vec<Value> = others.iter().map(|id| json!({"digest": {ARTIFACT: id.to_string()}})).collect();
     json!({
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -288,7 +303,7 @@ fn predicate(
                 "startedOn": started,
                 "finishedOn": maker.map(|result| rfc3339(result.finished)),
             },
-            "byproducts": others.iter().map(byproduct).collect::<Vec<_>>(),
+            "byproducts": byproducts,
         },
     })
 }
@@ -312,9 +327,9 @@ fn step(result: &NodeResult, names: &BTreeMap<NodeKey, NodeId>) -> Value {
 fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let mut dependencies = Vec::new();
-    for SourceIdentity { name, content, .. } in
-        results.iter().flat_map(|result| Preimage::read(&result.preimage).sources)
-    {
+    let sources = results.iter().flat_map(|result| Preimage::read(&result.preimage).sources);
+    for SourceIdentity { name, content, .. } in sources {
+        // Several steps may read one file.
         if !seen.insert((name.clone(), content.clone())) {
             continue;
         }
@@ -330,9 +345,8 @@ fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
 /// Compares the subjects of an attestation with a store, by name.
 pub fn compare(store: &Store, statement: &Statement) -> Vec<(String, Comparison)> {
     let artifact = statement.subject.iter().find_map(|subject| ArtifactId::parse(subject.digest.get(ARTIFACT)?));
-    let compared =
-        |subject: &Subject| (subject.name.clone(), compare_one(store, artifact.as_ref(), subject, statement));
-    statement.subject.iter().map(compared).collect()
+    let subjects = statement.subject.iter();
+    subjects.map(|one| (one.name.clone(), compare_one(store, artifact.as_ref(), one, statement))).collect()
 }
 
 fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, statement: &Statement) -> Comparison {
@@ -347,12 +361,9 @@ fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, 
     let root = statement.subject.iter().find(|subject| subject.digest.contains_key(ARTIFACT));
     let name = root.and_then(|root| subject.name.strip_prefix(&root.name)?.strip_prefix('/'));
     // Only files that belong to the artifact are opened.
-    let known = store
-        .artifact(id)
-        .into_iter()
-        .flat_map(|artifact| artifact.parts)
-        .find(|part| Some(part.name.as_str()) == name);
-    let Some(part) = known else { return Comparison::Missing };
+    let artifact = store.artifact(id);
+    let mut parts = artifact.iter().flat_map(|artifact| &artifact.parts);
+    let Some(part) = parts.find(|part| Some(part.name.as_str()) == name) else { return Comparison::Missing };
     match sha256_file(&store.artifact_folder(id).join(&part.name)) {
         Ok(found) if Some(&found) == subject.digest.get("sha256") => Comparison::Same,
         Ok(_) => Comparison::Different,

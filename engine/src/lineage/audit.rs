@@ -57,14 +57,27 @@ pub fn verify(
 ) -> Report {
     let mut report = Report::default();
     let mut replaced = of_ledger(store, catalog, roots.run.as_deref(), ledger);
-    let stands = |node: &&NodeRun| !replaced.iter().any(|replaced| replaced.is_of(node));
-    let rest: Vec<&NodeRun> = ledger.iter().filter(stands).collect();
-    missing_records(catalog, roots, ledger, &mut report);
+    // What a later run replaced differs from its record for a reason.
+    let mut rest: Vec<&NodeRun> = ledger.iter().collect();
+    rest.retain(|node| !replaced.iter().any(|replaced| replaced.is_of(node)));
+    for key in &roots.keys {
+        if catalog.claim(key).is_some() {
+            continue;
+        }
+        let node = ledger.iter().find(|node| node.key == Some(*key)).map_or("unknown node", |node| node.node.as_str());
+        let state = if catalog.is_damaged(key) { "cannot be read" } else { "is gone from the store" };
+        report.differs("record", node, Some(key_place(key)), format!("its result record {state}"));
+    }
     for step in &closure.steps {
         report.records += 1;
         record(step, &mut report);
         let unnamed = behind(store, catalog, step);
-        gaps(step, &unnamed, &mut report);
+        for input in &step.inputs {
+            if input.maker.is_none() && !unnamed.iter().any(|replaced| replaced.gave(&input.id)) {
+                let place = format!("input `{}`, artifact {}", input.port, input.id.digest().short());
+                report.differs("lineage", step.name(), Some(place), "no record in the store shows its origin");
+            }
+        }
         replaced.extend(unnamed);
         step_sources(step, strict, &mut report);
     }
@@ -79,29 +92,24 @@ pub fn verify(
     report
 }
 
-fn missing_records(catalog: &Catalog, roots: &Roots, ledger: &[NodeRun], report: &mut Report) {
-    for key in roots.keys.iter().filter(|key| catalog.claim(key).is_none()) {
-        let node = ledger.iter().find(|node| node.key == Some(*key)).map(|node| node.node.as_str());
-        let state = if catalog.is_damaged(key) { "cannot be read" } else { "is gone from the store" };
-        let place = Some(format!("key {}", key.0.short()));
-        report.differs("record", node.unwrap_or("unknown node"), place, format!("its result record {state}"));
-    }
+fn key_place(key: &NodeKey) -> String {
+    format!("key {}", key.0.short())
 }
 
 fn record(step: &Step, report: &mut Report) {
-    let place = || Some(format!("key {}", step.key.0.short()));
+    let (name, place) = (step.name(), Some(key_place(&step.key)));
     if step.damaged {
-        report.differs("record", step.name(), place(), "its result record was changed: the checksum does not fit");
+        report.differs("record", name, place.clone(), "its result record was changed: the checksum does not fit");
     }
-    let stored = &step.result.preimage;
-    if NodeKey::of(stored) != step.key {
+    if NodeKey::of(&step.result.preimage) != step.key {
         let message = "the operator, params, inputs and seed in its record do not give its key";
-        report.differs("record", step.name(), place(), message);
+        report.differs("record", name, place.clone(), message);
     }
     let Some(origin) = &step.result.origin else { return };
+    // The origin has more params than the key: those that change no bytes.
     for path in disagreeing(&step.preimage.params, &origin.params) {
         let message = format!("param `{path}` of the key differs from the one recorded for the node");
-        report.differs("record", step.name(), place(), message);
+        report.differs("record", name, place.clone(), message);
     }
 }
 
@@ -118,8 +126,9 @@ fn disagreeing(part: &Value, whole: &Value) -> Vec<String> {
                 }
             }
             (Value::Array(part), Value::Array(whole)) if part.len() == whole.len() => {
-                let items = part.iter().zip(whole).enumerate();
-                pending.extend(items.map(|(place, (part, whole))| (format!("{path}.{place}"), part, whole)));
+                for (index, (part, whole)) in part.iter().zip(whole).enumerate() {
+                    pending.push((format!("{path}.{index}"), part, whole));
+                }
             }
             _ if part != whole => found.push(path),
             _ => {}
@@ -127,14 +136,6 @@ fn disagreeing(part: &Value, whole: &Value) -> Vec<String> {
     }
     found.sort();
     found
-}
-
-fn gaps(step: &Step, replaced: &[Replaced], report: &mut Report) {
-    let known = |id: &ArtifactId| replaced.iter().any(|replaced| replaced.gave(id));
-    for input in step.inputs.iter().filter(|input| input.maker.is_none() && !known(&input.id)) {
-        let place = Some(format!("input `{}`, artifact {}", input.port, input.id.digest().short()));
-        report.differs("lineage", step.name(), place, "no record in the store shows its origin");
-    }
 }
 
 fn step_sources(step: &Step, strict: bool, report: &mut Report) {
@@ -157,6 +158,7 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
                 report.find(Severity::Note, "source", step.name(), place, "the file's path was not recorded");
                 report.pass_over(what, "the file's path was not recorded");
             }
+            // Its value is in the key: there is no content to compare.
             SourceState::Named if source.name == "--limit" => report.sources_unchanged += 1,
             SourceState::Named => {
                 let message = "it is identified by name or address: its content was not checked";
@@ -173,12 +175,12 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     let Some(result) = node.key.and_then(|key| catalog.claim(&key).cloned()) else { return };
     let ports: BTreeSet<&String> = node.outputs.keys().chain(result.outputs.keys()).collect();
     for port in ports {
-        let (told, recorded) = (node.outputs.get(port), result.outputs.get(port));
-        if !node.outputs.is_empty() && told != recorded {
-            let id = |output: Option<&OutputRecord>| {
-                output.map_or_else(|| "nothing".to_owned(), |output| output.id.digest().short())
-            };
-            let message = format!("the run gave {}, the result record says {}", id(told), id(recorded));
+        let outputs = [node.outputs.get(port), result.outputs.get(port)];
+        // A node without outputs in the ledger did not end in that run.
+        if !node.outputs.is_empty() && outputs[0] != outputs[1] {
+            let ids = outputs.map(|output| output.map(|output| output.id.digest().short()));
+            let [given, recorded] = ids.map(|id| id.unwrap_or_else(|| "nothing".to_owned()));
+            let message = format!("the run gave {given}, the result record says {recorded}");
             report.differs("ledger", &node.node, Some(format!("output `{port}`")), message);
         }
     }
@@ -203,31 +205,39 @@ struct Expected<'a> {
     replaced: Option<&'a str>,
 }
 
+impl Expected<'_> {
+    fn new(id: ArtifactId, node: &str, port: &str) -> Self {
+        let (node, port) = (node.into(), port.to_owned());
+        Self { id, node, port, claims: Vec::new(), collected: None, replaced: None }
+    }
+}
+
 fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replaced], report: &mut Report) {
     let mut expected: BTreeMap<ArtifactId, Expected<'_>> = BTreeMap::new();
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
-            let collected = step.collected.as_ref();
-            let (node, claims) = (step.name().into(), Vec::new());
-            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected, replaced: None };
-            let known = expected.entry(output.id).or_insert_with(made);
+            let (id, name, collected) = (output.id, step.name(), step.collected.as_ref());
+            let known = expected.entry(id).or_insert_with(|| Expected { collected, ..Expected::new(id, name, port) });
+            // Files may be missing only if every result that has the artifact was collected.
             known.collected = known.collected.and(collected);
-            known.claims.push(Claim { node: step.name(), port, output });
+            known.claims.push(Claim { node: name, port, output });
         }
     }
     for one in replaced {
         for (port, output) in &one.outputs {
-            let (id, node, by) = (output.id, one.name.clone(), Some(one.by.as_str()));
-            let made = || Expected { id, node, port: port.clone(), claims: Vec::new(), collected: None, replaced: by };
-            expected.entry(id).or_insert_with(made).claims.push(Claim { node: &one.name, port, output });
+            let (id, replaced) = (output.id, Some(one.by.as_str()));
+            let known =
+                expected.entry(id).or_insert_with(|| Expected { replaced, ..Expected::new(id, &one.name, port) });
+            known.claims.push(Claim { node: &one.name, port, output });
         }
     }
-    let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
-    let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
-    for (id, name) in used.chain(asked) {
-        let (node, port) = (name.into(), String::new());
-        let made = || Expected { id, node, port, claims: Vec::new(), collected: None, replaced: None };
-        expected.entry(id).or_insert_with(made);
+    for step in &closure.steps {
+        for input in &step.inputs {
+            expected.entry(input.id).or_insert_with(|| Expected::new(input.id, step.name(), ""));
+        }
+    }
+    for id in &roots.artifacts {
+        expected.entry(*id).or_insert_with(|| Expected::new(*id, "artifact", ""));
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -240,9 +250,12 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replac
 
 fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     let folder = store.artifact_folder(&expected.id);
-    let name = format!("{}{}", if expected.port.is_empty() { "" } else { "output " }, expected.port);
-    let label = format!("{name}{}artifact {}", if name.is_empty() { "" } else { ", " }, expected.id.digest().short());
+    let mut label = format!("artifact {}", expected.id.digest().short());
+    if !expected.port.is_empty() {
+        label = format!("output {}, {label}", expected.port);
+    }
     report.artifacts += 1;
+    // Files of a shared store are compared as they arrive: damaged ones are never here.
     if store.is_shared()
         && let Err(damage) = store.bring(&expected.id)
         && store.artifact(&expected.id).is_some()

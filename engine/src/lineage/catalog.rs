@@ -55,31 +55,32 @@ impl Catalog {
         for key in store.keys_below("results") {
             match store.result_state(&key) {
                 RecordState::Whole(result) => catalog.add(*result),
-                RecordState::Damaged(claim) => catalog.add_damaged(key, claim.map(|claim| *claim)),
+                RecordState::Damaged(claim) => {
+                    for (port, output) in claim.iter().flat_map(|claim| &claim.outputs) {
+                        catalog.claims.entry(output.id).or_insert_with(|| Port { key, port: port.clone() });
+                    }
+                    catalog.damaged.insert(key, claim.map(|claim| *claim));
+                }
                 RecordState::Missing => {}
             }
         }
-        catalog.add_collected(store);
-        catalog.name(store);
-        catalog
-    }
-
-    /// Adds tombstones for collected results: only their files are missing.
-    fn add_collected(&mut self, store: &Store) {
+        // Of a collected result, only the files are missing.
         let collections = store.collections();
         for key in store.keys_below("collected") {
-            if self.results.contains_key(&key) || self.damaged.contains_key(&key) {
+            if catalog.results.contains_key(&key) || catalog.damaged.contains_key(&key) {
                 continue;
             }
             let Some(result) = store.tombstone(&key) else { continue };
-            let by = collections.iter().rfind(|collection| collection.keys.contains(&key));
-            let collected = Collected {
-                time: by.map(|collection| collection.time),
-                by: by.map(|collection| collection.id.clone()),
+            // A result may have been computed and collected again: the last collection has its files.
+            let collected = match collections.iter().rfind(|collection| collection.keys.contains(&key)) {
+                Some(collection) => Collected { time: Some(collection.time), by: Some(collection.id.clone()) },
+                None => Collected::default(),
             };
-            self.collected.insert(key, collected);
-            self.add(result);
+            catalog.collected.insert(key, collected);
+            catalog.add(result);
         }
+        catalog.name(store);
+        catalog
     }
 
     /// Returns when and by which collection a result was collected, if it was.
@@ -98,13 +99,6 @@ impl Catalog {
         self.results.insert(key, result);
     }
 
-    fn add_damaged(&mut self, key: NodeKey, claim: Option<NodeResult>) {
-        for (port, output) in claim.iter().flat_map(|claim| &claim.outputs) {
-            self.claims.entry(output.id).or_insert_with(|| Port { key, port: port.clone() });
-        }
-        self.damaged.insert(key, claim);
-    }
-
     /// Names nodes as in the newest run; without a ledger entry, as recorded with the result.
     fn name(&mut self, store: &Store) {
         let mut missing: BTreeSet<NodeKey> = self.results.keys().chain(self.damaged.keys()).copied().collect();
@@ -113,15 +107,16 @@ impl Catalog {
                 return;
             }
             for node in store.run_nodes(run) {
-                if let Some(key) = node.key.filter(|key| missing.remove(key)) {
+                if let Some(key) = node.key
+                    && missing.remove(&key)
+                {
                     self.names.insert(key, node.node);
                 }
             }
         }
         for key in missing {
-            let origin = self.claim(&key).and_then(|result| result.origin.as_ref());
-            if let Some(name) = origin.map(|origin| origin.node.clone()) {
-                self.names.insert(key, name);
+            if let Some(origin) = self.claim(&key).and_then(|result| result.origin.clone()) {
+                self.names.insert(key, origin.node);
             }
         }
     }
@@ -178,21 +173,29 @@ impl Catalog {
     /// one. If the times do not allow any, one that did not use the artifact itself. If no intact record names it, a
     /// damaged one that does.
     pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Option<&Port> {
-        let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
-        let rank = |port: &&Port| (preferred.contains(&port.key), finished(port));
-        let newest = |one: &&Port, other: &&Port| {
-            let (one, other) = (rank(one), rank(other));
-            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-        };
         // Times are rounded in records.
         let started = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
-        let others = || self.makers(id).iter().filter(|port| user.is_none_or(|user| user.key != port.key));
-        let takes_it = |port: &&Port| self.users(id).iter().any(|user| user.key == port.key);
-        others()
-            .filter(|port| finished(port) <= started)
-            .max_by(newest)
-            .or_else(|| others().filter(|port| !takes_it(port)).max_by(newest))
-            .or_else(|| others().max_by(newest))
-            .or_else(|| self.claims.get(id))
+        // A node that changes nothing made its own input too, and did not read it from itself.
+        let mut others: Vec<&Port> = self.makers(id).iter().collect();
+        others.retain(|port| user.is_none_or(|user| user.key != port.key));
+        let mut candidates = others.clone();
+        candidates.retain(|port| self.finished(port) <= started);
+        // Clocks of machines differ: the times of all makers may be wrong.
+        if candidates.is_empty() {
+            candidates.clone_from(&others);
+            candidates.retain(|port| !self.users(id).iter().any(|user| user.key == port.key));
+        }
+        if candidates.is_empty() {
+            candidates = others;
+        }
+        let newest = candidates.into_iter().max_by(|one, other| {
+            let preference = preferred.contains(&one.key).cmp(&preferred.contains(&other.key));
+            preference.then_with(|| self.finished(one).total_cmp(&self.finished(other)))
+        });
+        newest.or_else(|| self.claims.get(id))
+    }
+
+    fn finished(&self, port: &Port) -> f64 {
+        self.results.get(&port.key).map_or(0.0, |result| result.finished)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexSet;
 use searchmill_schemas::RecordKind;
 
 use super::catalog::{Catalog, Collected, Port};
@@ -63,9 +64,14 @@ impl Closure {
             } else if seen.insert(key)
                 && let Some(step) = step(catalog, key, preferred)
             {
+                // Once more after its inputs: a step comes after all that it derives from.
                 pending.push(key);
-                let makers = step.inputs.iter().rev().filter_map(|input| Some(input.maker.as_ref()?.key));
-                pending.extend(makers.filter(|maker| !seen.contains(maker)));
+                // The last of them is taken first: steps stand in the order of the inputs.
+                for maker in step.inputs.iter().rev().filter_map(|input| input.maker.as_ref()) {
+                    if !seen.contains(&maker.key) {
+                        pending.push(maker.key);
+                    }
+                }
                 ready.insert(key, step);
             }
         }
@@ -91,12 +97,12 @@ impl Closure {
 
     /// Returns every artifact in it, produced or used, in the order of the steps, each once.
     pub fn artifacts(&self) -> Vec<ArtifactId> {
-        let mut seen = BTreeSet::new();
-        let of_step = |step: &'_ Step| {
-            let inputs = step.inputs.iter().map(|input| input.id);
-            inputs.chain(step.result.outputs.values().map(|output| output.id)).collect::<Vec<_>>()
-        };
-        self.steps.iter().flat_map(of_step).filter(|id| seen.insert(*id)).collect()
+        let mut found = IndexSet::new();
+        for step in &self.steps {
+            found.extend(step.inputs.iter().map(|input| input.id));
+            found.extend(step.result.outputs.values().map(|output| output.id));
+        }
+        found.into_iter().collect()
     }
 
     /// Returns the keys of all its results.
@@ -108,16 +114,12 @@ impl Closure {
 fn step(catalog: &Catalog, key: NodeKey, preferred: &BTreeSet<NodeKey>) -> Option<Step> {
     let result = catalog.claim(&key)?.clone();
     let preimage = Preimage::read(&result.preimage);
-    let input = |input: &crate::fingerprint::InputIdentity| {
+    let mut inputs = Vec::with_capacity(preimage.inputs.len());
+    for input in &preimage.inputs {
         let id = ArtifactId::from(input.digest);
-        StepInput {
-            port: input.port.clone(),
-            artifact_type: input.artifact_type.clone(),
-            id,
-            maker: catalog.maker(&id, preferred, Some(&result)).cloned(),
-        }
-    };
-    let inputs = preimage.inputs.iter().map(input).collect();
+        let maker = catalog.maker(&id, preferred, Some(&result)).cloned();
+        inputs.push(StepInput { port: input.port.clone(), artifact_type: input.artifact_type.clone(), id, maker });
+    }
     let (node, damaged) = (catalog.node(&key).map(str::to_owned), catalog.is_damaged(&key));
     let collected = catalog.collected(&key).cloned();
     Some(Step { key, node, result, damaged, collected, preimage, inputs })

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::lookup::texts;
 use crate::error::OperatorError;
 use crate::operator::RowsInput;
-use crate::store::Artifact;
+use crate::store::{Artifact, column_list};
 
 /// Characters of a value that are shown.
 const SHOWN: usize = 100;
@@ -38,6 +38,7 @@ pub fn first_difference(
     let (mut one, mut other) = (recorded.batches(), computed.batches());
     let (mut left, mut right) = (None, None);
     let (mut row, mut count, mut first) = (0, 0, None);
+    // The tables may be cut into batches of other lengths: what is left of the longer one waits for the next turn.
     while let (Some(a), Some(b)) = (filled(left.take(), &mut one)?, filled(right.take(), &mut other)?) {
         let rows = a.num_rows().min(b.num_rows());
         let differing = differing_rows(&a.slice(0, rows), &b.slice(0, rows));
@@ -52,13 +53,16 @@ pub fn first_difference(
         right = Some(b.slice(rows, b.num_rows() - rows));
     }
     let missing = recorded.rows.abs_diff(computed.rows);
-    let of_length = || Difference {
-        place: "number of rows".to_owned(),
-        recorded: recorded.rows.to_string(),
-        computed: computed.rows.to_string(),
-    };
-    let first = first.or_else(|| (missing > 0).then(of_length));
-    let first = first.or_else(|| schema_difference(recorded, computed));
+    if first.is_none() && missing > 0 {
+        let place = "number of rows".to_owned();
+        first = Some(Difference { place, recorded: recorded.rows.to_string(), computed: computed.rows.to_string() });
+    }
+    if first.is_none() {
+        let (one, other) = (column_list(&recorded.schema), column_list(&computed.schema));
+        if one != other {
+            first = Some(difference("columns".to_owned(), &one, &other));
+        }
+    }
     Ok(first.map(|first| (first, count + missing)))
 }
 
@@ -67,40 +71,34 @@ fn filled(
     rest: Option<RecordBatch>,
     more: &mut impl Iterator<Item = Result<RecordBatch, OperatorError>>,
 ) -> Result<Option<RecordBatch>, OperatorError> {
-    let has_rows = |batch: &Result<RecordBatch, _>| batch.as_ref().map_or(true, |batch| batch.num_rows() > 0);
-    rest.map(Ok).into_iter().chain(more).find(has_rows).transpose()
-}
-
-fn schema_difference(recorded: &RowsInput, computed: &RowsInput) -> Option<Difference> {
-    let columns = |table: &RowsInput| {
-        let column = |field: &arrow::datatypes::FieldRef| format!("{} {}", field.name(), field.data_type());
-        table.schema.fields().iter().map(column).collect::<Vec<_>>().join(", ")
-    };
-    let (one, other) = (columns(recorded), columns(computed));
-    (one != other).then(|| difference("columns".to_owned(), &one, &other))
+    let mut batches = rest.map(Ok).into_iter().chain(more);
+    batches.find(|batch| !matches!(batch, Ok(batch) if batch.num_rows() == 0)).transpose()
 }
 
 /// Returns the rows that differ between two batches of equal length.
 fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
-    let unequal: Vec<(ArrayRef, Option<ArrayRef>)> = columns(one, other)
-        .into_iter()
-        .filter(|(_, a, b)| b.as_ref().is_none_or(|b| a.to_data() != b.to_data()))
-        .map(|(_, a, b)| (a, b))
-        .collect();
+    let mut rows = Vec::new();
+    let mut unequal = columns(one, other);
+    // Whole columns first: comparing a column cell by cell is slow, and most columns are equal.
+    unequal.retain(|(_, a, b)| b.as_ref().is_none_or(|b| a.to_data() != b.to_data()));
     if unequal.is_empty() {
-        return Vec::new();
+        return rows;
     }
-    let differs = |row: &usize| unequal.iter().any(|(a, b)| !same_cell(a, b.as_ref(), *row));
-    (0..one.num_rows()).filter(differs).collect()
+    for row in 0..one.num_rows() {
+        if unequal.iter().any(|(_, a, b)| !same_cell(a, b.as_ref(), row)) {
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// Pairs the columns of both batches by name.
 fn columns(one: &RecordBatch, other: &RecordBatch) -> Vec<(String, ArrayRef, Option<ArrayRef>)> {
-    let schema = one.schema();
-    let column = |(field, column): (&arrow::datatypes::FieldRef, &ArrayRef)| {
-        (field.name().clone(), ArrayRef::clone(column), other.column_by_name(field.name()).cloned())
-    };
-    schema.fields().iter().zip(one.columns()).map(column).collect()
+    let mut pairs = Vec::with_capacity(one.num_columns());
+    for (field, column) in one.schema().fields().iter().zip(one.columns()) {
+        pairs.push((field.name().clone(), ArrayRef::clone(column), other.column_by_name(field.name()).cloned()));
+    }
+    pairs
 }
 
 fn same_cell(one: &ArrayRef, other: Option<&ArrayRef>, row: usize) -> bool {
@@ -109,43 +107,55 @@ fn same_cell(one: &ArrayRef, other: Option<&ArrayRef>, row: usize) -> bool {
 
 /// Returns the difference of two rows (batches of one).
 pub(crate) fn row_difference(one: &RecordBatch, other: &RecordBatch, number: u64) -> Option<Difference> {
-    let columns = columns(one, other);
-    let (name, a, b) = columns.into_iter().find(|(_, a, b)| !same_cell(a, b.as_ref(), 0))?;
-    let id = texts(one, 0, &["id"]).first().map_or_else(String::new, |id| format!(" ({id})"));
-    let place = format!("row {number}{id}, column `{name}`");
-    Some(difference(place, &cell(&a), &b.as_ref().map_or_else(|| "no such column".to_owned(), cell)))
+    let (name, a, b) = columns(one, other).into_iter().find(|(_, a, b)| !same_cell(a, b.as_ref(), 0))?;
+    let id = match texts(one, 0, &["id"]).first() {
+        Some(id) => format!(" ({id})"),
+        None => String::new(),
+    };
+    let computed = match &b {
+        Some(column) => cell(column),
+        None => "no such column".to_owned(),
+    };
+    Some(difference(format!("row {number}{id}, column `{name}`"), &cell(&a), &computed))
 }
 
 fn cell(column: &ArrayRef) -> String {
     let options = FormatOptions::default().with_null("null");
-    let text = ArrayFormatter::try_new(column.as_ref(), &options).ok();
-    text.and_then(|text| text.value(0).try_to_string().ok()).unwrap_or_default()
+    match ArrayFormatter::try_new(column.as_ref(), &options) {
+        Ok(text) => text.value(0).try_to_string().unwrap_or_default(),
+        Err(_) => String::new(),
+    }
 }
 
 /// Shows two texts from where they start to differ.
 pub(crate) fn difference(place: String, recorded: &str, computed: &str) -> Difference {
-    let common = recorded.chars().zip(computed.chars()).take_while(|(a, b)| a == b).count();
-    let start =
-        if recorded.chars().count().max(computed.chars().count()) > SHOWN { common.saturating_sub(BEFORE) } else { 0 };
-    let shown = |text: &str| {
+    /// Cuts a text that is too long on either side.
+    fn shown(text: &str, start: usize) -> String {
         let cut: String = text.chars().skip(start).take(SHOWN).collect();
         let rest = text.chars().count() > start + SHOWN;
         format!("{}{}{}", if start > 0 { "…" } else { "" }, cut, if rest { "…" } else { "" })
-    };
-    Difference { place, recorded: shown(recorded), computed: shown(computed) }
+    }
+    let mut start = 0;
+    if recorded.chars().count().max(computed.chars().count()) > SHOWN {
+        let common = recorded.chars().zip(computed.chars()).take_while(|(a, b)| a == b).count();
+        start = common.saturating_sub(BEFORE);
+    }
+    Difference { place, recorded: shown(recorded, start), computed: shown(computed, start) }
 }
 
 /// Returns the first file in which two folders differ.
 pub(crate) fn file_difference(recorded: &Artifact, computed: &Artifact) -> Option<Difference> {
-    let files = |artifact: &Artifact| -> BTreeMap<String, String> {
-        let digest =
-            |part: &crate::store::Part| (part.name.clone(), format!("{} ({} bytes)", part.digest.short(), part.bytes));
-        artifact.parts.iter().map(digest).collect()
-    };
     let (one, other) = (files(recorded), files(computed));
     let name = one.keys().chain(other.keys()).find(|name| one.get(*name) != other.get(*name))?;
-    let shown = |files: &BTreeMap<String, String>| files.get(name).cloned().unwrap_or_else(|| "not there".to_owned());
-    Some(Difference { place: format!("file `{name}`"), recorded: shown(&one), computed: shown(&other) })
+    let missing = "not there".to_owned();
+    let (recorded, computed) = (one.get(name).unwrap_or(&missing), other.get(name).unwrap_or(&missing));
+    Some(Difference { place: format!("file `{name}`"), recorded: recorded.clone(), computed: computed.clone() })
+}
+
+/// Describes the files of a folder by name.
+fn files(artifact: &Artifact) -> BTreeMap<&str, String> {
+    let parts = artifact.parts.iter();
+    parts.map(|part| (part.name.as_str(), format!("{} ({} bytes)", part.digest.short(), part.bytes))).collect()
 }
 
 #[cfg(test)]

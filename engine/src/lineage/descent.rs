@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use searchmill_schemas::{RecordKind, repeated_id};
 use serde::Serialize;
 
-use super::closure::{Closure, Step};
+use super::closure::Closure;
 use super::lookup::{RowPlace, rows_with, table};
 use crate::error::OperatorError;
 use crate::node_id::NodeId;
@@ -43,21 +43,27 @@ pub fn descent(
     start: ArtifactId,
     id: &str,
 ) -> Result<Vec<Descendants>, OperatorError> {
-    let missing = || OperatorError::pipeline(format!("no row has the id `{id}` there"));
-    let first = table(store, &start).ok_or_else(missing)?;
     let wanted = BTreeSet::from([id.to_owned()]);
-    if rows_with(&first, &["id"], &wanted)?.is_empty() {
-        return Err(missing());
-    }
+    let kind = match table(store, &start) {
+        Some(first) if !rows_with(&first, &["id"], &wanted)?.is_empty() => first.kind,
+        _ => return Err(OperatorError::pipeline(format!("no row has the id `{id}` there"))),
+    };
     // The known rows behind each artifact that derives from the start.
-    let mut behind: BTreeMap<ArtifactId, Ids> = BTreeMap::from([(start, Ids::from([(first.kind, wanted)]))]);
+    let mut behind: BTreeMap<ArtifactId, Ids> = BTreeMap::from([(start, Ids::from([(kind, wanted)]))]);
     let mut found = Vec::new();
     for step in &closure.steps {
-        let known = of_inputs(step, &behind);
+        // The known rows behind its inputs: their ids, and those that they have once they are gathered.
+        let (mut known, mut gathered) = (Ids::new(), Ids::new());
+        for input in &step.inputs {
+            for (kind, ids) in behind.get(&input.id).into_iter().flatten() {
+                known.entry(*kind).or_default().extend(ids.iter().cloned());
+                let renamed = ids.iter().map(|id| searchmill_schemas::gathered(id, &input.port));
+                gathered.entry(*kind).or_default().extend(renamed);
+            }
+        }
         if known.is_empty() {
             continue;
         }
-        let gathered = gathered(step, &behind);
         for (port, output) in &step.result.outputs {
             let mut ids = known.clone();
             if let Some(table) = table(store, &output.id) {
@@ -66,7 +72,7 @@ pub fn descent(
                     // An equal id is another row's.
                     ids.remove(&table.kind);
                 }
-                let rows = made_from(&table, &known, renamed.then_some(&gathered))?;
+                let rows = derived_rows(&table, &known, renamed.then_some(&gathered))?;
                 if rows.is_empty() {
                     continue;
                 }
@@ -85,47 +91,26 @@ pub fn descent(
     Ok(found)
 }
 
-fn of_inputs(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
-    let mut all = Ids::new();
-    for (kind, ids) in step.inputs.iter().filter_map(|input| behind.get(&input.id)).flatten() {
-        all.entry(*kind).or_default().extend(ids.iter().cloned());
-    }
-    all
-}
-
-/// Returns the ids that known rows have in a table gathered from the inputs.
-fn gathered(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
-    let mut all = Ids::new();
-    for input in &step.inputs {
-        for (kind, ids) in behind.get(&input.id).into_iter().flatten() {
-            all.entry(*kind).or_default().extend(ids.iter().map(|id| searchmill_schemas::gathered(id, &input.port)));
-        }
-    }
-    all
-}
-
 /// Returns the ids of rows that continue a known row (same id, repeats included; in a node that gathers, one of
 /// `gathered`) or name one as their parent.
-fn made_from(table: &RowsInput, known: &Ids, gathered: Option<&Ids>) -> Result<Vec<String>, OperatorError> {
-    let mut rows: BTreeMap<u64, String> = BTreeMap::new();
-    let mut add = |places: Vec<RowPlace>| {
-        for place in places {
-            rows.entry(place.row).or_insert_with(|| place.id.unwrap_or(place.matched));
+fn derived_rows(table: &RowsInput, known: &Ids, gathered: Option<&Ids>) -> Result<Vec<String>, OperatorError> {
+    let mut places = Vec::new();
+    if let Some(same) = gathered.unwrap_or(known).get(&table.kind) {
+        places.extend(rows_with(table, &["id"], same)?);
+        if gathered.is_none() {
+            places.extend(repeats(table, same)?);
         }
-    };
-    let same = gathered.unwrap_or(known).get(&table.kind);
-    if let Some(same) = same {
-        add(rows_with(table, &["id"], same)?);
-    }
-    if let Some(same) = same.filter(|_| gathered.is_none()) {
-        add(repeats(table, same)?);
     }
     for column in table.kind.parents() {
         let ids: BTreeSet<String> = match column.kind {
             Some(kind) => known.get(&kind).cloned().unwrap_or_default(),
             None => known.values().flatten().cloned().collect(),
         };
-        add(rows_with(table, column.path, &ids)?);
+        places.extend(rows_with(table, column.path, &ids)?);
+    }
+    let mut rows: BTreeMap<u64, String> = BTreeMap::new();
+    for place in places {
+        rows.entry(place.row).or_insert_with(|| place.own_id().to_owned());
     }
     Ok(rows.into_values().collect())
 }
@@ -136,13 +121,14 @@ fn repeats(table: &RowsInput, known: &BTreeSet<String>) -> Result<Vec<RowPlace>,
     let mut candidates: BTreeSet<String> = known.iter().map(|id| format!("{id}~1")).collect();
     while !candidates.is_empty() {
         let places = rows_with(table, &["id"], &candidates)?;
-        let next = |place: &RowPlace| {
-            let first = repeated_id(&place.matched)?;
-            let number: u64 = place.matched.get(first.len() + 1..)?.parse().ok()?;
-            Some(format!("{first}~{}", number + 1))
-        };
-        candidates = places.iter().filter_map(next).collect();
+        candidates = places.iter().filter_map(|place| next_repeat(&place.matched)).collect();
         found.extend(places);
     }
     Ok(found)
+}
+
+fn next_repeat(id: &str) -> Option<String> {
+    let first = repeated_id(id)?;
+    let number: u64 = id.get(first.len() + 1..)?.parse().ok()?;
+    Some(format!("{first}~{}", number + 1))
 }

@@ -17,7 +17,7 @@ use crate::error::OperatorError;
 use crate::fingerprint::{Reason, diff, differing_leaves};
 use crate::node_id::NodeId;
 use crate::operator::{PortType, RowsInput};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, Store};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
 /// A value that differs between the runs; `null` if a run does not have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -144,9 +144,12 @@ fn named<'a>(store: &Store, run: &RunRecord, nodes: &'a [NodeRun], name: &str) -
     if let Some(node) = pairs::last(nodes, name) {
         return Ok(node);
     }
-    let found = output_of(store, std::slice::from_ref(&run.id), name)?;
-    let node = found.and_then(|(_, node, _)| pairs::last(nodes, &node.node));
-    node.ok_or_else(|| no_node(store, &run.id, name))
+    if let Some((_, node, _)) = output_of(store, std::slice::from_ref(&run.id), name)?
+        && let Some(node) = pairs::last(nodes, &node.node)
+    {
+        return Ok(node);
+    }
+    Err(no_node(store, &run.id, name))
 }
 
 fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
@@ -161,11 +164,10 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn runs(&self, one: &RunRecord, other: &RunRecord, pairs: &[Pair<'_>]) -> RunDiff {
         let changes: Vec<NodeChange> = pairs.iter().filter_map(|pair| self.node(*pair)).collect();
-        let about = [
-            ("pipeline", Value::from(one.pipeline.as_str()), Value::from(other.pipeline.as_str())),
-            ("file", Value::from(one.file.as_str()), Value::from(other.file.as_str())),
-            ("exit code", Value::from(one.exit), Value::from(other.exit)),
-        ];
+        let mut about = Vec::new();
+        about.extend(changed("pipeline", one.pipeline.as_str().into(), other.pipeline.as_str().into()));
+        about.extend(changed("file", one.file.as_str().into(), other.file.as_str().into()));
+        about.extend(changed("exit code", one.exit.into(), other.exit.into()));
         let mut params = Vec::new();
         differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
             params.push(Changed { name, from: from.clone(), to: to.clone() });
@@ -173,7 +175,7 @@ impl Comparison<'_> {
         RunDiff {
             runs: [one.id.clone(), other.id.clone()],
             of: None,
-            about: about.into_iter().filter_map(|(name, from, to)| changed(name, from, to)).collect(),
+            about,
             params,
             same: pairs.len() - changes.len(),
             nodes: changes,
@@ -186,39 +188,38 @@ impl Comparison<'_> {
             let only_in = Some(if pair.one.is_some() { 1 } else { 2 });
             return Some(NodeChange { node, only_in, ..NodeChange::default() });
         };
-        let with = (one.node != other.node).then(|| other.node.clone());
-        let empty = || NodeChange { node: one.node.clone(), with: with.clone(), ..NodeChange::default() };
-        let outcome = changed("outcome", outcome(one).into(), outcome(other).into());
-        if one.key == other.key && one.outputs == other.outputs && outcome.is_none() {
+        let mut change = NodeChange { node: one.node.clone(), ..NodeChange::default() };
+        change.with = (one.node != other.node).then(|| other.node.clone());
+        change.outcome = changed("outcome", outcome(one).into(), outcome(other).into());
+        if one.key == other.key && one.outputs == other.outputs && change.outcome.is_none() {
             return None;
         }
         if one.outputs.is_empty() != other.outputs.is_empty() {
             // One of the runs did not come to this node: there is nothing to compare.
-            return Some(NodeChange { outcome, ..empty() });
+            return Some(change);
         }
         let results = [self.result(one), self.result(other)];
-        let reasons = reasons(one, other, &results);
-        let follows = !reasons.is_empty() && reasons.iter().all(|reason| matches!(reason, Reason::InputChanged { .. }));
-        let ports: BTreeSet<&String> = one.outputs.keys().chain(other.outputs.keys()).collect();
-        let rows = |node: &NodeRun, port: &String| node.outputs.get(port).map(|output| output.rows).into();
-        let differs =
-            |port: &&&String| one.outputs.get(**port).map(|o| o.id) != other.outputs.get(**port).map(|o| o.id);
+        change.reasons = reasons(one, other, &results);
+        let mut reasons = change.reasons.iter();
+        change.follows =
+            !change.reasons.is_empty() && reasons.all(|reason| matches!(reason, Reason::InputChanged { .. }));
+        change.figures = figures(&results);
         let mut content = Content::default();
-        for port in ports.iter().filter(differs) {
-            content.add(self, port, one, other);
+        for port in one.outputs.keys().chain(other.outputs.keys()).collect::<BTreeSet<_>>() {
+            let (from, to) = (one.outputs.get(port), other.outputs.get(port));
+            let (before, after) = (from.map(|output| output.rows), to.map(|output| output.rows));
+            change.rows.extend(changed(port, before.into(), after.into()));
+            if from.map(|output| output.id) == to.map(|output| output.id) {
+                continue;
+            }
+            change.outputs.push(port.clone());
+            if let Err(error) = content.add(self, port, one, other) {
+                change.not_compared.push(NotCompared { port: port.clone(), reason: error.message });
+            }
         }
-        Some(NodeChange {
-            outcome,
-            reasons,
-            follows,
-            rows: ports.iter().filter_map(|port| changed(port, rows(one, port), rows(other, port))).collect(),
-            outputs: ports.iter().filter(differs).map(|port| (*port).clone()).collect(),
-            figures: figures(&results),
-            metrics: content.metrics(),
-            tables: content.tables,
-            not_compared: content.not_compared,
-            ..empty()
-        })
+        change.metrics = content.metric_changes();
+        change.tables = content.tables;
+        Some(change)
     }
 
     fn result(&self, node: &NodeRun) -> Option<&NodeResult> {
@@ -227,9 +228,13 @@ impl Comparison<'_> {
 
     /// Opens the table of a port; `None`: the run has none.
     fn table(&self, node: &NodeRun, port: &str) -> Result<Option<RowsInput>, OperatorError> {
-        let is_tree = |output: &&OutputRecord| matches!(output.artifact_type.port_type(), Some(PortType::Tree(_)));
-        let output = node.outputs.get(port).filter(|output| !is_tree(output));
-        output.map_or(Ok(None), |output| whole_table(self.store, &output.id))
+        match node.outputs.get(port) {
+            // A kind that this build does not know is an error, and no folder.
+            Some(output) if !matches!(output.artifact_type.port_type(), Some(PortType::Tree(_))) => {
+                whole_table(self.store, &output.id)
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -239,39 +244,39 @@ struct Content {
     /// The metrics of both runs by id.
     metrics: [BTreeMap<String, Metric>; 2],
     tables: Vec<TableChange>,
-    not_compared: Vec<NotCompared>,
 }
 
 impl Content {
-    /// Compares the tables of a port whose content differs.
-    fn add(&mut self, comparison: &Comparison<'_>, port: &str, one: &NodeRun, other: &NodeRun) {
-        let found = comparison.table(one, port).and_then(|from| {
-            let to = comparison.table(other, port)?;
-            let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];
-            let change = match (&from, &to) {
-                (Some(from), Some(to)) => table_change(port, from, to)?,
-                _ => None,
-            };
-            Ok((metrics, change))
-        });
-        match found {
-            Ok((metrics, change)) => {
-                self.metrics.iter_mut().zip(metrics).for_each(|(all, found)| all.extend(found));
-                self.tables.extend(change);
-            }
-            Err(error) => self.not_compared.push(NotCompared { port: port.to_owned(), reason: error.message }),
+    /// Compares the tables of a port whose content differs. If one of them cannot be read, nothing of either is added.
+    fn add(
+        &mut self,
+        comparison: &Comparison<'_>,
+        port: &str,
+        one: &NodeRun,
+        other: &NodeRun,
+    ) -> Result<(), OperatorError> {
+        let (from, to) = (comparison.table(one, port)?, comparison.table(other, port)?);
+        let metrics = [metric_rows(from.as_ref())?, metric_rows(to.as_ref())?];
+        if let (Some(from), Some(to)) = (&from, &to) {
+            self.tables.extend(table_change(port, from, to)?);
         }
+        for (all, found) in self.metrics.iter_mut().zip(metrics) {
+            all.extend(found);
+        }
+        Ok(())
     }
 
     /// Returns the metrics that differ, over all metric tables of the node.
-    fn metrics(&self) -> Vec<MetricChange> {
+    fn metric_changes(&self) -> Vec<MetricChange> {
         let [from, to] = &self.metrics;
-        let ids: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
-        let change = |id: &&String| {
-            let (from, to) = (from.get(*id).cloned(), to.get(*id).cloned());
-            (from != to).then(|| MetricChange { id: (*id).clone(), from, to })
-        };
-        ids.iter().filter_map(change).collect()
+        let mut changes = Vec::new();
+        for id in from.keys().chain(to.keys()).collect::<BTreeSet<_>>() {
+            let (from, to) = (from.get(id).cloned(), to.get(id).cloned());
+            if from != to {
+                changes.push(MetricChange { id: id.clone(), from, to });
+            }
+        }
+        changes
     }
 }
 
@@ -306,7 +311,10 @@ fn outcome(node: &NodeRun) -> &'static str {
 
 fn figures(results: &[Option<&NodeResult>; 2]) -> Vec<Changed> {
     let [Some(one), Some(other)] = results else { return Vec::new() };
-    let names: BTreeSet<&String> = one.figures.keys().chain(other.figures.keys()).collect();
-    let value = |result: &NodeResult, name: &String| result.figures.get(name).copied().into();
-    names.iter().filter_map(|name| changed(name, value(one, name), value(other, name))).collect()
+    let mut changes = Vec::new();
+    for name in one.figures.keys().chain(other.figures.keys()).collect::<BTreeSet<_>>() {
+        let (from, to) = (one.figures.get(name).copied(), other.figures.get(name).copied());
+        changes.extend(changed(name, from.into(), to.into()));
+    }
+    changes
 }

@@ -114,12 +114,12 @@ impl Report {
     pub fn made_again(&mut self, id: &ArtifactId) {
         if let Some(what) = self.released.remove(id) {
             self.unchecked.retain(|one| one.what != what);
-            let is_note = |finding: &Finding| {
-                finding.severity == Severity::Note
-                    && finding.check == "artifact"
-                    && finding.place.as_ref().is_some_and(|place| format!("{place} of {}", finding.node) == what)
-            };
-            self.findings.retain(|finding| !is_note(finding));
+            // The note that it was released is taken back with it.
+            self.findings.retain(|finding| {
+                finding.severity != Severity::Note
+                    || finding.check != "artifact"
+                    || finding.place.as_ref().is_none_or(|place| format!("{place} of {}", finding.node) != what)
+            });
         }
     }
 

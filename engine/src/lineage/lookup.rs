@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelector};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
+use searchmill_schemas::text_value;
 
 use crate::error::OperatorError;
 use crate::operator::{InputArtifact, RowsInput};
-use crate::store::{ArtifactId, Store};
+use crate::store::{ArtifactId, IoContext, Store};
 
 /// A row that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,13 @@ pub(crate) struct RowPlace {
     pub(crate) id: Option<String>,
     /// The text that matched.
     pub(crate) matched: String,
+}
+
+impl RowPlace {
+    /// Returns the id of the row; in a table without ids, the text that matched.
+    pub(crate) fn own_id(&self) -> &str {
+        self.id.as_deref().unwrap_or(&self.matched)
+    }
 }
 
 /// Opens the table of an artifact; `None` for folders and missing artifacts.
@@ -61,6 +69,7 @@ pub(crate) fn rows_with(
     for part in table.parts() {
         let builder = open(part)?;
         let (metadata, schema) = (builder.metadata().clone(), builder.parquet_schema().clone());
+        // All parts of a table have the same columns.
         let Some(leaf) = leaf(&schema, path) else { return Ok(found) };
         for (place, group) in metadata.row_groups().iter().enumerate() {
             if may_hold(group, leaf, wanted) {
@@ -74,6 +83,7 @@ pub(crate) fn rows_with(
                     offset += batch.num_rows() as u64;
                 }
             }
+            // Rows are numbered in the whole table, so those of skipped groups count too.
             start += u64::try_from(group.num_rows()).unwrap_or(0);
         }
     }
@@ -91,8 +101,7 @@ pub(crate) fn read_rows(table: &RowsInput, rows: &BTreeSet<u64>) -> Result<Vec<R
     for part in table.parts() {
         let builder = open(part)?;
         let end = start + u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let chosen = rows.range(start..end).map(|row| usize::try_from(row - start).unwrap_or(usize::MAX));
-        let selection = selection(chosen);
+        let selection = selection(rows.range(start..end).map(|row| (row - start) as usize));
         start = end;
         if selection.is_empty() {
             continue;
@@ -118,8 +127,7 @@ pub(crate) fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
 
 /// Opens a part of a table.
 pub(crate) fn open(part: &Path) -> Result<Builder, OperatorError> {
-    let file =
-        File::open(part).map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", part.display())))?;
+    let file = File::open(part).context("open", part)?;
     Ok(Builder::try_new(file)?)
 }
 
@@ -142,28 +150,35 @@ fn may_hold(group: &RowGroupMetaData, leaf: usize, wanted: &BTreeSet<String>) ->
 }
 
 fn search(batch: &RecordBatch, path: &[&str], wanted: &BTreeSet<String>, offset: u64, found: &mut Vec<RowPlace>) {
-    let ids = batch.column_by_name("id").and_then(|column| column.as_string_opt::<i32>());
-    let id = |row: usize| ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned());
-    let flat = path.first().filter(|_| path.len() == 1).and_then(|name| batch.column_by_name(name));
-    if let Some(texts) = flat.and_then(|column| column.as_string_opt::<i32>()) {
-        let hits =
-            texts.iter().enumerate().filter_map(|(row, text)| Some((row, text.filter(|t| wanted.contains(*t))?)));
-        found.extend(hits.map(|(row, text)| RowPlace {
-            row: offset + row as u64,
-            id: id(row),
-            matched: text.to_owned(),
-        }));
-        return;
-    }
-    for row in 0..batch.num_rows() {
-        let mut held = texts(batch, row, path);
-        held.retain(|text| wanted.contains(*text));
-        held.sort_unstable();
-        held.dedup();
-        for matched in held {
-            found.push(RowPlace { row: offset + row as u64, id: id(row), matched: matched.to_owned() });
+    let mut matches: Vec<(usize, &str)> = Vec::new();
+    if let [name] = path
+        && let Some(column) = string_column(batch, name)
+    {
+        for (row, text) in column.iter().enumerate() {
+            if let Some(text) = text
+                && wanted.contains(text)
+            {
+                matches.push((row, text));
+            }
+        }
+    } else {
+        for row in 0..batch.num_rows() {
+            let mut there = texts(batch, row, path);
+            there.retain(|text| wanted.contains(*text));
+            there.sort_unstable();
+            there.dedup();
+            matches.extend(there.into_iter().map(|text| (row, text)));
         }
     }
+    let ids = string_column(batch, "id");
+    for (row, text) in matches {
+        let id = ids.and_then(|ids| text_value(ids, row)).map(str::to_owned);
+        found.push(RowPlace { row: offset + row as u64, id, matched: text.to_owned() });
+    }
+}
+
+fn string_column<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+    batch.column_by_name(name)?.as_string_opt::<i32>()
 }
 
 /// Returns the texts at a path of one row, in order, also through lists.

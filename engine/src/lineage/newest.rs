@@ -27,16 +27,25 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
     }
     if found.len() > 1 {
         let message = format!("{} pipelines have `{text}`", found.len());
-        let runs: Vec<&RunRecord> = found.iter().map(|(record, _)| *record).collect();
-        return Err(NotFound::new(message, Some(choice(&runs))));
+        let mut choices = Vec::new();
+        for (run, _) in found {
+            choices.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
+        }
+        let help = format!(
+            "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
+            choices.join(", ")
+        );
+        return Err(NotFound::new(message, Some(help)));
     }
     if let Some((_, output)) = found.pop() {
         return Ok(Some(output));
     }
     for run in store.newest_runs() {
         let Some(output) = output_of(store, std::slice::from_ref(&run), text)? else { continue };
-        let record = store.run(&run).filter(|_| !store.is_imported(&run));
-        let newer = record.and_then(|earlier| newest.iter().find(|newer| newer.pipeline == earlier.pipeline));
+        let newer = match store.run(&run) {
+            Some(earlier) if !store.is_imported(&run) => newest.iter().find(|newer| newer.pipeline == earlier.pipeline),
+            _ => None,
+        };
         match newer.filter(|newer| is_here(directory, newer, &newest)) {
             None => elsewhere = elsewhere.or(Some(output)),
             // The pin of this name is meant.
@@ -51,9 +60,11 @@ pub fn newest_output(store: &Store, directory: &Path, text: &str) -> Result<Opti
 pub(super) fn earlier_run(store: &Store, run: &str, text: &str) -> Option<String> {
     let record = store.run(run)?;
     for earlier in store.newest_runs() {
-        let of_it =
-            earlier.as_str() < run && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline);
-        if of_it && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_))) {
+        // Ids of runs sort by time.
+        if earlier.as_str() < run
+            && store.run(&earlier).is_some_and(|other| other.pipeline == record.pipeline)
+            && matches!(output_of(store, std::slice::from_ref(&earlier), text), Ok(Some(_)))
+        {
             return Some(earlier);
         }
     }
@@ -107,15 +118,4 @@ fn only_earlier(store: &Store, newer: &RunRecord, earlier: &str, text: &str) -> 
 
 pub(super) fn has_one(earlier: &str) -> String {
     format!("an earlier run has one: `--run {earlier}`; or run the pipeline again")
-}
-
-fn choice(runs: &[&RunRecord]) -> String {
-    let mut told = Vec::new();
-    for run in runs {
-        told.push(format!("{} (`{}`, {})", run.id, run.pipeline, run.file));
-    }
-    format!(
-        "choose a run with `--run RUN`: {}; `show`, `path`, `trace` and `audit` take `--file FILE` too",
-        told.join(", ")
-    )
 }

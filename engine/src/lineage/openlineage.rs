@@ -115,11 +115,13 @@ impl Emitter {
 
     /// Ends the run; nodes that have not ended are aborted.
     pub fn run_finished(&mut self, ending: Ending, time: f64) -> Vec<Value> {
-        let open = std::mem::take(&mut self.open);
-        let mut events: Vec<Value> =
-            open.iter().map(|node| self.node_event(Ending::Abort, node, None, time, json!({}))).collect();
-        let failed = || json!({"errorMessage": error_message("a node failed")});
-        let facets = if ending == Ending::Fail { failed() } else { json!({}) };
+        let mut events = Vec::new();
+        // Before the run: a parent that has ended has no open children.
+        for node in std::mem::take(&mut self.open) {
+            events.push(self.node_event(Ending::Abort, &node, None, time, json!({})));
+        }
+        let failed = json!({"errorMessage": error_message("a node failed")});
+        let facets = if ending == Ending::Fail { failed } else { json!({}) };
         events.push(self.run_event(ending, time, facets));
         events
     }
@@ -127,8 +129,8 @@ impl Emitter {
     /// Starts a node; `reasons` say why it runs.
     pub fn node_started(&mut self, node: &str, reasons: &[String], time: f64) -> Vec<Value> {
         self.open.insert(node.into());
-        let reason = |reason: &String| ("reason", reason.clone());
-        vec![self.node_event("START", node, None, time, json!({"tags": self.tags(reasons.iter().map(reason))}))]
+        let tags = self.tags(reasons.iter().map(|reason| ("reason", reason.clone())));
+        vec![self.node_event("START", node, None, time, json!({"tags": tags}))]
     }
 
     /// Ends a node whose result is stored.
@@ -144,7 +146,8 @@ impl Emitter {
     /// Reports a cached node like a run, with a tag, so that a receiver of this run alone sees the whole graph.
     pub fn node_cached(&mut self, node: &str, key: Option<&NodeKey>, time: f64) -> Vec<Value> {
         let result = self.settle(node, key);
-        let tags = [("cached", "true".to_owned())].into_iter().chain(key.map(|key| ("key", key.to_string())));
+        let mut tags = vec![("cached", "true".to_owned())];
+        tags.extend(key.map(|key| ("key", key.to_string())));
         let facets = json!({"tags": self.tags(tags)});
         vec![
             self.node_event("START", node, None, time, facets.clone()),
@@ -181,6 +184,7 @@ impl Emitter {
 
     /// Records a node's outputs as inputs of other nodes.
     fn settle(&mut self, node: &str, key: Option<&NodeKey>) -> Option<NodeResult> {
+        // Another process may have collected it since: its outputs are still known.
         let result = key.and_then(|key| self.store.result(key).or_else(|| self.store.tombstone(key)))?;
         self.outputs.insert(node.into(), result.outputs.clone());
         Some(result)
@@ -224,21 +228,27 @@ impl Emitter {
     }
 
     fn inputs(&self, job: &Job, result: Option<&NodeResult>) -> Vec<Value> {
-        let mut seen = BTreeSet::new();
-        let inner = job.inputs.iter().filter(|input| seen.insert((&input.node, &input.output)));
-        let inner = inner.map(|input| {
+        let (mut seen, mut inputs) = (BTreeSet::new(), Vec::new());
+        for input in &job.inputs {
+            // Several ports may read one output.
+            if !seen.insert((&input.node, &input.output)) {
+                continue;
+            }
             let (namespace, name) = self.dataset(&input.node, &input.output);
-            let output = self.outputs.get(&input.node).and_then(|outputs| outputs.get(&input.output));
-            let facets = output.map_or_else(|| json!({}), |output| self.dataset_facets(output));
-            let statistics = output.map(|output| self.statistics("1-0-0/InputStatisticsInputDatasetFacet", output));
-            let mut own = statistics.map_or_else(|| json!({}), |facet| json!({"inputStatistics": facet}));
+            let (mut facets, mut own) = (json!({}), json!({}));
+            if let Some(output) = self.outputs.get(&input.node).and_then(|outputs| outputs.get(&input.output)) {
+                facets = self.dataset_facets(output);
+                own["inputStatistics"] = self.statistics("1-0-0/InputStatisticsInputDatasetFacet", output);
+            }
             if let Some(assertions) = self.assertions(&input.node, &input.output) {
                 own["dataQualityAssertions"] = assertions;
             }
-            json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": own})
-        });
-        let outer = job.sources.iter().map(|source| self.source(source, job, result));
-        inner.chain(outer).collect()
+            inputs.push(json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": own}));
+        }
+        for source in &job.sources {
+            inputs.push(self.source(source, job, result));
+        }
+        inputs
     }
 
     /// Remembers the outcomes of a node's checks, for the events of the nodes that read it.
@@ -249,15 +259,16 @@ impl Emitter {
     /// Describes the checks of an output.
     fn assertions(&self, node: &str, port: &str) -> Option<Value> {
         let default = self.outputs.get(node)?.keys().next()?;
-        let of_port = |outcome: &&CheckOutcome| outcome.check.port.as_ref().unwrap_or(default) == port;
-        let assertions: Vec<Value> = self.checks.get(node)?.iter().filter(of_port).map(assertion).collect();
+        let mut outcomes: Vec<&CheckOutcome> = self.checks.get(node)?.iter().collect();
+        outcomes.retain(|outcome| outcome.check.port.as_ref().unwrap_or(default) == port);
+        let assertions: Vec<Value> = outcomes.into_iter().map(assertion).collect();
         let fields = json!({"assertions": assertions});
         (!assertions.is_empty()).then(|| facet("1-1-0/DataQualityAssertionsDatasetFacet", fields))
     }
 
     /// Describes an external file or address; its version is known once it was read.
     fn source(&self, source: &str, job: &Job, result: Option<&NodeResult>) -> Value {
-        let (namespace, name, url) = self.place(source);
+        let (namespace, name, url) = self.external_dataset(source);
         let mut facets = data_source(&namespace, url);
         if let Some(version) = result.and_then(|result| source_version(result, source, job.sources.len() == 1)) {
             facets["version"] = version_facet(&version);
@@ -281,7 +292,7 @@ impl Emitter {
             }));
         }
         for destination in self.delivered.get(node).into_iter().flatten() {
-            let (namespace, name, url) = self.place(destination);
+            let (namespace, name, url) = self.external_dataset(destination);
             let facets = data_source(&namespace, url);
             outputs.push(json!({"namespace": namespace, "name": name, "facets": facets}));
         }
@@ -293,9 +304,12 @@ impl Emitter {
     }
 
     /// Returns namespace, name and URL of an external dataset, by OpenLineage's naming rules.
-    fn place(&self, written: &str) -> (String, String, Option<String>) {
-        let url = Url::parse(written).ok().filter(|url| url.scheme() != "file" && written.contains("://"));
-        if let Some(url) = url {
+    fn external_dataset(&self, written: &str) -> (String, String, Option<String>) {
+        // A path with a colon parses as a URL too.
+        if let Ok(url) = Url::parse(written)
+            && url.scheme() != "file"
+            && written.contains("://")
+        {
             let namespace = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
             let bare = [&namespace, url.path()].concat();
             (namespace, url.path().trim_start_matches('/').to_owned(), Some(bare))
@@ -333,9 +347,10 @@ impl Emitter {
     }
 
     fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
-        let inputs = |uses| json!({"inputFields": self.input_fields(uses, job)});
-        let fields: Map<String, Value> =
-            lineage.fields.iter().map(|(column, uses)| (column.clone(), inputs(uses))).collect();
+        let fields = lineage.fields.iter();
+        let fields: Map<String, Value> = fields
+            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
+            .collect();
         let mut facet_fields = json!({"fields": fields});
         if !lineage.rows.is_empty() {
             facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));
@@ -352,18 +367,21 @@ impl Emitter {
             let way = json!({"type": kind, "subtype": subtype, "masking": false});
             ways.entry((&found.port, &found.column)).or_default().push(way);
         }
-        let field = |((port, column), ways): ((&str, &str), Vec<Value>)| {
-            let input = job.inputs.iter().find(|input| input.port == port)?;
+        let mut fields = Vec::new();
+        for ((port, column), ways) in ways {
+            let Some(input) = job.inputs.iter().find(|input| input.port == port) else { continue };
             let (namespace, name) = self.dataset(&input.node, &input.output);
-            Some(json!({"namespace": namespace, "name": name, "field": column, "transformations": ways}))
-        };
-        ways.into_iter().filter_map(field).collect()
+            fields.push(json!({"namespace": namespace, "name": name, "field": column, "transformations": ways}));
+        }
+        fields
     }
 
     fn tags<'a>(&self, more: impl IntoIterator<Item = (&'a str, String)>) -> Value {
-        let tags = [("run", self.run.clone())].into_iter().chain(more);
-        let tag = |(key, value): (&str, String)| json!({"key": key, "value": value, "source": SOURCE});
-        facet("1-0-0/TagsRunFacet", json!({"tags": tags.map(tag).collect::<Vec<_>>()}))
+        let mut tags = Vec::new();
+        for (key, value) in [("run", self.run.clone())].into_iter().chain(more) {
+            tags.push(json!({"key": key, "value": value, "source": SOURCE}));
+        }
+        facet("1-0-0/TagsRunFacet", json!({"tags": tags}))
     }
 
     /// Returns the id of a node's run, or of the whole run: a UUID version 7 (RFC 9562) whose random part is a digest,
@@ -460,31 +478,36 @@ fn file_url(path: &Path) -> Option<String> {
 /// Returns the digest of a source's content: its only file's, or one over all its files.
 fn source_version(result: &NodeResult, source: &str, only: bool) -> Option<String> {
     let rows = result.preimage["sources"].as_array()?;
-    let digest = |row: &Value| row[1].as_str().and_then(Digest::parse);
-    let ours = |row: &&Value| {
+    let (mut files, mut digests) = (Vec::new(), Vec::new());
+    for row in rows {
         let name = row[0].as_str().unwrap_or_default();
-        digest(row).is_some() && (only || Path::new(source).ends_with(name))
-    };
-    let files: Vec<&Value> = rows.iter().filter(ours).collect();
-    match files.as_slice() {
+        if let Some(digest) = row[1].as_str().and_then(Digest::parse)
+            && (only || Path::new(source).ends_with(name))
+        {
+            files.push(row);
+            digests.push(digest);
+        }
+    }
+    match digests.as_slice() {
         [] => None,
-        [one] => digest(one).map(|digest| digest.hex()),
-        many => Some(hash_bytes(&encode(&json!(many))).hex()),
+        [one] => Some(one.hex()),
+        _ => Some(hash_bytes(&encode(&json!(files))).hex()),
     }
 }
 
 /// Returns columns in the form of the schema facet, nested ones below.
 fn fields<'a>(columns: impl Iterator<Item = &'a Field>) -> Vec<Value> {
-    let field = |(place, column): (usize, &Field)| {
-        let mut field =
-            json!({"name": column.name(), "type": type_name(column.data_type()), "ordinal_position": place + 1});
+    let mut fields = Vec::new();
+    for column in columns {
+        let (name, kind) = (column.name(), type_name(column.data_type()));
+        let mut field = json!({"name": name, "type": kind, "ordinal_position": fields.len() + 1});
         let nested = nested(column.data_type());
         if !nested.is_empty() {
             field["fields"] = json!(nested);
         }
-        field
-    };
-    columns.enumerate().map(field).collect()
+        fields.push(field);
+    }
+    fields
 }
 
 fn nested(data_type: &DataType) -> Vec<Value> {

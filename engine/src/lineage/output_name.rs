@@ -38,40 +38,42 @@ impl NotFound {
 /// Explains why a node of that name (`NODE`, `NODE.PORT`) has nothing to show: the newest run that has it recorded no
 /// outputs for it.
 pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
-    let found = runs.iter().find_map(|run| {
+    for run in runs {
         let text = match of_loop(store, run, text) {
             Ok(Some((_, Some(output)))) => output,
-            Ok(Some((_, None))) => return Some((run, None)),
+            Ok(Some((_, None))) => {
+                let message = format!("`{text}` is not known: its loop had not ended when run {run} did");
+                return Some(NotFound::new(message, Some("run the pipeline again".to_owned())));
+            }
             _ => text.to_owned(),
         };
-        let name = text.rsplit_once('.').map(|(name, _)| name);
-        let is_it = |node: &NodeRun| node.node == text || name.is_some_and(|name| node.node == name);
-        store.run_nodes(run).into_iter().rfind(is_it).map(|node| (run, Some(node)))
-    });
-    let (run, node) = found?;
-    let Some(node) = node else {
-        let message = format!("`{text}` is not known: its loop had not ended when run {run} did");
-        return Some(NotFound::new(message, Some("run the pipeline again".to_owned())));
-    };
-    let (what, why) = match node.outcome {
-        NodeOutcome::Failed => ("failed", node.error.clone()),
-        NodeOutcome::Skipped if node.was_interrupted() => ("was interrupted", None),
-        NodeOutcome::Skipped => ("was skipped", None),
-        NodeOutcome::Ended => ("did not run, as its loop had ended,", node.error.clone()),
-        NodeOutcome::Begun if store.is_running(run) => ("has not ended yet", None),
-        NodeOutcome::Begun => ("was stopped before its end", None),
-        NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => return None,
-    };
-    let why = why.map_or_else(String::new, |why| format!(": {why}"));
-    let message = format!("`{}` has nothing to show: it {what} in run {run}{why}", node.node);
-    Some(NotFound::new(message, Some(format!("its output: `searchmill logs {run} --node {}`", node.node))))
+        let name = text.rsplit_once('.').map_or(text.as_str(), |(name, _)| name);
+        let nodes = store.run_nodes(run);
+        // The last record of a node is how it ended.
+        let Some(node) = nodes.iter().rfind(|node| node.node == text || node.node == name) else { continue };
+        let (what, why) = match node.outcome {
+            NodeOutcome::Failed => ("failed", node.error.as_ref()),
+            NodeOutcome::Skipped if node.was_interrupted() => ("was interrupted", None),
+            NodeOutcome::Skipped => ("was skipped", None),
+            NodeOutcome::Ended => ("did not run, as its loop had ended,", node.error.as_ref()),
+            NodeOutcome::Begun if store.is_running(run) => ("has not ended yet", None),
+            NodeOutcome::Begun => ("was stopped before its end", None),
+            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => {
+                return None;
+            }
+        };
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("`{}` has nothing to show: it {what} in run {run}{why}", node.node);
+        return Some(NotFound::new(message, Some(format!("its output: `searchmill logs {run} --node {}`", node.node))));
+    }
+    None
 }
 
 /// A run, its node, and the port if one was written.
 pub(super) type NamedOutput = (String, Box<NodeRun>, Option<String>);
 
 /// Returns the run, the node and the port, if one was written, of `NODE`, `NODE.PORT` or what a loop hands on (`LOOP.NAME`)
-/// in the first run that has outputs of that node. The whole text is tried first: names of matrix nodes may contain dots.
+/// in the first run that has outputs of that node.
 ///
 /// # Errors
 /// Fails if the node has no such port, or if several loops of a matrix hand on an output of that name.
@@ -83,25 +85,20 @@ pub fn output_of(store: &Store, runs: &[String], text: &str) -> Result<Option<Na
             None => None,
         };
         let text = handed_on.as_deref().unwrap_or(text);
-        let written = text.rsplit_once('.');
         let nodes = store.run_nodes(run);
-        let named = |name: &str| nodes.iter().find(|node| node.node == name && !node.outputs.is_empty()).cloned();
-        let (found, port) = match (named(text), written) {
-            (Some(node), _) => (node, None),
-            (None, Some((name, port))) => match named(name) {
-                Some(node) => (node, Some(port.to_owned())),
-                None => continue,
-            },
-            (None, None) => continue,
-        };
-        if let Some(port) = &port
-            && !found.outputs.contains_key(port)
-        {
-            let ports: Vec<&str> = found.outputs.keys().map(String::as_str).collect();
-            let message = format!("node `{}` has no output `{port}`", found.node);
-            return Err(NotFound::new(message, advice(port, &ports)));
+        // The whole text first: names of matrix nodes may contain dots.
+        let written = text.rsplit_once('.').map(|(name, port)| (name, Some(port)));
+        for (name, port) in [(text, None)].into_iter().chain(written) {
+            let Some(node) = nodes.iter().find(|node| node.node == name && !node.outputs.is_empty()) else { continue };
+            if let Some(port) = port
+                && !node.outputs.contains_key(port)
+            {
+                let ports: Vec<&str> = node.outputs.keys().map(String::as_str).collect();
+                let message = format!("node `{}` has no output `{port}`", node.node);
+                return Err(NotFound::new(message, advice(port, &ports)));
+            }
+            return Ok(Some((run.clone(), Box::new(node.clone()), port.map(str::to_owned))));
         }
-        return Ok(Some((run.clone(), Box::new(found), port)));
     }
     Ok(None)
 }

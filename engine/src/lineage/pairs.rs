@@ -27,29 +27,27 @@ pub(super) fn last<'a>(nodes: &'a [NodeRun], name: &str) -> Option<&'a NodeRun> 
     nodes.iter().rfind(|node| node.node == name)
 }
 
-/// Makers of the tables and folders of a run: equal content may have several.
-struct Makers<'a>(BTreeMap<Digest, Vec<&'a NodeRun>>);
+/// Nodes of a run by the tables and folders that they made: equal content may have several makers.
+type Makers<'a> = BTreeMap<Digest, Vec<&'a NodeRun>>;
 
-impl<'a> Makers<'a> {
-    fn of(nodes: &'a [NodeRun]) -> Self {
-        let mut makers: BTreeMap<Digest, Vec<&NodeRun>> = BTreeMap::new();
-        for node in nodes {
-            for (port, output) in &node.outputs {
-                // Nodes without rejects have equal ones: they say nothing of who read whose.
-                if port != "rejects" || output.rows > 0 {
-                    makers.entry(output.id.digest()).or_default().push(node);
-                }
+fn makers(nodes: &[NodeRun]) -> Makers<'_> {
+    let mut makers = Makers::new();
+    for node in nodes {
+        for (port, output) in &node.outputs {
+            // Nodes without rejects have equal ones: they say nothing of who read whose.
+            if port != "rejects" || output.rows > 0 {
+                makers.entry(output.id.digest()).or_default().push(node);
             }
         }
-        Self(makers)
     }
+    makers
+}
 
-    /// Returns the makers of what a node read.
-    fn find(&self, read: &InputIdentity, reader: &NodeRun) -> Vec<&'a NodeRun> {
-        let mut makers = self.0.get(&read.digest).cloned().unwrap_or_default();
-        makers.retain(|maker| maker.node != reader.node);
-        makers
-    }
+/// Returns the makers of what a node read.
+fn makers_of<'a>(makers: &Makers<'a>, read: &InputIdentity, reader: &NodeRun) -> Vec<&'a NodeRun> {
+    let mut found = makers.get(&read.digest).cloned().unwrap_or_default();
+    found.retain(|maker| maker.node != reader.node);
+    found
 }
 
 /// Chooses the makers that stand for one another: variants of one node, or else the last ones. (A filter that keeps all rows
@@ -74,7 +72,7 @@ pub(super) fn upstream<'a>(
     other: &'a NodeRun,
 ) -> Vec<Pair<'a>> {
     let [first, second] = nodes;
-    let [makers, partners] = nodes.map(Makers::of);
+    let [makers, partners] = nodes.map(makers);
     let mut found: IndexSet<(&str, &str)> = IndexSet::new();
     let mut open = VecDeque::from([(one, other)]);
     while let Some((one, other)) = open.pop_front() {
@@ -83,14 +81,13 @@ pub(super) fn upstream<'a>(
         }
         let mut others = store.inputs_of(other);
         for read in store.inputs_of(one) {
-            let Some(place) = others.iter().position(|other| other.port == read.port) else { continue };
-            let partner = others.remove(place);
+            let Some(index) = others.iter().position(|other| other.port == read.port) else { continue };
+            let partner = others.remove(index);
             if read.digest != partner.digest {
-                open.extend(alike(&makers.find(&read, one), &partners.find(&partner, other)));
+                open.extend(alike(&makers_of(&makers, &read, one), &makers_of(&partners, &partner, other)));
             }
         }
     }
     found.sort_by_cached_key(|(_, other)| second.iter().rposition(|node| node.node == *other));
-    let pair = |(one, other): (&str, &str)| Pair { one: last(first, one), other: last(second, other) };
-    found.into_iter().map(pair).collect()
+    found.into_iter().map(|(one, other)| Pair { one: last(first, one), other: last(second, other) }).collect()
 }

@@ -12,13 +12,27 @@ use crate::store::{NodeOutcome, NodeRun, RecordDamage, RunRecord, Store};
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
     let there: BTreeSet<String> = store.run_ids().into_iter().collect();
     let forgotten: BTreeSet<String> = store.collections().into_iter().flat_map(|collection| collection.runs).collect();
-    for run in runs.iter().filter(|run| !there.contains(*run) && !forgotten.contains(*run)) {
+    for run in runs {
+        if there.contains(run) || forgotten.contains(run) {
+            continue;
+        }
         let why = "its record is missing, and `gc` did not remove it: it was deleted, or not imported";
         report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
         report.miss(format!("ledger of run {run}"), "its record is missing");
     }
     for run in runs.iter().filter(|run| there.contains(*run)) {
-        whole(store, run, report);
+        let gone = store.missing_run_files(run);
+        for file in &gone {
+            report.differs("ledger", "run", Some(format!("runs/{run}/{file}")), "the file is gone");
+        }
+        // The number of lines is unknown until a run has ended.
+        if let Some(record) = store.run(run)
+            && record.finished.is_some()
+            && !gone.contains(&"nodes.jsonl")
+            && let Some(fault) = missing_lines(store, &record)
+        {
+            report.differs("ledger", "run", Some(format!("runs/{run}/nodes.jsonl")), fault);
+        }
     }
     for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
         let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
@@ -37,20 +51,6 @@ pub fn verify_records(store: &Store, runs: &BTreeSet<String>, report: &mut Repor
     for run in store.missing_spending(runs.iter()) {
         let why = "no record says what it spent: budgets of days and months count what its events say";
         report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
-    }
-}
-
-/// Verifies that no file or line of a run's records is missing.
-fn whole(store: &Store, run: &str, report: &mut Report) {
-    let place = |file: &str| Some(format!("runs/{run}/{file}"));
-    let gone = store.missing_run_files(run);
-    for file in &gone {
-        report.differs("ledger", "run", place(file), "the file is gone");
-    }
-    // The number of lines is unknown until a run has ended.
-    let ended = store.run(run).filter(|record| record.finished.is_some() && !gone.contains(&"nodes.jsonl"));
-    if let Some(fault) = ended.and_then(|record| missing_lines(store, &record)) {
-        report.differs("ledger", "run", place("nodes.jsonl"), fault);
     }
 }
 
@@ -75,10 +75,11 @@ fn last_records(store: &Store, run: &str) -> IndexMap<NodeId, NodeRun> {
 
 /// Notes the failed checks of recorded nodes.
 pub fn note_checks(nodes: &[NodeRun], report: &mut Report) {
-    let failed = |node: &'_ NodeRun| node.checks.clone().into_iter().filter(|check| !check.passed);
-    for (node, check) in nodes.iter().flat_map(|node| failed(node).map(move |check| (&node.node, check))) {
-        let message = format!("a check failed in that run: {check}");
-        report.find(Severity::Note, "checks", node, check.check.port.clone(), message);
+    for node in nodes {
+        for check in node.checks.iter().filter(|check| !check.passed) {
+            let message = format!("a check failed in that run: {check}");
+            report.find(Severity::Note, "checks", &node.node, check.check.port.clone(), message);
+        }
     }
 }
 

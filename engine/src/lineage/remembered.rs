@@ -13,7 +13,9 @@ use crate::store::{Memo, Store};
 pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
     let mut seen: BTreeMap<Digest, Vec<&Step>> = BTreeMap::new();
     for step in &closure.steps {
-        step.result.memos().for_each(|base| seen.entry(base).or_default().push(step));
+        for base in step.result.memos() {
+            seen.entry(base).or_default().push(step);
+        }
     }
     for (base, steps) in seen {
         let Some(first) = steps.first() else { continue };
@@ -57,10 +59,17 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     // Calls of rejected rows are counted but not stored; an observation may have been made for another node.
     let calls = if failed == 0 && result.observed.is_empty() { result.calls } else { 0 };
     let records = match what {
-        "rows" => drawn(step).unwrap_or_else(|| input_rows(store, step)).saturating_sub(failed),
+        "rows" => {
+            // A result that was drawn up to a goal says how many samples it has.
+            let rows = match result.figures.get(DRAWN) {
+                Some(samples) => *samples as u64,
+                None => input_rows(store, step),
+            };
+            rows.saturating_sub(failed)
+        }
         // Tools may have been called by no row at all.
         "observations" => 0,
-        _ => u64::from(result.calls > 0 && made_rows(step) > 0),
+        _ => u64::from(result.calls > 0 && result.rows() > 0),
     };
     let known = memo.len() as u64;
     if known < records && (what == "rows" || calls == 0) {
@@ -68,24 +77,17 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     }
     // A record stands for one call or more.
     let known = if known < calls { memo.calls() } else { calls };
-    (known < calls).then(|| match what {
+    if known >= calls {
+        return None;
+    }
+    Some(match what {
         "rows" => format!("the rows of {} of {calls} calls", calls - known),
         _ => format!("{} of {calls} cached answers", calls - known),
     })
-}
-
-/// Returns the number of samples of a result that was drawn up to a goal.
-fn drawn(step: &Step) -> Option<u64> {
-    step.result.figures.get(DRAWN).map(|samples| *samples as u64)
 }
 
 /// Returns the rows of the smallest input table: a node has a result for each row of its main input and each sample.
 fn input_rows(store: &Store, step: &Step) -> u64 {
     let tables = step.inputs.iter().filter(|input| input.artifact_type.ends_with(" rows"));
     tables.map(|input| store.artifact(&input.id).map_or(0, |artifact| artifact.rows())).min().unwrap_or(0)
-}
-
-fn made_rows(step: &Step) -> u64 {
-    let outputs = step.result.outputs.iter().filter(|(port, _)| *port != "rejects");
-    outputs.map(|(_, output)| output.rows).sum()
 }

@@ -26,17 +26,29 @@ impl Replaced {
     /// have been asked to, and the key must allow different bytes. Any other disagreement is a difference.
     pub(super) fn of(store: &Store, catalog: &Catalog, run: &str, node: &NodeRun) -> Option<Self> {
         let key = node.key?;
-        let result = catalog.result(&key).filter(|result| may_differ(result))?;
-        let other = |(port, output): &(&String, &OutputRecord)| result.outputs.get(*port) != Some(*output);
-        let owned = |(port, output): (&String, &OutputRecord)| (port.clone(), output.clone());
-        let outputs: Vec<_> = node.outputs.iter().filter(other).map(owned).collect();
+        let result = catalog.result(&key)?;
+        // Bytes that depend on a server or on the kind of processor may differ under one key; others may not.
+        let computed = result.origin.as_ref().and_then(|origin| origin.computed.as_ref());
+        if computed.is_some_and(|computed| computed.repeats == Repeatability::Everywhere) {
+            return None;
+        }
+        let mut outputs = Vec::new();
+        for (port, output) in &node.outputs {
+            if result.outputs.get(port) != Some(output) {
+                outputs.push((port.clone(), output.clone()));
+            }
+        }
         if outputs.is_empty() {
             return None;
         }
-        let later = |id: &String| id.as_str() > run && *id <= result.run;
-        let made_it = |id: &String| store.run_nodes(id).iter().any(|made| made_now(id, made, result));
-        let by = store.run_ids().into_iter().rev().filter(later).find(made_it)?;
-        Some(Self { name: node.node.clone(), key, by, outputs })
+        for by in store.run_ids().into_iter().rev() {
+            // Ids of runs sort by time. What a run after that of the current record says is of no concern.
+            let is_later = by.as_str() > run && by <= result.run;
+            if is_later && store.run_nodes(&by).iter().any(|node| produced_current(&by, node, result)) {
+                return Some(Self { name: node.node.clone(), key, by, outputs });
+            }
+        }
+        None
     }
 
     /// Whether the result produced that artifact, which no record names any more.
@@ -46,8 +58,9 @@ impl Replaced {
 
     /// Whether a ledger line describes this result.
     pub(super) fn is_of(&self, node: &NodeRun) -> bool {
-        let agrees = |(port, output): &(String, OutputRecord)| node.outputs.get(port) == Some(output);
-        node.key == Some(self.key) && node.node == self.name && self.outputs.iter().all(agrees)
+        node.key == Some(self.key)
+            && node.node == self.name
+            && self.outputs.iter().all(|(port, output)| node.outputs.get(port) == Some(output))
     }
 
     /// Records, once per result, that it could not be checked.
@@ -61,25 +74,19 @@ impl Replaced {
     }
 }
 
-/// Whether the same key may give other bytes: it depends on a server, or on the kind of processor.
-fn may_differ(result: &NodeResult) -> bool {
-    let computed = result.origin.as_ref().and_then(|origin| origin.computed.as_ref());
-    computed.is_none_or(|computed| computed.repeats != Repeatability::Everywhere)
-}
-
-/// Whether this node of a run produced the currently recorded result because it was run again on request. If the run
-/// was killed right after recording the result, its ledger does not name the outputs.
-fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
-    let asked = |reason: &Reason| {
-        use Reason::{CacheOff, ForceUnfinished, Forced, RejectsRetried};
-        matches!(reason, Forced | CacheOff | ForceUnfinished | RejectsRetried { .. })
-    };
-    let fits = match made.outcome {
-        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => made.outputs == result.outputs,
+/// Whether this node of a run produced the currently recorded result because it was run again on request.
+fn produced_current(run: &str, node: &NodeRun, result: &NodeResult) -> bool {
+    use Reason::{CacheOff, ForceUnfinished, Forced, RejectsRetried};
+    let fits = match node.outcome {
+        NodeOutcome::Finished | NodeOutcome::HeldBack | NodeOutcome::CheckFailed => node.outputs == result.outputs,
+        // A run that was killed right after it recorded the result does not name the outputs.
         NodeOutcome::Begun => result.run == run,
         NodeOutcome::Cached | NodeOutcome::Failed | NodeOutcome::Skipped | NodeOutcome::Ended => false,
     };
-    made.key == Some(result.key) && fits && made.reasons.iter().any(asked)
+    let mut reasons = node.reasons.iter();
+    node.key == Some(result.key)
+        && fits
+        && reasons.any(|reason| matches!(reason, Forced | CacheOff | ForceUnfinished | RejectsRetried { .. }))
 }
 
 /// Returns the replaced results among the nodes of a run's ledger.
@@ -95,8 +102,7 @@ pub(super) fn behind(store: &Store, catalog: &Catalog, step: &Step) -> Vec<Repla
     if missing.is_empty() {
         return Vec::new();
     }
-    let run = &step.result.run;
-    let gave = |node: &NodeRun| node.outputs.values().any(|output| missing.contains(&output.id));
-    let nodes = store.run_nodes(run).into_iter().filter(gave);
-    nodes.filter_map(|node| Replaced::of(store, catalog, run, &node)).collect()
+    let mut nodes = store.run_nodes(&step.result.run);
+    nodes.retain(|node| node.outputs.values().any(|output| missing.contains(&output.id)));
+    of_ledger(store, catalog, Some(&step.result.run), &nodes)
 }

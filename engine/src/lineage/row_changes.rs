@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use parquet::arrow::ProjectionMask;
@@ -63,12 +63,16 @@ pub struct ValueChange {
     pub to: f64,
 }
 
-/// Sum and count of each column.
-type Sums = Vec<(f64, u32)>;
+/// Sum and count of a column's numbers.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    total: f64,
+    count: u32,
+}
 
-/// Sums by id.
+/// Sums of each column by id.
 struct Numbers {
-    rows: BTreeMap<String, Sums>,
+    rows: BTreeMap<String, Vec<Sum>>,
     /// Whether several rows have one id.
     repeats: bool,
 }
@@ -86,9 +90,12 @@ pub(super) fn table_change(
     if one.kind != other.kind || one.kind == RecordKind::Metric || one.rows.max(other.rows) > MOST_ROWS {
         return Ok(None);
     }
-    let columns = common(&one.schema, &other.schema, is_number);
-    let ids = common(&one.schema, &other.schema, is_text);
-    for by in ["question_id", "id"].into_iter().filter(|by| ids.iter().any(|name| name == by)) {
+    let columns = common(&one.schema, &other.schema, |kind| kind.is_numeric() || *kind == DataType::Boolean);
+    let ids = common(&one.schema, &other.schema, |kind| *kind == DataType::Utf8);
+    for by in ["question_id", "id"] {
+        if !ids.iter().any(|name| name == by) {
+            continue;
+        }
         let (from, to) = (Numbers::read(one, by, &columns)?, Numbers::read(other, by, &columns)?);
         // Rows of other kinds may repeat an id for other reasons than samples.
         let samples = by == "question_id" && matches!(one.kind, RecordKind::Trajectory | RecordKind::Score);
@@ -99,19 +106,12 @@ pub(super) fn table_change(
     Ok(None)
 }
 
-fn is_number(kind: &DataType) -> bool {
-    kind.is_numeric() || *kind == DataType::Boolean
-}
-
-fn is_text(kind: &DataType) -> bool {
-    *kind == DataType::Utf8
-}
-
 /// Returns the names of the columns that both tables have and that are of such a type.
 fn common(one: &SchemaRef, other: &SchemaRef, fits: fn(&DataType) -> bool) -> Vec<String> {
-    let in_other = |name: &str| other.field_with_name(name).is_ok_and(|field| fits(field.data_type()));
-    let fields = one.fields().iter().filter(|field| fits(field.data_type()) && in_other(field.name()));
-    fields.map(|field| field.name().clone()).collect()
+    let fields = one.fields().iter().filter(|field| fits(field.data_type()));
+    let mut names: Vec<String> = fields.map(|field| field.name().clone()).collect();
+    names.retain(|name| other.field_with_name(name).is_ok_and(|field| fits(field.data_type())));
+    names
 }
 
 impl Numbers {
@@ -130,8 +130,10 @@ impl Numbers {
     }
 
     fn add(&mut self, batch: &RecordBatch, by: &str, columns: &[String]) -> Result<(), OperatorError> {
-        let found = columns.iter().filter_map(|name| batch.column_by_name(name));
-        let values = found.map(|column| cast(column, &DataType::Float64)).collect::<Result<Vec<ArrayRef>, _>>()?;
+        let mut values = Vec::with_capacity(columns.len());
+        for column in columns.iter().filter_map(|name| batch.column_by_name(name)) {
+            values.push(cast(column, &DataType::Float64)?);
+        }
         let Some(ids) = batch.column_by_name(by).and_then(|ids| ids.as_string_opt::<i32>()) else { return Ok(()) };
         for (row, id) in ids.iter().enumerate() {
             let Some(id) = id else { continue };
@@ -140,12 +142,14 @@ impl Numbers {
                     self.repeats = true;
                     sums
                 }
-                None => self.rows.entry(id.to_owned()).or_insert_with(|| vec![(0.0, 0); columns.len()]),
+                None => self.rows.entry(id.to_owned()).or_insert_with(|| vec![Sum::default(); columns.len()]),
             };
             for (sum, column) in sums.iter_mut().zip(&values) {
                 let value = column.as_primitive::<Float64Type>().value(row);
+                // One value that is not a number would hide all others of its id.
                 if column.is_valid(row) && value.is_finite() {
-                    *sum = (sum.0 + value, sum.1 + 1);
+                    sum.total += value;
+                    sum.count += 1;
                 }
             }
         }
@@ -154,15 +158,20 @@ impl Numbers {
 }
 
 fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers) -> Option<TableChange> {
-    let both: Vec<(&String, &Sums, &Sums)> =
-        from.rows.iter().filter_map(|(id, sums)| Some((id, sums, to.rows.get(id)?))).collect();
-    let mean = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
-    let of_column = |(place, name): (usize, &String)| {
-        let values = both.iter().filter_map(|(id, from, to)| Some((id.as_str(), mean(from[place])?, mean(to[place])?)));
-        column_change(name, values.collect())
-    };
-    let changed: Vec<ColumnChange> = columns.iter().enumerate().filter_map(of_column).collect();
-    let shared = both.len() as u64;
+    let mut shared = 0;
+    let mut values = vec![Vec::new(); columns.len()];
+    for (id, from) in &from.rows {
+        let Some(to) = to.rows.get(id) else { continue };
+        shared += 1;
+        for (values, (from, to)) in values.iter_mut().zip(from.iter().zip(to)) {
+            if from.count > 0 && to.count > 0 {
+                let means = [from, to].map(|sum| sum.total / f64::from(sum.count));
+                values.push((id.as_str(), means[0], means[1]));
+            }
+        }
+    }
+    let changed = columns.iter().zip(values).filter_map(|(name, values)| column_change(name, values));
+    let changed: Vec<ColumnChange> = changed.collect();
     let only_in = [from.rows.len() as u64 - shared, to.rows.len() as u64 - shared];
     let differs = !changed.is_empty() || only_in != [0, 0];
     differs.then(|| TableChange { port: port.to_owned(), by: by.to_owned(), both: shared, only_in, columns: changed })
@@ -170,24 +179,24 @@ fn change(port: &str, by: &str, columns: &[String], from: &Numbers, to: &Numbers
 
 /// Compares the values of a column: id, value in the first table, value in the second.
 fn column_change(name: &str, mut values: Vec<(&str, f64, f64)>) -> Option<ColumnChange> {
+    fn rise(value: &(&str, f64, f64)) -> f64 {
+        value.2 - value.1
+    }
     let count = values.len().max(1) as f64;
     let means = [values.iter().map(|value| value.1).sum::<f64>(), values.iter().map(|value| value.2).sum()];
-    let step = |(_, from, to): &(&str, f64, f64)| to - from;
     let mean = (means[1] - means[0]) / count;
-    let squares: f64 = values.iter().map(|value| (step(value) - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|value| (rise(value) - mean).powi(2)).sum();
     let margin = (values.len() > 1).then(|| INTERVAL * (squares / (count - 1.0) / count).sqrt());
     values.retain(|(_, from, to)| from.to_bits() != to.to_bits());
-    let (up, down) = (count_if(&values, |value| step(value) > 0.0), count_if(&values, |value| step(value) < 0.0));
+    let up = values.iter().filter(|value| rise(value) > 0.0).count() as u64;
+    let down = values.iter().filter(|value| rise(value) < 0.0).count() as u64;
     if up + down == 0 {
         return None;
     }
-    values.sort_by(|a, b| step(b).abs().total_cmp(&step(a).abs()).then_with(|| a.0.cmp(b.0)));
+    // Once to choose the largest changes, and once for the order in which they are listed.
+    values.sort_by(|a, b| rise(b).abs().total_cmp(&rise(a).abs()).then_with(|| a.0.cmp(b.0)));
     values.truncate(LISTED);
-    values.sort_by(|a, b| step(a).total_cmp(&step(b)).then_with(|| a.0.cmp(b.0)));
+    values.sort_by(|a, b| rise(a).total_cmp(&rise(b)).then_with(|| a.0.cmp(b.0)));
     let largest = values.into_iter().map(|(id, from, to)| ValueChange { id: id.to_owned(), from, to }).collect();
     Some(ColumnChange { column: name.to_owned(), means: means.map(|sum| sum / count), margin, up, down, largest })
-}
-
-fn count_if<T>(values: &[T], holds: impl Fn(&T) -> bool) -> u64 {
-    values.iter().filter(|value| holds(value)).count() as u64
 }

@@ -1,14 +1,14 @@
 //! Interprets a word of the command line: a run, a node, an artifact, a result, or a file.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::catalog::Catalog;
 use super::newest::{earlier_run, has_one, newest_output};
 use super::output_name::{Missing, NotFound, came_to_nothing, of_loop, output_of};
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
-use crate::node_id::NodeId;
 use crate::spec::{advice, meant_output as meant};
-use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store, StoreError};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 
 /// Minimum digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
@@ -60,8 +60,10 @@ pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
         _ => None,
     };
     if let Some(back) = back {
-        let found = ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back);
-        return found.cloned().ok_or_else(|| NotFound::new(format!("there is no {text} run in the store yet"), None));
+        return match ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back) {
+            Some(id) => Ok(id.clone()),
+            None => Err(NotFound::new(format!("there is no {text} run in the store yet"), None)),
+        };
     }
     let found: Vec<&String> = ids.iter().filter(|id| id.starts_with(text)).collect();
     match found.as_slice() {
@@ -107,9 +109,11 @@ pub fn resolve(
         Err(missing) if !directory.join(text).is_file() => return Err(missing),
         _ => {}
     }
-    let unreadable = |error: StoreError| NotFound::unreadable(error.to_string());
-    if let Some(pin) = store.pinned(text).map_err(unreadable)?.filter(|_| run.is_none()) {
-        return Ok(Target::Artifact(pin.artifact));
+    match store.pinned(text) {
+        // A pin is of no run.
+        Ok(Some(pin)) if run.is_none() => return Ok(Target::Artifact(pin.artifact)),
+        Ok(_) => {}
+        Err(error) => return Err(NotFound::unreadable(error.to_string())),
     }
     if text.len() >= LEAST_DIGITS && store.run_ids().iter().any(|id| id.starts_with(text)) {
         return run_of(store, text).map(Target::Run);
@@ -123,8 +127,13 @@ pub fn resolve(
     if let Some(nothing) = came_to_nothing(store, &runs, text) {
         return Err(nothing);
     }
-    let earlier = run.and_then(|_| earlier_run(store, &runs[0], text));
-    Err(earlier.map_or_else(|| unknown(store, &runs, text), |earlier| only_in(&runs[0], text, &earlier)))
+    if run.is_some()
+        && let Some(earlier) = earlier_run(store, &runs[0], text)
+    {
+        return Err(only_in(&runs[0], text, &earlier));
+    }
+    let message = format!("there is no run, node, pin, artifact or source `{text}` in the store");
+    Err(NotFound::new(message, meant_output(store, &runs, text)))
 }
 
 /// Returns the nodes that decided which round `text` is of, if `text` names an output of a loop (`rl.policy`) in the
@@ -134,8 +143,9 @@ pub fn choices(store: &Store, text: &str, target: &Target) -> Vec<Target> {
     if !matches!(of_loop(store, run, text), Ok(Some(_))) {
         return Vec::new();
     }
-    let chose = store.run_nodes(run).into_iter().filter(|node| node.hands_on.contains(&chosen.node));
-    chose.map(|node| Target::Node { run: run.clone(), node: Box::new(node), port: None }).collect()
+    let mut nodes = store.run_nodes(run);
+    nodes.retain(|node| node.hands_on.contains(&chosen.node));
+    nodes.into_iter().map(|node| Target::Node { run: run.clone(), node: Box::new(node), port: None }).collect()
 }
 
 fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
@@ -161,16 +171,18 @@ fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
 
 /// Returns the sources (name in the key, content) accepted by a test, each content once.
 fn sources(catalog: &Catalog, accept: impl Fn(&str, &str) -> bool) -> Vec<Target> {
-    let mut found: Vec<(String, String)> = Vec::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    let mut found = Vec::new();
     for result in catalog.results() {
         for source in Preimage::read(&result.preimage).sources {
-            let known = found.iter().any(|(_, content)| *content == source.content);
-            if !known && accept(&source.name, &source.content) {
-                found.push((source.name, source.content));
+            let (name, content) = (source.name, source.content);
+            if !known.contains(&content) && accept(&name, &content) {
+                known.insert(content.clone());
+                found.push(Target::Source { name, content });
             }
         }
     }
-    found.into_iter().map(|(name, content)| Target::Source { name, content }).collect()
+    found
 }
 
 fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Result<Option<Target>, NotFound> {
@@ -180,8 +192,10 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
         let mut found = sources(catalog, |name, _| name == text);
         return Ok((found.len() == 1).then(|| found.remove(0)));
     }
-    let unreadable = |error: std::io::Error| NotFound::unreadable(format!("`{text}` cannot be read: {error}"));
-    let digest = hash_file(&path).map_err(unreadable)?;
+    let digest = match hash_file(&path) {
+        Ok(digest) => digest,
+        Err(error) => return Err(NotFound::unreadable(format!("`{text}` cannot be read: {error}"))),
+    };
     let mut found = sources(catalog, |_, content| content == digest.hex());
     if let Some(Target::Source { content, .. }) = found.pop() {
         return Ok(Some(Target::Source { name: text.to_owned(), content }));
@@ -191,10 +205,11 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
     }
     let message = format!("no result in the store used or wrote `{text}` with its current content");
     let read = read_before(catalog, &path);
-    let read = read.map(|content| format!("it was read with the content {content}: trace that digest"));
-    let wrote = || written_before(store, catalog, &path);
-    let wrote = || wrote().map(|node| format!("`{node}` wrote a file of this name with other content"));
-    let help = read.or_else(wrote);
+    let mut help = read.map(|content| format!("it was read with the content {content}: trace that digest"));
+    if help.is_none() {
+        let node = written_before(store, catalog, &path);
+        help = node.map(|node| format!("`{node}` wrote a file of this name with other content"));
+    }
     let cause = if help.is_some() { Missing::Changed } else { Missing::Unknown };
     Err(NotFound { message, help, cause })
 }
@@ -202,22 +217,26 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
 /// Returns the node that wrote a file of that name.
 fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
-    let wrote = catalog.artifacts().find(|id| {
-        let artifact =
-            store.artifact(id).filter(|artifact| matches!(artifact.artifact_type, ArtifactType::Tree { .. }));
-        artifact.is_some_and(|artifact| artifact.parts.iter().any(|part| part.name == name))
-    })?;
-    let maker = catalog.makers(wrote).first()?;
-    catalog.node(&maker.key).map(str::to_owned)
+    for id in catalog.artifacts() {
+        // The names of a table's parts are not its user's.
+        if let Some(artifact) = store.artifact(id)
+            && matches!(artifact.artifact_type, ArtifactType::Tree { .. })
+            && artifact.parts.iter().any(|part| part.name == name)
+        {
+            let maker = catalog.makers(id).first()?;
+            return catalog.node(&maker.key).map(str::to_owned);
+        }
+    }
+    None
 }
 
 /// Returns the folder artifact that contains a file with that content.
 fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
-    let holds = |id: &&ArtifactId| {
-        let artifact = store.artifact(id);
-        artifact.is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
-    };
-    catalog.artifacts().find(holds).copied()
+    let mut artifacts = catalog.artifacts();
+    let found = artifacts.find(|id| {
+        store.artifact(id).is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
+    })?;
+    Some(*found)
 }
 
 /// Returns the content with which a path was last read.
@@ -227,12 +246,8 @@ fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
         let source = result.origin.as_ref()?.sources.iter().find(|source| source.path == path)?;
         Some((result.finished, source.content.clone()))
     });
-    read.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, content)| content)
-}
-
-fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
-    let message = format!("there is no run, node, pin, artifact or source `{text}` in the store");
-    NotFound::new(message, meant_output(store, runs, text))
+    let (_, content) = read.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(content)
 }
 
 /// Says for a command with `--run` that a run has no such output, and which earlier run has it, or what may be meant.
@@ -256,11 +271,11 @@ pub fn no_node(store: &Store, run: &str, name: &str) -> NotFound {
 /// Suggests a node of the first of these runs, or what a loop of it handed on, for an unknown name.
 pub fn meant_output(store: &Store, runs: &[String], text: &str) -> Option<String> {
     let run = runs.first()?;
-    let nodes = store.run_nodes(run).into_iter().filter(|node| node.outcome != NodeOutcome::Ended);
-    let mut nodes: Vec<NodeId> = nodes.map(|node| node.node).collect();
+    let mut nodes = store.run_nodes(run);
+    nodes.retain(|node| node.outcome != NodeOutcome::Ended);
     // Nodes are recorded as they end: two runs of one pipeline should suggest the same.
-    nodes.sort();
-    let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+    nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
     let handed_on = store.run(run).map(|record| record.handed_on).unwrap_or_default();
     Some(meant(text, &names, handed_on.keys().map(String::as_str)))
 }

@@ -124,21 +124,32 @@ impl Roots {
     /// Returns the results and artifacts of a target. For a source: the results that used it.
     pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
         match target {
-            Target::Run(run) => Self::of_run(run, &store.run_nodes(run)),
+            Target::Run(run) => {
+                let nodes = store.run_nodes(run);
+                let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id);
+                let artifacts = artifacts.collect();
+                Self { keys: done(&nodes), artifacts, preferred: done(&nodes), run: Some(run.clone()) }
+            }
             Target::Node { run, node, port } => {
                 let outputs = node.outputs.iter().filter(|(name, _)| port.as_ref().is_none_or(|port| port == *name));
                 let artifacts = outputs.map(|(_, output)| output.id).collect();
-                let preferred = store.run_nodes(run).iter().filter_map(done).collect();
+                let preferred = done(&store.run_nodes(run));
                 Self { keys: node.key.into_iter().collect(), artifacts, preferred, run: Some(run.clone()) }
             }
-            Target::Artifact(id) | Target::Delivered { id, .. } => Self::of_artifact(catalog, *id),
+            Target::Artifact(id) | Target::Delivered { id, .. } => {
+                let maker = catalog.maker(id, &BTreeSet::new(), None).map(|port| port.key);
+                let (keys, preferred) = (maker.into_iter().collect(), maker.into_iter().collect());
+                Self { keys, artifacts: BTreeSet::from([*id]), preferred, run: None }
+            }
             Target::Result(key) => {
-                let outputs = catalog.claim(key).map(|result| result.outputs.values().map(|output| output.id));
-                Self { keys: vec![*key], artifacts: outputs.into_iter().flatten().collect(), ..Self::default() }
+                let outputs = catalog.claim(key).into_iter().flat_map(|result| result.outputs.values());
+                Self { keys: vec![*key], artifacts: outputs.map(|output| output.id).collect(), ..Self::default() }
             }
             Target::Source { content, .. } => {
-                let reads = |preimage: &Value| Preimage::read(preimage).sources.iter().any(|s| s.content == *content);
-                let readers = catalog.results().filter(|result| reads(&result.preimage));
+                let readers = catalog.results().filter(|result| {
+                    let sources = Preimage::read(&result.preimage).sources;
+                    sources.iter().any(|source| source.content == *content)
+                });
                 Self { keys: readers.map(|result| result.key).collect(), ..Self::default() }
             }
         }
@@ -149,24 +160,11 @@ impl Roots {
         self.keys.extend(more.keys);
         self.artifacts.extend(more.artifacts);
     }
-
-    fn of_run(run: &str, nodes: &[NodeRun]) -> Self {
-        let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id).collect();
-        let keys: Vec<NodeKey> = nodes.iter().filter_map(done).collect();
-        Self { preferred: keys.iter().copied().collect(), keys, artifacts, run: Some(run.to_owned()) }
-    }
-
-    /// Returns the newest result that produced an artifact.
-    fn of_artifact(catalog: &Catalog, id: ArtifactId) -> Self {
-        let made = catalog.maker(&id, &BTreeSet::new(), None);
-        let keys: Vec<NodeKey> = made.map(|port| port.key).into_iter().collect();
-        Self { preferred: keys.iter().copied().collect(), keys, artifacts: BTreeSet::from([id]), run: None }
-    }
 }
 
-/// Returns the key of a finished node: only such a node has a result.
-fn done(node: &NodeRun) -> Option<NodeKey> {
-    node.key.filter(|_| node.outcome.has_result())
+/// Returns the keys of finished nodes: only such a node has a result.
+fn done<Keys: FromIterator<NodeKey>>(nodes: &[NodeRun]) -> Keys {
+    nodes.iter().filter(|node| node.outcome.has_result()).filter_map(|node| node.key).collect()
 }
 
 /// Returns the closure upstream of the roots, themselves included.
@@ -177,12 +175,12 @@ pub fn upstream(catalog: &Catalog, roots: &Roots) -> Closure {
 /// Returns everything derived from the roots' artifacts, the roots included. If the roots are results only, all their
 /// outputs count. The maker of an input may be outside of the closure.
 pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
-    let of_result = |key: &NodeKey| catalog.result(key).map(|result| result.outputs.values().map(|output| output.id));
-    let mut pending: VecDeque<ArtifactId> = if roots.artifacts.is_empty() {
-        roots.keys.iter().filter_map(of_result).flatten().collect()
-    } else {
-        roots.artifacts.iter().copied().collect()
-    };
+    let mut pending: VecDeque<ArtifactId> = roots.artifacts.iter().copied().collect();
+    if pending.is_empty() {
+        for result in roots.keys.iter().filter_map(|key| catalog.result(key)) {
+            pending.extend(result.outputs.values().map(|output| output.id));
+        }
+    }
     let mut seen: BTreeSet<ArtifactId> = pending.iter().copied().collect();
     let mut keys: BTreeSet<NodeKey> = roots.keys.iter().copied().collect();
     while let Some(artifact) = pending.pop_front() {
@@ -191,13 +189,16 @@ pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
             continue;
         }
         for user in catalog.users(&artifact) {
-            if keys.insert(user.key) {
-                pending.extend(of_result(&user.key).into_iter().flatten().filter(|id| seen.insert(*id)));
+            if keys.insert(user.key)
+                && let Some(result) = catalog.result(&user.key)
+            {
+                pending.extend(result.outputs.values().map(|output| output.id).filter(|id| seen.insert(*id)));
             }
         }
     }
     let all: Vec<NodeKey> = keys.iter().copied().collect();
     let mut closure = Closure::of(catalog, &all, &keys);
+    // The other inputs of what derives from the roots do not derive from them.
     closure.steps.retain(|step| keys.contains(&step.key));
     closure
 }
@@ -224,6 +225,30 @@ pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
 
 fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
     let (result, preimage) = (&step.result, &step.preimage);
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for input in &step.inputs {
+        inputs.push(GraphInput {
+            port: input.port.clone(),
+            artifact_type: input.artifact_type.clone(),
+            artifact: input.id,
+            made_by: input.maker.as_ref().map(|maker| maker.key),
+            made_at: input.maker.as_ref().map(|maker| maker.port.clone()),
+        });
+    }
+    for (port, output) in &result.outputs {
+        outputs.push(GraphOutput {
+            port: port.clone(),
+            artifact_type: match &output.artifact_type {
+                ArtifactType::Rows { kind, .. } => format!("{kind} rows"),
+                ArtifactType::Tree { kind } => kind.clone(),
+            },
+            artifact: output.id,
+            rows: output.rows,
+            bytes: output.bytes,
+            asked: asked.contains(&output.id),
+            released: false,
+        });
+    }
     GraphStep {
         key: step.key,
         node: step.name().into(),
@@ -240,16 +265,16 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
         damaged: step.damaged,
         collected: step.collected.clone(),
         sources: sources(step),
-        inputs: step.inputs.iter().map(input).collect(),
-        outputs: outputs(step, asked),
+        inputs,
+        outputs,
     }
 }
 
 /// Returns the sources of a step with their paths.
 pub fn sources(step: &Step) -> Vec<GraphSource> {
-    let files = step.result.origin.as_ref().map(|origin| origin.sources.as_slice()).unwrap_or_default();
+    // Files of one name and content are in one order in both lists.
     let mut by_name: BTreeMap<(&str, &str), VecDeque<&str>> = BTreeMap::new();
-    for file in files {
+    for file in step.result.origin.iter().flat_map(|origin| &origin.sources) {
         by_name.entry((&file.name, &file.content)).or_default().push_back(&file.path);
     }
     let mut found = Vec::with_capacity(step.preimage.sources.len());
@@ -266,30 +291,4 @@ impl GraphSource {
     pub fn is_file(&self) -> bool {
         Digest::parse(&self.content).is_some()
     }
-}
-
-fn input(input: &super::closure::StepInput) -> GraphInput {
-    GraphInput {
-        port: input.port.clone(),
-        artifact_type: input.artifact_type.clone(),
-        artifact: input.id,
-        made_by: input.maker.as_ref().map(|maker| maker.key),
-        made_at: input.maker.as_ref().map(|maker| maker.port.clone()),
-    }
-}
-
-fn outputs(step: &Step, asked: &BTreeSet<ArtifactId>) -> Vec<GraphOutput> {
-    let output = |(port, output): (&String, &crate::store::OutputRecord)| GraphOutput {
-        port: port.clone(),
-        artifact_type: match &output.artifact_type {
-            ArtifactType::Rows { kind, .. } => format!("{kind} rows"),
-            ArtifactType::Tree { kind } => kind.clone(),
-        },
-        artifact: output.id,
-        rows: output.rows,
-        bytes: output.bytes,
-        asked: asked.contains(&output.id),
-        released: false,
-    };
-    step.result.outputs.iter().map(output).collect()
 }

@@ -90,7 +90,7 @@ impl From<NotFound> for Failure {
 impl From<OperatorError> for Failure {
     fn from(error: OperatorError) -> Self {
         match error.blame {
-            Blame::Machine => Self::Store(StoreError::Location(error.text())),
+            Blame::Machine => Self::Store(StoreError::Machine(error)),
             _ => Self::Other(error.text()),
         }
     }
@@ -114,9 +114,7 @@ impl From<ArchiveError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.raw_os_error() == Some(libc::EAGAIN) {
-            return Self::Store(StoreError::Location(format!(
-                "the system allows no more threads or processes: {error}"
-            )));
+            return Self::Store(StoreError::NoThreads(error));
         }
         Self::Other(error.to_string())
     }

@@ -74,7 +74,7 @@ impl Session {
 /// A taken or invalid name is a usage error; an I/O error is not.
 fn as_usage(error: StoreError) -> Failure {
     match error {
-        StoreError::Location(message) => Failure::usage(message),
+        StoreError::PinName(_) | StoreError::PinTaken(..) | StoreError::NotAPin(_) => Failure::usage(error.to_string()),
         other => Failure::Store(other),
     }
 }

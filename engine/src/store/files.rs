@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::nofollow;
 
 /// Returns `None` if what was asked for does not exist.
@@ -22,11 +22,6 @@ pub(super) fn clear(path: &Path) {
     }
 }
 
-/// Opens a file to append to it, creating it if needed.
-pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
-    nofollow::append(path)
-}
-
 /// Opens a file to lock it, creating it if needed.
 pub(super) fn open_to_lock(path: &Path) -> io::Result<File> {
     nofollow::open_or_create(path)
@@ -34,7 +29,7 @@ pub(super) fn open_to_lock(path: &Path) -> io::Result<File> {
 
 /// Locks a file, creating it if needed, or returns `None` while another process holds it. Fails without file locks.
 pub(super) fn lock(path: &Path) -> Result<Option<File>, StoreError> {
-    let file = open_to_lock(path).map_err(StoreError::io("open", path))?;
+    let file = open_to_lock(path).context("open", path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::files::if_there;
 use super::nofollow;
 
@@ -25,12 +25,9 @@ pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
 /// # Errors
 /// Fails if the folder cannot be read.
 pub(super) fn all_names_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, StoreError> {
-    let Some(entries) = if_there(fs::read_dir(folder)).map_err(StoreError::io("read", folder))? else {
-        return Ok(Vec::new());
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        found.push(named(&entry.map_err(StoreError::io("read", folder))?));
+    for entry in if_there(fs::read_dir(folder)).context("read", folder)?.into_iter().flatten() {
+        found.push(named(&entry.context("read", folder)?));
     }
     found.sort();
     Ok(found)
@@ -54,6 +51,7 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
             match fs::symlink_metadata(&path) {
                 Ok(metadata) if metadata.is_dir() => pending.push(path),
                 Ok(metadata) => bytes += metadata.len(),
+                // Another process has just removed it.
                 Err(_) => {}
             }
         }
@@ -70,5 +68,5 @@ pub(super) fn modified(path: &Path) -> f64 {
 
 /// Removes a folder if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
-    nofollow::remove(path).map_err(StoreError::io("remove", path))
+    nofollow::remove(path).context("remove", path)
 }

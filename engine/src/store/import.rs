@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::artifacts::artifact::{Artifact, ArtifactId};
 use super::artifacts::description::{IN_FOLDER, is_in_folder, read_description};
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::files::clear;
 use super::gc::release::Release;
 use super::layout::Store;
@@ -50,9 +50,10 @@ impl Store {
     /// # Errors
     /// Fails if the store cannot be written.
     pub fn intake(&self) -> Result<Intake, StoreError> {
+        // Entered first: no collection may remove what is being moved into place.
         let in_use = self.enter()?;
         let folder = self.temporary();
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         Ok(Intake { store: self.clone(), folder, _in_use: in_use })
     }
 
@@ -61,8 +62,9 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be created or read.
     pub fn nameless(&self, path: &Path) -> Result<File, StoreError> {
-        let file = File::open(path).map_err(StoreError::io("open", path))?;
-        nofollow::remove_file(path).map_err(StoreError::io("remove", path))?;
+        let file = File::open(path).context("open", path)?;
+        // Its content stays readable until it is closed, and even a killed process leaves nothing.
+        nofollow::remove_file(path).context("remove", path)?;
         Ok(file)
     }
 }
@@ -80,11 +82,12 @@ impl Intake {
     pub fn add(&self, place: &str, content: &mut dyn Read, bytes: u64) -> Result<(Digest, u64), StoreError> {
         let path = self.path(place);
         let parent = path.parent().unwrap_or(&self.folder);
-        nofollow::create_folder(parent).map_err(StoreError::io("create", parent))?;
-        let mut file = nofollow::create_new(&path).map_err(StoreError::io("create", &path))?;
-        let taken = std::io::copy(&mut content.take(bytes), &mut file).map_err(StoreError::io("write", &path))?;
-        file.sync_data().map_err(StoreError::io("flush", &path))?;
-        let digest = hash_file(&path).map_err(StoreError::io("read", &path))?;
+        nofollow::create_folder(parent).context("create", parent)?;
+        let mut file = nofollow::create_new(&path).context("create", &path)?;
+        let taken = std::io::copy(&mut content.take(bytes), &mut file).context("write", &path)?;
+        // Before anything names it: a record that is on disk must not refer to files that are not.
+        file.sync_data().context("flush", &path)?;
+        let digest = hash_file(&path).context("read", &path)?;
         Ok((digest, taken))
     }
 
@@ -92,13 +95,13 @@ impl Intake {
     pub fn holds_artifact(&self, id: &ArtifactId, files: &[(String, Digest)]) -> bool {
         let folder = self.path(&artifact_place(id));
         let Some(artifact) = self.description(id) else { return false };
-        let told: BTreeSet<(&String, Digest)> = files.iter().map(|(name, digest)| (name, *digest)).collect();
+        let listed: BTreeSet<(&String, Digest)> = files.iter().map(|(name, digest)| (name, *digest)).collect();
         let named: BTreeSet<(&String, Digest)> = artifact.parts.iter().map(|part| (&part.name, part.digest)).collect();
-        let size = |name: &str| fs::metadata(folder.join(name)).map(|metadata| metadata.len()).ok();
-        artifact.id() == *id
-            && told == named
-            && artifact.parts.len() == named.len()
-            && artifact.parts.iter().all(|part| size(&part.name) == Some(part.bytes))
+        if artifact.id() != *id || listed != named || artifact.parts.len() != named.len() {
+            return false;
+        }
+        let mut parts = artifact.parts.iter();
+        parts.all(|part| fs::metadata(folder.join(&part.name)).is_ok_and(|metadata| metadata.len() == part.bytes))
     }
 
     /// Returns the description of an unpacked artifact. Archives of earlier versions have it among the files.
@@ -110,30 +113,32 @@ impl Intake {
     /// Returns the record of a key if it is intact and its preimage hashes to the key.
     pub fn result(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let text = fs::read(self.path(&record_place(key, folder))).ok()?;
-        let told = |result: &NodeResult| result.key == *key && NodeKey::of(&result.preimage) == *key;
-        read_record(&text).filter(told)
+        let result = read_record(&text)?;
+        // The checksum of a forged record fits, the preimage of another key does not.
+        (result.key == *key && NodeKey::of(&result.preimage) == *key).then_some(result)
     }
 
     /// Returns the record of a run if all of its files are intact.
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let folder = self.path("runs").join(id);
-        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let record = serde_json::from_str::<RunRecord>(&text("run.json")).ok()?;
-        let events = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
-        let sealed = |name: &str| text(name).lines().all(|line| look(line) != Seal::Broken);
+        let run = fs::read_to_string(folder.join("run.json")).unwrap_or_default();
+        let record = serde_json::from_str::<RunRecord>(&run).ok()?;
+        let nodes = fs::read_to_string(folder.join("nodes.jsonl")).unwrap_or_default();
+        let events = fs::read_to_string(folder.join("events.jsonl")).unwrap_or_default();
+        let mut lines = nodes.lines().chain(events.lines());
         let whole = record.id == id
-            && look(&text("run.json")) != Seal::Broken
-            && sealed("nodes.jsonl")
-            && sealed("events.jsonl")
-            && text("nodes.jsonl").lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
-            && text("events.jsonl").lines().all(events);
+            && look(&run) != Seal::Broken
+            && lines.all(|line| look(line) != Seal::Broken)
+            && nodes.lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
+            && events.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
         whole.then_some(record)
     }
 
     /// Returns the note of a release if its description is that of the artifact.
     pub fn release(&self, id: &ArtifactId) -> Option<Release> {
         let text = fs::read(self.path(&release_place(id))).ok()?;
-        serde_json::from_slice(&text).ok().filter(|note: &Release| note.artifact.id() == *id)
+        let note: Release = serde_json::from_slice(&text).ok()?;
+        (note.artifact.id() == *id).then_some(note)
     }
 
     /// Returns the number of rows of a segment if every byte is intact.
@@ -150,18 +155,20 @@ impl Intake {
         if self.store.check(id).is_ok() {
             return Ok(Admission::Known);
         }
+        // Noted first: if this process is killed, the next one uploads what came into a shared store's copy.
         self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
         let folder = self.path(&artifact_place(id));
-        let missing = || StoreError::Location(format!("the artifact {id} has no description"));
-        let artifact = self.description(id).ok_or_else(missing)?;
+        let Some(artifact) = self.description(id) else { return Err(StoreError::Undescribed(*id)) };
         if is_in_folder(&folder) && !artifact.parts.iter().any(|part| part.name == IN_FOLDER) {
+            // A folder contains an artifact's files and nothing else: the rest would count as damage.
             let path = folder.join(IN_FOLDER);
-            nofollow::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            nofollow::remove_file(&path).context("remove", &path)?;
         }
         // An artifact without parts has no folder.
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         self.store.install(id, &artifact, &folder)?;
+        // After the files: until they are here, the note says where they come from.
         self.store.forget_release(id);
         Ok(Admission::New)
     }
@@ -203,7 +210,7 @@ impl Intake {
     /// Fails if the memo cannot be read or written.
     pub fn admit_memo(&self, base: &Digest, segment: &Digest) -> Result<usize, StoreError> {
         let path = self.path(&memo_place(base, segment));
-        let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+        let bytes = fs::read(&path).context("read", &path)?;
         let (known, time) = (Memo::open(&self.store, base)?, now());
         let (mut new, mut records) = (BTreeSet::new(), Ok(Vec::new()));
         scan_bytes(&bytes, |found| {
@@ -220,6 +227,7 @@ impl Intake {
         });
         let records = records?;
         if !new.is_empty() {
+            // Named by its content: the same import again writes the same file.
             let place = memo_place(base, &hash_bytes(&records));
             self.store.write_file(&self.store.root().join(place), &records)?;
         }
@@ -236,8 +244,9 @@ impl Intake {
             return Ok(Admission::Known);
         }
         let folder = self.path("runs").join(id);
+        // Marked before it is visible: an imported run must never count as the newest one.
         let mark = folder.join(IMPORTED);
-        nofollow::write(&mark, "").map_err(StoreError::io("write", &mark))?;
+        nofollow::write(&mark, "").context("write", &mark)?;
         self.store.note_pending(&Pending::Run(id.to_owned()))?;
         self.store.publish(&folder, &target)?;
         Ok(Admission::New)

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::artifact::ArtifactId;
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::files::if_there;
 use super::lease::owner;
 use super::lease::owner::Owner;
@@ -73,21 +73,33 @@ impl Store {
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let looked = Self::look(root)?;
         if !looked.exists() {
-            refuse_strangers(root)?;
+            // A folder of something else does not become a store; one of a half-created store does.
+            let mut strangers = BTreeSet::new();
+            for entry in if_there(fs::read_dir(root)).context("open", root)?.into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if !FOLDERS.contains(&name.as_str()) && name != ".gitignore" {
+                    strangers.insert(name);
+                }
+            }
+            if let Some(entry) = strangers.pop_first() {
+                return Err(StoreError::NotAStore(root.to_owned(), entry));
+            }
         }
         // The store itself may be reached through links. What it contains may not.
-        fs::create_dir_all(root).map_err(StoreError::io("create", root))?;
-        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
+        fs::create_dir_all(root).context("create", root)?;
+        let root = root.canonicalize().context("open", root)?;
         for folder in FOLDERS {
             let path = root.join(folder);
-            nofollow::create_folder(&path).map_err(StoreError::io("create", &path))?;
+            nofollow::create_folder(&path).context("create", &path)?;
         }
         let store = Self { root: Arc::new(root), ..looked };
         if !store.root.join(FORMAT).is_file() {
             // Tools that walk projects skip the store.
             store.write_file(&store.root.join(".gitignore"), b"*\n")?;
+            // Last: with it, the folder is a store. A process that is killed before leaves what the next one completes.
             store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
         }
+        // Files of living processes are safe: their locks are held.
         owner::sweep(&store.root.join("tmp"));
         Ok(store)
     }
@@ -100,16 +112,22 @@ impl Store {
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let store = Self { root: Arc::new(whole), owner: Arc::new(Owner::new()), intact: Arc::default(), remote: None };
         let path = store.root.join(FORMAT);
-        let found = if_there(fs::read_to_string(&path)).map_err(StoreError::io("read", &path))?;
-        match found.map(|found| found.trim().to_owned()).filter(|found| *found != STORE_FORMAT.to_string()) {
-            Some(found) => Err(StoreError::Format { path: store.root.to_path_buf(), found, wanted: STORE_FORMAT }),
-            None => Ok(store),
+        match if_there(fs::read_to_string(&path)).context("read", &path)? {
+            Some(text) if text.trim() != STORE_FORMAT.to_string() => {
+                let (path, found) = (store.root.to_path_buf(), text.trim().to_owned());
+                Err(StoreError::Format { path, found, wanted: STORE_FORMAT })
+            }
+            _ => Ok(store),
         }
     }
 
     /// Whether the store exists.
     pub fn exists(&self) -> bool {
-        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists)
+        match &self.remote {
+            // The local copy exists as soon as the shared store is opened.
+            Some(remote) => remote.exists,
+            None => self.root.join(FORMAT).is_file(),
+        }
     }
 
     /// Whether several machines share it.
@@ -119,7 +137,10 @@ impl Store {
 
     /// Returns the value of `--store`: a URL or the folder.
     pub fn address(&self) -> String {
-        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
+        match &self.remote {
+            Some(remote) => remote.url.clone(),
+            None => self.root().display().to_string(),
+        }
     }
 
     /// Reports whether every query of the shared store since it was opened succeeded. After a failure, "unknown" may
@@ -128,8 +149,10 @@ impl Store {
     /// # Errors
     /// Why it was not reached.
     pub fn sound(&self) -> Result<(), StoreError> {
-        let fault = self.remote.as_ref().and_then(|remote| remote.fault());
-        fault.map_or(Ok(()), |fault| Err(StoreError::Location(fault)))
+        match self.remote.as_ref().and_then(|remote| remote.fault()) {
+            Some(fault) => Err(StoreError::Earlier(fault)),
+            None => Ok(()),
+        }
     }
 
     /// Marks all files of an artifact as verified.
@@ -182,7 +205,7 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn keep_task(&self, task: &[u8]) -> Result<PathBuf, StoreError> {
         let path = self.temporary();
-        nofollow::write(&path, task).map_err(StoreError::io("write", &path))?;
+        nofollow::write(&path, task).context("write", &path)?;
         Ok(path)
     }
 
@@ -199,8 +222,9 @@ impl Store {
     /// Fails if it cannot be created.
     pub fn scratch(&self) -> Result<Self, StoreError> {
         let path = self.temporary();
-        let outside = || std::env::temp_dir().join("searchmill").join(path.file_name().unwrap_or_default());
-        Self::open(&path).or_else(|_| Self::open(&outside()))
+        Self::open(&path).or_else(|_| {
+            Self::open(&std::env::temp_dir().join("searchmill").join(path.file_name().unwrap_or_default()))
+        })
     }
 
     /// Removes the whole store.
@@ -208,7 +232,7 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn remove(self) -> Result<(), StoreError> {
-        nofollow::remove(self.root()).map_err(StoreError::io("remove", self.root()))
+        nofollow::remove(self.root()).context("remove", self.root())
     }
 
     /// Returns the path of a key's record, in `results` or `collected`.
@@ -237,27 +261,31 @@ impl Store {
     /// Writes a file of some pieces like [`Store::write_file`].
     pub(super) fn write_pieces(&self, path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
         let temporary = self.temporary();
-        let mut file = nofollow::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        let mut file = nofollow::create(&temporary).context("create", &temporary)?;
         for piece in pieces {
-            file.write_all(piece).map_err(StoreError::io("write", &temporary))?;
+            file.write_all(piece).context("write", &temporary)?;
         }
-        file.sync_data().map_err(StoreError::io("flush", &temporary))?;
+        // Before the rename: after a power failure, the name could otherwise lead to an empty file.
+        file.sync_data().context("flush", &temporary)?;
         self.publish(&temporary, path)
     }
 
     /// Renames a finished file or folder into place, durably.
     pub(super) fn publish(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
         self.rename(from, to)?;
-        sync_folder(to.parent().unwrap_or(&self.root))
+        // A rename is only in memory until its folder is flushed. The caller reports what it published as done.
+        let parent = to.parent().unwrap_or(&self.root);
+        File::open(parent).and_then(|folder| folder.sync_all()).context("flush", parent)
     }
 
     /// Renames a finished file or folder into place. A power failure may undo it. That suffices for an artifact: its
     /// loss is a cache miss, and its record is flushed afterwards.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
-        if if_there(nofollow::rename(from, to)).map_err(StoreError::io("write", to))?.is_none() {
+        // Most folders exist: they are created only where a rename shows that one is missing.
+        if if_there(nofollow::rename(from, to)).context("write", to)?.is_none() {
             let parent = to.parent().unwrap_or(&self.root);
-            nofollow::create_folder(parent).map_err(StoreError::io("create", parent))?;
-            nofollow::rename(from, to).map_err(StoreError::io("write", to))?;
+            nofollow::create_folder(parent).context("create", parent)?;
+            nofollow::rename(from, to).context("write", to)?;
         }
         Ok(())
     }
@@ -275,7 +303,8 @@ impl Store {
     /// # Errors
     /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
-        let list = KnownSources { files: known.iter().map(|(path, seen)| (path.clone(), seen.clone())).collect() };
+        let files = known.iter().map(|(path, seen)| (path.clone(), seen.clone())).collect();
+        let list = KnownSources { files };
         self.write_file(&self.root.join(SOURCES), &seal(serde_json::to_vec(&list)?))
     }
 }
@@ -284,24 +313,6 @@ impl Store {
 #[derive(Default, Serialize, Deserialize)]
 struct KnownSources {
     files: Vec<(PathBuf, StatRecord)>,
-}
-
-/// Rejects a folder that contains anything but parts of a half-created store.
-fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
-    let entries = if_there(fs::read_dir(root)).map_err(StoreError::io("open", root))?;
-    let entries = entries.into_iter().flatten().filter_map(Result::ok);
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.filter(|name| !FOLDERS.contains(&name.as_str()) && name != ".gitignore").min() {
-        None => Ok(()),
-        Some(stranger) => Err(StoreError::Location(format!(
-            "{} is not a store and contains other files (`{stranger}`): choose another folder with --store",
-            root.display()
-        ))),
-    }
-}
-
-fn sync_folder(path: &Path) -> Result<(), StoreError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("flush", path))
 }
 
 #[cfg(test)]

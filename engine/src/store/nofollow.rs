@@ -53,6 +53,7 @@ fn open_folder(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 /// Splits a path into its open parent folder and its name.
 fn entry(path: &Path) -> Result<(OwnedFd, &OsStr), Errno> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
+    // A bare name is in the working folder.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((open_folder(parent, PARENT)?, name))
 }
@@ -61,6 +62,7 @@ fn entry(path: &Path) -> Result<(OwnedFd, &OsStr), Errno> {
 fn explained(error: Errno, path: &Path) -> io::Error {
     // `O_DIRECTORY` reports a link as "not a directory".
     if matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK) {
+        // The outermost link: those below it may be of what it leads to.
         let above: Vec<&Path> = path.ancestors().collect();
         if let Some(link) = above.into_iter().rev().find(|path| path.is_symlink()) {
             return io::Error::other(format!(
@@ -74,17 +76,24 @@ fn explained(error: Errno, path: &Path) -> io::Error {
 
 /// Creates a folder and those above it.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
-    let make = || entry(path).and_then(|(parent, name)| mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE)));
-    let mut made = make();
-    if let (Err(Errno::NOENT), Some(parent)) = (made, path.parent().filter(|parent| !parent.as_os_str().is_empty())) {
+    let mut created = create_one(path);
+    if created == Err(Errno::NOENT)
+        && let Some(parent) = path.parent()
+        && !parent.as_os_str().is_empty()
+    {
         create_folder(parent)?;
-        made = make();
+        created = create_one(path);
     }
-    if made == Err(Errno::EXIST) {
+    if created == Err(Errno::EXIST) {
         // A link is found by opening it.
-        made = open_folder(path, PARENT).map(drop);
+        created = open_folder(path, PARENT).map(drop);
     }
-    made.map_err(|error| explained(error, path))
+    created.map_err(|error| explained(error, path))
+}
+
+fn create_one(path: &Path) -> Result<(), Errno> {
+    let (parent, name) = entry(path)?;
+    mkdirat(parent, name, Mode::from_raw_mode(FOLDER_MODE))
 }
 
 /// Whether nothing stands there, not even a link that leads nowhere.
@@ -163,17 +172,15 @@ pub(super) fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Removes a file, or a link itself.
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
-    entry(path)
-        .and_then(|(parent, name)| unlinkat(parent, name, AtFlags::empty()))
-        .map_err(|error| explained(error, path))
+    let removed = entry(path).and_then(|(parent, name)| unlinkat(parent, name, AtFlags::empty()));
+    removed.map_err(|error| explained(error, path))
 }
 
 /// Removes a file, a link itself, or a folder with all that it contains. What does not exist counts as removed.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
-    let removed = entry(path).and_then(|(parent, name)| remove_at(&parent, name));
-    match removed {
-        Err(Errno::NOENT) => Ok(()),
-        removed => removed.map_err(|error| explained(error, path)),
+    match entry(path).and_then(|(parent, name)| remove_at(&parent, name)) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(explained(error, path)),
     }
 }
 
@@ -211,7 +218,7 @@ fn names(folder: &OwnedFd) -> Result<Vec<std::ffi::OsString>, Errno> {
 
 /// What stands in a folder at some depth.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum EntryKind {
     Folder,
     File,
     Link,
@@ -220,33 +227,35 @@ pub(super) enum Found {
 }
 
 /// Lists all that a folder contains, with paths relative to it, folders before their content. Does not enter links.
-pub(super) fn contents(path: &Path) -> io::Result<Vec<(PathBuf, Found)>> {
+pub(super) fn contents(path: &Path) -> io::Result<Vec<(PathBuf, EntryKind)>> {
     let mut found = Vec::new();
-    let root = folder(path)?;
-    list(&root, path, Path::new(""), &mut found)?;
+    list(&folder(path)?, path, Path::new(""), &mut found)?;
     Ok(found)
 }
 
-fn list(folder: &OwnedFd, root: &Path, below: &Path, found: &mut Vec<(PathBuf, Found)>) -> io::Result<()> {
+fn list(folder: &OwnedFd, root: &Path, below: &Path, found: &mut Vec<(PathBuf, EntryKind)>) -> io::Result<()> {
     for name in names(folder).map_err(|error| explained(error, &root.join(below)))? {
         let path = below.join(&name);
-        let failed = |error: Errno| {
-            let error = explained(error, &root.join(&path));
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
-        let stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let stat = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| unlisted(error, root, &path))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
-                found.push((path.clone(), Found::Folder));
-                let inner = openat(folder, &name, FOLDER, Mode::empty()).map_err(failed)?;
-                list(&inner, root, &path, found)?;
+                found.push((path.clone(), EntryKind::Folder));
+                // A link that has replaced it since is not entered.
+                let inner = openat(folder, &name, FOLDER, Mode::empty());
+                list(&inner.map_err(|error| unlisted(error, root, &path))?, root, &path, found)?;
             }
-            FileType::RegularFile => found.push((path, Found::File)),
-            FileType::Symlink => found.push((path, Found::Link)),
-            _ => found.push((path, Found::Other)),
+            FileType::RegularFile => found.push((path, EntryKind::File)),
+            FileType::Symlink => found.push((path, EntryKind::Link)),
+            _ => found.push((path, EntryKind::Other)),
         }
     }
     Ok(())
+}
+
+/// Names the entry of a folder that cannot be looked at.
+fn unlisted(error: Errno, root: &Path, path: &Path) -> io::Error {
+    let error = explained(error, &root.join(path));
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -342,8 +351,12 @@ mod tests {
         symlink(&theirs, store.join("b/link")).unwrap();
         let found = contents(&store).unwrap();
         let names: Vec<_> = found.iter().map(|(path, kind)| (path.to_str().unwrap(), kind)).collect();
-        let wanted =
-            [("b", &Found::Folder), ("b/c", &Found::Folder), ("b/c/file", &Found::File), ("b/link", &Found::Link)];
+        let wanted = [
+            ("b", &EntryKind::Folder),
+            ("b/c", &EntryKind::Folder),
+            ("b/c/file", &EntryKind::File),
+            ("b/link", &EntryKind::Link),
+        ];
         assert_eq!(names, wanted);
     }
 }

@@ -116,7 +116,7 @@ impl Driver {
             options: Arc::new(options),
             reporter: Arc::clone(&log.reporter),
             stop,
-            http: http_client().map_err(|error| StoreError::Location(error.message))?,
+            http: http_client().map_err(StoreError::Machine)?,
             endpoints: Arc::new(endpoints),
             history: Arc::new(History::before(log.run())),
             sources: Arc::new(sources),

@@ -181,7 +181,7 @@ mod tests {
         let Begun::Ask(open) = begin(b"one") else { panic!("the call is not known") };
         open.keep(&KeptCall { response: b"answer".to_vec(), usage: Usage::default() });
         drop(open);
-        calls.fail(StoreError::Location("no space left".to_owned()));
+        calls.fail(StoreError::Machine(OperatorError::machine("no space left")));
         assert!(matches!(begin(b"two"), Begun::Failed(_)));
         assert!(calls.check().is_err());
         assert!(matches!(begin(b"two"), Begun::Failed(_)), "a report changes nothing, and the call is not in progress");

@@ -56,7 +56,7 @@ impl LeaseCheck {
         let before = self.before.clone();
         let look = move || Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before);
         let looked = tokio::task::spawn_blocking(look).await;
-        looked.unwrap_or_else(|error| Err(StoreError::Location(format!("cannot check the lease: {error}"))))
+        looked.map_err(StoreError::LeaseCheck)?
     }
 
     async fn check(&self) -> Result<(), RowFailure> {

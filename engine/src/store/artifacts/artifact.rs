@@ -58,10 +58,10 @@ impl ArtifactType {
     pub fn port_type(&self) -> Option<PortType> {
         match self {
             Self::Rows { kind, .. } => RecordKind::from_name(kind).map(PortType::Rows),
-            Self::Tree { kind } => [TreeKind::Index, TreeKind::Model, TreeKind::Report, TreeKind::Files]
-                .into_iter()
-                .find(|tree| tree.name() == kind)
-                .map(PortType::Tree),
+            Self::Tree { kind } => {
+                let kinds = [TreeKind::Index, TreeKind::Model, TreeKind::Report, TreeKind::Files];
+                Some(PortType::Tree(kinds.into_iter().find(|tree| tree.name() == kind)?))
+            }
         }
     }
 }
@@ -101,10 +101,11 @@ pub struct Artifact {
 impl Artifact {
     /// Returns the digest of the content: type and files, nothing else.
     pub fn id(&self) -> ArtifactId {
-        let part = |part: &Part| json!([part.name, part.digest.hex(), part.bytes, part.rows]);
         let kind = serde_json::to_value(&self.artifact_type).unwrap_or(Value::Null);
-        let value = json!(["artifact/1", kind, self.parts.iter().map(part).collect::<Vec<_>>()]);
-        ArtifactId(hash_bytes(&encode(&value)))
+        let parts = self.parts.iter().map(|part| json!([part.name, part.digest.hex(), part.bytes, part.rows]));
+        let parts: Vec<Value> = parts.collect();
+        // The ids in all stores depend on these bytes.
+        ArtifactId(hash_bytes(&encode(&json!(["artifact/1", kind, parts]))))
     }
 
     /// Returns the total number of rows.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, hash_bytes};
 use crate::operator::CheckpointStore;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -32,15 +32,14 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
-        if_there(nofollow::remove_file(&self.path)).map(drop).map_err(StoreError::io("remove", &self.path))
+        if_there(nofollow::remove_file(&self.path)).context("remove", &self.path)?;
+        Ok(())
     }
 }
 
 impl CheckpointStore for Checkpoint {
     fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
-        let Some(mut state) = if_there(fs::read(&self.path)).map_err(StoreError::io("read", &self.path))? else {
-            return Ok(None);
-        };
+        let Some(mut state) = if_there(fs::read(&self.path)).context("read", &self.path)? else { return Ok(None) };
         // The state of an earlier version has no checksum.
         let Some(length) = state.len().checked_sub(CHECK).filter(|length| state[*length..].starts_with(MARK)) else {
             return Ok(Some(state));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::artifact::{Artifact, ArtifactId};
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -18,7 +18,7 @@ use crate::store::paths::{artifact_place, description_place};
 pub(crate) const IN_FOLDER: &str = "artifact.json";
 
 /// A longer file, in bytes, is damaged: it may be longer than memory. A description takes some 200 bytes a file.
-const LONGEST: usize = 1 << 30;
+const LONGEST: u64 = 1 << 30;
 
 /// A description that was read.
 pub(super) struct Described {
@@ -33,8 +33,10 @@ impl Described {
     fn read(path: PathBuf, id: &ArtifactId) -> Option<Self> {
         let file = File::open(&path).ok()?;
         let found = file.metadata().ok()?;
-        let length = usize::try_from(found.len()).ok().filter(|length| *length <= LONGEST)?;
-        let mut text = Vec::with_capacity(length);
+        if found.len() > LONGEST {
+            return None;
+        }
+        let mut text = Vec::with_capacity(found.len() as usize);
         // Without `take`, `read_to_end` asks for the length again.
         file.take(found.len()).read_to_end(&mut text).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
@@ -49,8 +51,8 @@ pub(crate) fn read_description(path: &Path, id: &ArtifactId) -> Option<Artifact>
 
 /// Whether the file describes the artifact in whose folder an earlier version put it.
 pub(crate) fn is_in_folder(folder: &Path) -> bool {
-    let id = folder.file_name().and_then(|name| ArtifactId::parse(&name.to_string_lossy()));
-    id.is_some_and(|id| read_description(&folder.join(IN_FOLDER), &id).is_some())
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    ArtifactId::parse(&name).is_some_and(|id| read_description(&folder.join(IN_FOLDER), &id).is_some())
 }
 
 impl Store {
@@ -96,6 +98,7 @@ impl Store {
         }
         match self.install(id, artifact, folder) {
             Ok(()) => Ok(true),
+            // A folder cannot be renamed onto one with files: another process was faster.
             Err(_) if self.check_here(id).is_ok() => Ok(false),
             Err(error) => Err(error),
         }
@@ -109,7 +112,7 @@ impl Store {
         let text = serde_json::to_vec_pretty(artifact)?;
         let (written, target) = (self.temporary(), self.description_path(id));
         // Not flushed: a torn description does not match its digest and is a cache miss.
-        nofollow::write(&written, text).map_err(StoreError::io("write", &written))?;
+        nofollow::write(&written, text).context("write", &written)?;
         // Before the folder: a folder without a description counts as damaged, a description without a folder as none.
         self.rename(&written, &target)?;
         self.rename(folder, &self.artifact_folder(id))
@@ -121,9 +124,10 @@ impl Store {
     /// Fails if it cannot be moved.
     pub(crate) fn uninstall(&self, id: &ArtifactId) -> Result<Option<PathBuf>, StoreError> {
         let (folder, trash) = (self.artifact_folder(id), self.temporary());
-        let moved = if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
+        // One rename: a process that is killed while it removes many files leaves no half of an artifact.
+        let moved = if_there(nofollow::rename(&folder, &trash)).context("remove", &folder)?;
         let description = self.description_path(id);
-        nofollow::remove(&description).map_err(StoreError::io("remove", &description))?;
+        nofollow::remove(&description).context("remove", &description)?;
         Ok(moved.map(|()| trash))
     }
 

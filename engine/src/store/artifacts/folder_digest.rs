@@ -8,7 +8,7 @@ use super::description::{IN_FOLDER, is_in_folder};
 use super::part::file_part;
 use crate::error::OperatorError;
 use crate::operator::{PortType, TreeKind};
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 
 /// Returns the id that the folder would have as an artifact. Reads all its files.
 ///
@@ -19,8 +19,8 @@ pub fn outside_id(folder: &Path, kind: TreeKind) -> Result<ArtifactId, OperatorE
     let mut names = Vec::new();
     let mut pending = vec![folder.to_owned()];
     while let Some(current) = pending.pop() {
-        for entry in fs::read_dir(&current).map_err(StoreError::io("read", &current))? {
-            let path = entry.map_err(StoreError::io("read", &current))?.path();
+        for entry in fs::read_dir(&current).context("read", &current)? {
+            let path = entry.context("read", &current)?.path();
             if path.is_dir() {
                 pending.push(path);
                 continue;

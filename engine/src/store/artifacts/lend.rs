@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::description::{IN_FOLDER, is_in_folder};
 use crate::store::files::clear;
 use crate::store::nofollow;
-use crate::store::nofollow::Found;
+use crate::store::nofollow::EntryKind;
 
 /// Largest folder in bytes that is copied where the file system cannot share blocks between files. Larger ones are hard
 /// links, whose files are looked at again after the program has ended.
@@ -33,11 +33,13 @@ struct Shared {
 impl Lent {
     /// Returns a file of the store that the program changed.
     pub fn changed(&self) -> Option<&Path> {
-        let is_same = |shared: &Shared| {
-            std::fs::metadata(&shared.path)
-                .is_ok_and(|now| now.len() == shared.bytes && now.modified().ok() == shared.modified)
-        };
-        self.shared.iter().find(|shared| !is_same(shared)).map(|shared| shared.path.as_path())
+        for Shared { path, bytes, modified } in &self.shared {
+            match std::fs::metadata(path) {
+                Ok(now) if now.len() == *bytes && now.modified().ok() == *modified => {}
+                _ => return Some(path),
+            }
+        }
+        None
     }
 }
 
@@ -60,7 +62,7 @@ pub fn lend(artifact: &Path, to: &Path) -> io::Result<Lent> {
     let described = is_in_folder(&artifact);
     let mut bytes = 0;
     for (path, found) in &contents {
-        if *found == Found::File {
+        if *found == EntryKind::File {
             bytes += std::fs::symlink_metadata(artifact.join(path))?.len();
         }
     }
@@ -68,11 +70,11 @@ pub fn lend(artifact: &Path, to: &Path) -> io::Result<Lent> {
     for (path, found) in contents {
         let (from, to) = (artifact.join(&path), to.join(&path));
         match found {
-            Found::Folder => nofollow::create_folder(&to)?,
-            Found::File if described && path == Path::new(IN_FOLDER) => {}
-            Found::File => shared.extend(lend_file(&from, &to, bytes <= COPIED)?),
+            EntryKind::Folder => nofollow::create_folder(&to)?,
+            EntryKind::File if described && path == Path::new(IN_FOLDER) => {}
+            EntryKind::File => shared.extend(lend_file(&from, &to, bytes <= COPIED)?),
             // An artifact contains nothing else; what was added is damage, and not lent.
-            Found::Link | Found::Other => {}
+            EntryKind::Link | EntryKind::Other => {}
         }
     }
     Ok(Lent { folder: to.to_owned(), shared })
@@ -81,6 +83,7 @@ pub fn lend(artifact: &Path, to: &Path) -> io::Result<Lent> {
 /// Copies or links one file. Returns its state if the store's own file was linked.
 fn lend_file(from: &Path, to: &Path, copied: bool) -> io::Result<Option<Shared>> {
     let mut source = nofollow::open(from)?;
+    // Of the open file: its path may lead to another one by now.
     let found: Metadata = source.metadata()?;
     let mut target = nofollow::create_new(to)?;
     if shares_blocks(&source, &target) {

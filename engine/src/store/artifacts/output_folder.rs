@@ -8,23 +8,24 @@ use std::path::{Path, PathBuf};
 use super::artifact::Part;
 use super::part::file_part;
 use crate::error::OperatorError;
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 use crate::store::nofollow;
-use crate::store::nofollow::Found;
+use crate::store::nofollow::EntryKind;
 
 /// Describes the files of a folder that this process filled. `copy` is a path that nothing else uses.
 pub(crate) fn described(folder: &Path, port: &str, copy: &Path) -> Result<Vec<Part>, OperatorError> {
     let mut names = Vec::new();
     for (path, found) in listed(folder, port)? {
         match found {
-            Found::Folder => continue,
-            Found::File => {}
-            Found::Link => {
+            EntryKind::Folder => continue,
+            EntryKind::File => {}
+            EntryKind::Link => {
                 // An artifact contains regular files only.
                 copy_linked(folder, &path, copy)?;
-                nofollow::rename(copy, &folder.join(&path)).map_err(StoreError::io("write", &folder.join(&path)))?;
+                let target = folder.join(&path);
+                nofollow::rename(copy, &target).context("write", &target)?;
             }
-            Found::Other => return Err(unfit(&path, "a pipe, socket or device")),
+            EntryKind::Other => return Err(unfit(&path, "a pipe, socket or device")),
         }
         names.push(path);
     }
@@ -37,7 +38,7 @@ pub(crate) fn described(folder: &Path, port: &str, copy: &Path) -> Result<Vec<Pa
 /// written are copied, and the folders are new: nothing that the process does later reaches the artifact.
 pub(crate) fn taken(folder: &Path, to: &Path, port: &str) -> Result<Vec<Part>, OperatorError> {
     let listed = listed(folder, port)?;
-    nofollow::fresh_folder(to).map_err(StoreError::io("create", to))?;
+    nofollow::fresh_folder(to).context("create", to)?;
     let mut copy = to.to_owned().into_os_string();
     copy.push("-copy");
     let copy = PathBuf::from(copy);
@@ -45,24 +46,24 @@ pub(crate) fn taken(folder: &Path, to: &Path, port: &str) -> Result<Vec<Part>, O
     for (path, found) in listed {
         let target = to.join(&path);
         match found {
-            Found::Folder => {
-                nofollow::create_folder(&target).map_err(StoreError::io("create", &target))?;
+            EntryKind::Folder => {
+                nofollow::create_folder(&target).context("create", &target)?;
                 continue;
             }
-            Found::File => {
+            EntryKind::File => {
                 // First the new name, which the process does not know: it cannot open the file after the check.
-                nofollow::rename(&folder.join(&path), &target).map_err(StoreError::io("move", &target))?;
+                nofollow::rename(&folder.join(&path), &target).context("move", &target)?;
                 separate(&target, &copy)?;
             }
-            Found::Link => copy_linked(folder, &path, &target)?,
-            Found::Other => return Err(unfit(&path, "a pipe, socket or device")),
+            EntryKind::Link => copy_linked(folder, &path, &target)?,
+            EntryKind::Other => return Err(unfit(&path, "a pipe, socket or device")),
         }
         names.push(path);
     }
     parts(to, names)
 }
 
-fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, Found)>, OperatorError> {
+fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, EntryKind)>, OperatorError> {
     match std::fs::symlink_metadata(folder) {
         Ok(found) if found.is_symlink() => {
             let target = std::fs::read_link(folder).unwrap_or_default();
@@ -77,7 +78,7 @@ fn listed(folder: &Path, port: &str) -> Result<Vec<(PathBuf, Found)>, OperatorEr
         }
         _ => {}
     }
-    let listed = nofollow::contents(folder).map_err(StoreError::io("read", folder))?;
+    let listed = nofollow::contents(folder).context("read", folder)?;
     for (path, _) in &listed {
         // Parts of artifacts are named by text, with `/` between folders, on every system and in every store.
         if path.to_str().is_none_or(|name| name.contains('\\')) {
@@ -107,25 +108,25 @@ fn copy_linked(folder: &Path, path: &Path, to: &Path) -> Result<(), OperatorErro
         Ok(_) => return Err(unfit(path, "a link to a pipe, socket or device")),
         Err(error) => return Err(unfit(path, &format!("a link that leads nowhere ({error})"))),
     }
-    let mut content = File::open(&link).map_err(StoreError::io("read", &link))?;
-    nofollow::remove(to).map_err(StoreError::io("remove", to))?;
-    let mut copy = nofollow::create_new(to).map_err(StoreError::io("create", to))?;
-    io::copy(&mut content, &mut copy).map_err(StoreError::io("copy", &link))?;
+    let mut content = File::open(&link).context("read", &link)?;
+    nofollow::remove(to).context("remove", to)?;
+    let mut copy = nofollow::create_new(to).context("create", to)?;
+    io::copy(&mut content, &mut copy).context("copy", &link)?;
     Ok(())
 }
 
 /// Replaces a file by a copy if anything else could still write to it: an open descriptor or another name.
 fn separate(path: &Path, copy: &Path) -> Result<(), OperatorError> {
     use std::os::unix::fs::MetadataExt;
-    let mut file = nofollow::open(path).map_err(StoreError::io("open", path))?;
-    let names = file.metadata().map_err(StoreError::io("read", path))?.nlink();
+    let mut file = nofollow::open(path).context("open", path)?;
+    let names = file.metadata().context("read", path)?.nlink();
     if names == 1 && !may_have_writer(&file) {
         return Ok(());
     }
-    nofollow::remove(copy).map_err(StoreError::io("remove", copy))?;
-    let mut target = nofollow::create_new(copy).map_err(StoreError::io("create", copy))?;
-    io::copy(&mut file, &mut target).map_err(StoreError::io("copy", path))?;
-    nofollow::rename(copy, path).map_err(StoreError::io("write", path))?;
+    nofollow::remove(copy).context("remove", copy)?;
+    let mut target = nofollow::create_new(copy).context("create", copy)?;
+    io::copy(&mut file, &mut target).context("copy", path)?;
+    nofollow::rename(copy, path).context("write", path)?;
     Ok(())
 }
 
@@ -135,17 +136,16 @@ fn may_have_writer(file: &File) -> bool {
     use std::os::fd::AsRawFd;
     /// Linux, `fcntl.h`; not in `libc`.
     const F_SETSIG: i32 = 10;
-    let descriptor = file.as_raw_fd();
-    let control = |command: i32, argument: i32| {
+    fn control(file: &File, command: i32, argument: i32) -> bool {
         #[expect(unsafe_code, reason = "no maintained crate of this tree wraps leases of files")]
         // SAFETY: the descriptor is open while `file` is borrowed, and the commands take an integer.
-        let done = unsafe { libc::fcntl(descriptor, command, argument) };
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
         done == 0
-    };
+    }
     // Whoever opens the file meanwhile makes the kernel send a signal: one that is ignored unless handled.
-    let free = control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_RDLCK);
+    let free = control(file, F_SETSIG, libc::SIGURG) && control(file, libc::F_SETLEASE, libc::F_RDLCK);
     if free {
-        control(libc::F_SETLEASE, libc::F_UNLCK);
+        control(file, libc::F_SETLEASE, libc::F_UNLCK);
     }
     !free
 }
@@ -162,7 +162,7 @@ fn parts(folder: &Path, paths: Vec<PathBuf>) -> Result<Vec<Part>, OperatorError>
     let mut parts = Vec::with_capacity(names.len());
     for name in names {
         let path = folder.join(&name);
-        nofollow::open(&path).and_then(|file| file.sync_data()).map_err(StoreError::io("flush", &path))?;
+        nofollow::open(&path).and_then(|file| file.sync_data()).context("flush", &path)?;
         parts.push(file_part(folder, name, 0)?);
     }
     Ok(parts)

@@ -12,7 +12,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use super::artifact::Part;
 use crate::error::OperatorError;
 use crate::fingerprint::hash_file;
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 use crate::store::nofollow;
 
 /// Rows per batch passed to the encoder.
@@ -26,16 +26,18 @@ pub(super) fn write_part(
     batches: &[RecordBatch],
 ) -> Result<Part, OperatorError> {
     let path = folder.join(&name);
-    let file = nofollow::create(&path).map_err(StoreError::io("create", &path))?;
+    let file = nofollow::create(&path).context("create", &path)?;
     let mut writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties()))?;
     for batch in batches {
         writer.write(batch)?;
     }
-    // All rows have been encoded: a failure here is the disk's, and the error says so.
-    let unwritable = |error: parquet::errors::ParquetError| {
-        OperatorError::machine(format!("cannot write {}: {error}", path.display()))
+    let file = match writer.into_inner() {
+        Ok(file) => file,
+        // All rows have been encoded: a failure here is the disk's, and the error says so.
+        Err(error) => return Err(OperatorError::machine(format!("cannot write {}: {error}", path.display()))),
     };
-    writer.into_inner().map_err(unwritable)?.sync_data().map_err(StoreError::io("flush", &path))?;
+    // Here, on the thread that encoded it: at the commit, all parts would be flushed one after the other.
+    file.sync_data().context("flush", &path)?;
     let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     file_part(folder, name, rows)
 }
@@ -43,8 +45,8 @@ pub(super) fn write_part(
 /// Describes a finished file.
 pub(super) fn file_part(folder: &Path, name: String, rows: u64) -> Result<Part, OperatorError> {
     let path = folder.join(&name);
-    let digest = hash_file(&path).map_err(StoreError::io("read", &path))?;
-    let bytes = std::fs::metadata(&path).map_err(StoreError::io("read", &path))?.len();
+    let digest = hash_file(&path).context("read", &path)?;
+    let bytes = std::fs::metadata(&path).context("read", &path)?.len();
     Ok(Part { name, digest, bytes, rows })
 }
 
@@ -66,7 +68,8 @@ pub(super) fn logical_bytes(array: &ArrayRef) -> usize {
         DataType::List(_) => {
             let list = array.as_list::<i32>();
             let offsets = list.value_offsets();
-            let values = list.values().slice(offsets.first().map_or(0, |first| *first as usize), span(offsets));
+            let first = offsets.first().copied().unwrap_or_default() as usize;
+            let values = list.values().slice(first, span(offsets));
             rows * 4 + logical_bytes(&values)
         }
         DataType::Struct(_) => array.as_struct().columns().iter().map(logical_bytes).sum(),

@@ -1,7 +1,6 @@
 //! Opens artifacts and verifies their files.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,44 +13,10 @@ use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::description::{Described, IN_FOLDER, is_in_folder};
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
-use crate::store::error::StoreError;
+use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::records::node_result::OutputRecord;
-
-/// Damage of an artifact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// A file is missing.
-    Missing,
-    /// A file differs from what was written.
-    Corrupt,
-    /// The files were removed on record: what made them makes them again.
-    Released,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "a file of it is missing",
-            Self::Corrupt => "a file of it differs from what was written",
-            Self::Released => "its files were removed on record",
-        })
-    }
-}
-
-/// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
-fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
-    metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
-}
-
-/// Updates the description's time: all files were verified and need not be read again.
-fn renew(description: &Path) {
-    let file = nofollow::open(description);
-    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
-        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", description.display());
-    }
-}
 
 fn is_whole(folder: &Path, part: &Part) -> bool {
     hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
@@ -60,20 +25,11 @@ fn is_whole(folder: &Path, part: &Part) -> bool {
 /// Judges a part by its size and time. It is read only if it changed after the artifact was described; returns whether
 /// it was.
 fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<bool, Damage> {
-    let metadata = fs::symlink_metadata(folder.join(&part.name)).map_err(|_| Damage::Missing)?;
+    let Ok(metadata) = fs::symlink_metadata(folder.join(&part.name)) else { return Err(Damage::Missing) };
     let fits = metadata.is_file() && metadata.len() == part.bytes;
-    let older = is_older(&metadata, described);
+    // A file that was last changed before it was described is intact, unless its time was forged.
+    let older = matches!((metadata.modified(), described), (Ok(changed), Some(described)) if changed <= described);
     if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
-}
-
-/// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
-fn distrust(folder: &Path, part: &Part, described: Option<SystemTime>) {
-    let now = SystemTime::now();
-    let later = described.map_or(now, |described| now.max(described + Duration::from_secs(1)));
-    let touched = nofollow::open(&folder.join(&part.name)).and_then(|file| file.set_modified(later));
-    if let Err(error) = touched {
-        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", folder.join(&part.name).display());
-    }
 }
 
 impl Store {
@@ -113,18 +69,18 @@ impl Store {
     /// # Errors
     /// The damage; a record that does not fit its artifact counts as damaged.
     pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
-        let artifact = match (self.look_here(&output.id), self.is_shared()) {
-            (Ok(artifact), _) => Some(artifact),
+        let (artifact, state) = match (self.look_here(&output.id), self.is_shared()) {
+            (Ok(artifact), _) => (Some(artifact), Ok(())),
             (Err(Damage::Released), false) => {
-                let fits = self.release_of(&output.id).is_some_and(|note| output.fits(&note.artifact));
-                return Err(if fits { Damage::Released } else { Damage::Corrupt });
+                (self.release_of(&output.id).map(|note| note.artifact), Err(Damage::Released))
             }
+            // The local copy of a shared store may lack files that are there.
             (Err(_), _) => {
                 self.check(&output.id)?;
-                self.artifact(&output.id)
+                (self.artifact(&output.id), Ok(()))
             }
         };
-        if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
+        if artifact.is_some_and(|artifact| output.fits(&artifact)) { state } else { Err(Damage::Corrupt) }
     }
 
     /// Returns entries of an artifact's folder that its description does not name or that are not regular files. Links
@@ -138,7 +94,7 @@ impl Store {
         let mut found = Vec::new();
         let mut pending = vec![folder.clone()];
         while let Some(current) = pending.pop() {
-            for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
+            for entry in fs::read_dir(&current).into_iter().flatten().flatten() {
                 let path = entry.path();
                 let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().into_owned();
                 match entry.file_type() {
@@ -157,7 +113,11 @@ impl Store {
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
         let Some(Described { artifact, path, at: described }) = self.described_here(id) else {
-            return Err(if folder.exists() { Damage::Corrupt } else { self.absence(id) });
+            // A folder without a description of its artifact is damage, not absence.
+            if folder.exists() {
+                return Err(Damage::Corrupt);
+            }
+            return Err(if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing });
         };
         let mut read = false;
         for part in &artifact.parts {
@@ -167,15 +127,12 @@ impl Store {
         if is_tree && !self.strangers(id, &artifact).is_empty() {
             return Err(Damage::Corrupt);
         }
-        if read {
-            renew(&path);
+        // The description gets a new time: its files need not be read again. After all of them were judged, since it
+        // would hide a change of one that was not.
+        if read && let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(SystemTime::now())) {
+            tracing::debug!("cannot mark {} as verified; it will be read again: {error}", path.display());
         }
         Ok(artifact)
-    }
-
-    /// Returns the damage of an artifact without files.
-    fn absence(&self, id: &ArtifactId) -> Damage {
-        if self.release_of(id).is_some() { Damage::Released } else { Damage::Missing }
     }
 
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
@@ -226,9 +183,18 @@ impl Store {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let described = self.described_here(id).ok_or(Damage::Missing)?;
-        let damaged: Vec<&Part> = described.artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
+        let parts = described.artifact.parts.par_iter();
+        let damaged: Vec<&Part> = parts.filter(|part| !is_whole(&folder, part)).collect();
         for part in &damaged {
-            distrust(&folder, part, described.at);
+            let (path, mut later) = (folder.join(&part.name), SystemTime::now());
+            if let Some(at) = described.at {
+                // The clock may have been set back since.
+                later = later.max(at + Duration::from_secs(1));
+            }
+            // It looks changed now: every later check reads it, in any artifact that shares the file.
+            if let Err(error) = nofollow::open(&path).and_then(|file| file.set_modified(later)) {
+                tracing::warn!("{} is damaged and cannot be marked as changed: {error}", path.display());
+            }
         }
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
@@ -250,7 +216,7 @@ impl Store {
     /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
         match self.uninstall(id)? {
-            Some(trash) => nofollow::remove(&trash).map_err(StoreError::io("remove", &trash)),
+            Some(trash) => nofollow::remove(&trash).context("remove", &trash),
             None => Ok(()),
         }
     }
@@ -260,28 +226,27 @@ impl Store {
     /// # Errors
     /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
-        let gone = || {
-            let short = id.digest().short();
-            StoreError::Location(match self.release_of(id) {
-                Some(note) => format!("the artifact {short} was {}", note.words()),
-                None => format!("the artifact {short} is gone from the store: run its pipeline again"),
-            })
-        };
-        let damaged = |damage: Damage| {
-            StoreError::Location(format!("the artifact {} is damaged in the store: {damage}", id.digest().short()))
-        };
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
-            return Err(damaged(damage));
+            return Err(StoreError::Damaged(*id, damage));
         }
         self.move_description(id);
-        let artifact = self.artifact_here(id).ok_or_else(gone)?;
-        let folder = self.artifact_folder(id);
-        match artifact.artifact_type.port_type().ok_or_else(gone)? {
+        let artifact = self.artifact_here(id);
+        let port_type = artifact.as_ref().and_then(|artifact| artifact.artifact_type.port_type());
+        let (Some(artifact), Some(port_type)) = (artifact, port_type) else {
+            return Err(match self.release_of(id) {
+                Some(note) => StoreError::Released(*id, note.words()),
+                None => StoreError::Gone(*id),
+            });
+        };
+        match port_type {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
-            PortType::Tree(kind) => {
-                self.check_here(id).map_err(damaged)?;
-                Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() }))
-            }
+            PortType::Tree(kind) => match self.check_here(id) {
+                Ok(()) => {
+                    let (path, digest) = (self.artifact_folder(id), id.to_string());
+                    Ok(InputArtifact::Tree(TreeInput { kind, path, digest }))
+                }
+                Err(damage) => Err(StoreError::Damaged(*id, damage)),
+            },
         }
     }
 
@@ -291,10 +256,11 @@ impl Store {
         let schema = match parts.first() {
             None => kind.schema(),
             Some(path) => {
-                let file = File::open(path).map_err(StoreError::io("open", path))?;
-                let reader = ParquetRecordBatchReaderBuilder::try_new(file);
-                let damaged = |e| StoreError::Location(format!("{} is damaged: {e}", path.display()));
-                reader.map_err(damaged)?.schema().clone()
+                let file = File::open(path).context("open", path)?;
+                match ParquetRecordBatchReaderBuilder::try_new(file) {
+                    Ok(reader) => reader.schema().clone(),
+                    Err(error) => return Err(StoreError::DamagedPart(path.clone(), error)),
+                }
             }
         };
         let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();

@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use searchmill_schemas::RecordKind;
 
 use super::artifact::Part;
 use super::part::{BATCH_ROWS, logical_bytes, write_part};
 use crate::error::OperatorError;
 use crate::fingerprint::is_boundary;
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 use crate::store::nofollow;
 
 /// Minimum rows of a part, unless it is the last one or its rows are large.
@@ -87,7 +87,9 @@ impl TableWriter {
         let mut start = 0;
         while start < batch.num_rows() {
             let (end, boundary) = self.next_step(&batch, start);
-            self.push(batch.slice(start, end - start))?;
+            self.part_rows += end - start;
+            self.coalescer.push_batch(batch.slice(start, end - start))?;
+            self.take_completed();
             if self.part_rows >= PART_MOST_ROWS || self.part_bytes >= PART_BYTES || boundary {
                 self.cut()?;
             }
@@ -101,18 +103,12 @@ impl TableWriter {
         let room = BATCH_ROWS - self.part_rows % BATCH_ROWS;
         let end = batch.num_rows().min(start + room);
         let Some(first) = batch.columns().first() else { return (end, false) };
-        let ends = |row: &usize| self.part_rows + row + 1 - start >= PART_LEAST_ROWS && is_boundary(first, *row);
-        match (start..end).find(ends) {
-            Some(row) => (row + 1, true),
-            None => (end, false),
+        for row in start..end {
+            if self.part_rows + row + 1 - start >= PART_LEAST_ROWS && is_boundary(first, row) {
+                return (row + 1, true);
+            }
         }
-    }
-
-    fn push(&mut self, rows: RecordBatch) -> Result<(), OperatorError> {
-        self.part_rows += rows.num_rows();
-        self.coalescer.push_batch(rows)?;
-        self.take_completed();
-        Ok(())
+        (end, false)
     }
 
     fn take_completed(&mut self) {
@@ -128,14 +124,11 @@ impl TableWriter {
             return Ok(batch.clone());
         }
         self.refitted = true;
-        RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()).map_err(|_| {
-            let names = |schema: &Schema| {
-                let field = |field: &Arc<Field>| format!("{} {}", field.name(), field.data_type());
-                schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
-            };
-            let (first, now) = (names(&self.schema), names(&batch.schema()));
-            OperatorError::engine(format!("output `{port}` changed its columns: first {first}; now {now}"))
-        })
+        if let Ok(adapted) = RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()) {
+            return Ok(adapted);
+        }
+        let (first, now) = (column_list(&self.schema), column_list(&batch.schema()));
+        Err(OperatorError::engine(format!("output `{port}` changed its columns: first {first}; now {now}")))
     }
 
     /// Ends the current part if it has rows.
@@ -148,6 +141,7 @@ impl TableWriter {
             return self.write_here();
         }
         let (name, batches) = self.take_part()?;
+        // Before the next part is given away: else a fast kernel would fill the memory with waiting parts.
         self.wait_for_all_but(rayon::current_num_threads() - 1)?;
         let (folder, schema) = (self.folder.clone(), Arc::clone(&self.schema));
         let (sender, receiver) = sync_channel(1);
@@ -177,7 +171,7 @@ impl TableWriter {
     fn name_part(&self) -> Result<String, OperatorError> {
         let number = self.next_part();
         if number == 0 {
-            nofollow::create_folder(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+            nofollow::create_folder(&self.folder).context("create", &self.folder)?;
         }
         Ok(format!("part-{number:05}.parquet"))
     }
@@ -193,8 +187,11 @@ impl TableWriter {
         while self.encoding.len() > most
             && let Some(oldest) = self.encoding.pop_front()
         {
-            let died = |_| OperatorError::engine("a Parquet encoder thread panicked");
-            self.finished.push(oldest.recv().map_err(died)??);
+            // In order: the parts of a table are its rows.
+            match oldest.recv() {
+                Ok(part) => self.finished.push(part?),
+                Err(_) => return Err(OperatorError::engine("a Parquet encoder thread panicked")),
+            }
         }
         Ok(())
     }
@@ -205,7 +202,7 @@ impl TableWriter {
         let name = self.name_part()?;
         let to = self.folder.join(&name);
         if nofollow::hard_link(from, &to).is_err() {
-            nofollow::copy(from, &to).map_err(StoreError::io("copy", from))?;
+            nofollow::copy(from, &to).context("copy", from)?;
         }
         self.rows += part.rows;
         self.add(Part { name, ..part.clone() });
@@ -225,4 +222,10 @@ impl TableWriter {
         self.wait_for_all_but(0)?;
         Ok(self.finished)
     }
+}
+
+/// Describes columns for people: `id Utf8, score Float64`.
+pub(crate) fn column_list(schema: &Schema) -> String {
+    let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+    columns.collect::<Vec<_>>().join(", ")
 }

@@ -6,16 +6,16 @@
 use std::fs::File;
 use std::path::Path;
 
-use arrow::array::{Array, AsArray, RecordBatch, StringArray};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use searchmill_schemas::{RecordKind, text_column, text_value};
 
 use super::artifact::Part;
 use crate::error::OperatorError;
 use crate::fingerprint::mark;
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 
 /// Limit of id hashes in memory (64 MiB).
 const HASHES: u64 = 8 << 20;
@@ -45,41 +45,33 @@ impl Table<'_> {
         let Some(column) = self.kind.id_column() else { return Ok(()) };
         let rows: u64 = self.parts.iter().map(|part| part.rows).sum();
         let passes = rows.div_ceil(most).max(1);
+        // A pass looks at the ids whose hashes have one remainder: two equal ids are in the same pass.
         for pass in 0..passes {
-            let wanted = |id: &str| Some(mark(id.as_bytes())).filter(|mark| mark % passes == pass);
-            let suspects = self.repeated_hashes(column, rows / passes, &wanted)?;
-            if !suspects.is_empty() {
-                self.check_exactly(column, |id| suspects.binary_search(&mark(id.as_bytes())).is_ok())?;
+            let mut hashes = Vec::with_capacity(usize::try_from(rows / passes).unwrap_or_default());
+            self.for_each_id(column, |id| {
+                let hash = mark(id.as_bytes());
+                if hash % passes == pass {
+                    hashes.push(hash);
+                }
+                Ok(())
+            })?;
+            hashes.sort_unstable();
+            let mut repeated: Vec<u64> = Vec::new();
+            for pair in hashes.windows(2) {
+                if pair[0] == pair[1] {
+                    repeated.push(pair[0]);
+                }
             }
+            if repeated.is_empty() {
+                continue;
+            }
+            // In row order: the first id that occurs again is reported. Hashes rarely collide: few ids are looked up.
+            self.for_each_id(column, |id| match repeated.binary_search(&mark(id.as_bytes())) {
+                Ok(_) => self.check_id(column, id),
+                Err(_) => Ok(()),
+            })?;
         }
         Ok(())
-    }
-
-    fn repeated_hashes(
-        &self,
-        column: &str,
-        expected: u64,
-        wanted: &dyn Fn(&str) -> Option<u64>,
-    ) -> Result<Vec<u64>, OperatorError> {
-        let mut hashes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
-        self.ids(column, |ids| {
-            hashes.extend(ids.iter().flatten().filter_map(wanted));
-            true
-        })?;
-        hashes.sort_unstable();
-        Ok(hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect())
-    }
-
-    /// Fails for the first row, in row order, whose id occurs again. Hashes rarely collide, so usually only one suspect
-    /// is looked up.
-    fn check_exactly(&self, column: &str, suspected: impl Fn(&str) -> bool) -> Result<(), OperatorError> {
-        let mut failure = Ok(());
-        self.ids(column, |ids| {
-            let suspects = ids.iter().flatten().filter(|id| suspected(id));
-            failure = suspects.map(|id| self.check_id(column, id)).find(Result::is_err).unwrap_or(Ok(()));
-            failure.is_ok()
-        })?;
-        failure
     }
 
     fn check_id(&self, column: &str, id: &str) -> Result<(), OperatorError> {
@@ -99,8 +91,10 @@ impl Table<'_> {
             for batch in reader(&self.folder.join(&part.name), None)? {
                 let batch = batch?;
                 let ids = text_column(&batch, column)?;
-                for row in (0..ids.len()).filter(|row| ids.value(*row) == id) {
-                    rows.push(format!("row {}: {}", before + row + 1, describe(&batch, column, row)));
+                for row in 0..ids.len() {
+                    if ids.value(row) == id {
+                        rows.push(format!("row {}: {}", before + row + 1, describe(&batch, column, row)));
+                    }
                     if rows.len() == 2 {
                         return Ok(rows);
                     }
@@ -111,12 +105,16 @@ impl Table<'_> {
         Ok(rows)
     }
 
-    /// Passes the ids to `each`, batch by batch, until it returns false.
-    fn ids(&self, column: &str, mut each: impl FnMut(&StringArray) -> bool) -> Result<(), OperatorError> {
+    /// Passes the ids to `each`, in row order, until it fails.
+    fn for_each_id(
+        &self,
+        column: &str,
+        mut each: impl FnMut(&str) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
         for part in self.parts {
             for batch in reader(&self.folder.join(&part.name), Some(column))? {
-                if !each(text_column(&batch?, column)?) {
-                    return Ok(());
+                for id in text_column(&batch?, column)?.iter().flatten() {
+                    each(id)?;
                 }
             }
         }
@@ -124,10 +122,8 @@ impl Table<'_> {
     }
 }
 
-type Batches = parquet::arrow::arrow_reader::ParquetRecordBatchReader;
-
-fn reader(path: &Path, column: Option<&str>) -> Result<Batches, OperatorError> {
-    let file = File::open(path).map_err(StoreError::io("open", path))?;
+fn reader(path: &Path, column: Option<&str>) -> Result<ParquetRecordBatchReader, OperatorError> {
+    let file = File::open(path).context("open", path)?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192);
     let Some(column) = column else { return Ok(builder.build()?) };
     let mask = ProjectionMask::columns(builder.parquet_schema(), [column]);
@@ -136,14 +132,16 @@ fn reader(path: &Path, column: Option<&str>) -> Result<Batches, OperatorError> {
 
 /// Returns the first texts of a row besides its id: enough to see whether two rows are equal.
 fn describe(batch: &RecordBatch, id: &str, row: usize) -> String {
-    let schema = batch.schema();
-    let texts = schema.fields().iter().zip(batch.columns());
-    let texts = texts.filter(|(field, _)| field.name() != id && *field.data_type() == DataType::Utf8);
-    let values = texts.filter_map(|(field, column)| {
-        let text = text_value(column.as_string::<i32>(), row).filter(|text| !text.is_empty())?;
-        Some((field.name().clone(), shorten(text)))
-    });
-    let shown: Vec<String> = values.take(2).map(|(name, text)| format!("{name} `{text}`")).collect();
+    let mut shown = Vec::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if field.name() == id || *field.data_type() != DataType::Utf8 || shown.len() == 2 {
+            continue;
+        }
+        match text_value(column.as_string::<i32>(), row) {
+            Some(text) if !text.is_empty() => shown.push(format!("{} `{}`", field.name(), shorten(text))),
+            _ => {}
+        }
+    }
     if shown.is_empty() { "no text".to_owned() } else { shown.join(", ") }
 }
 

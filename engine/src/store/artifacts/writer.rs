@@ -22,10 +22,10 @@ use crate::endpoint::Redactor;
 use crate::error::OperatorError;
 use crate::fingerprint::RowKey;
 use crate::operator::{OutputSink, PortType};
-use crate::store::error::StoreError;
+use crate::store::error::IoContext;
 use crate::store::files::clear;
 use crate::store::layout::Store;
-use crate::store::memo::map_blocks::{Block, part_path};
+use crate::store::memo::map_blocks::Block;
 use crate::store::nofollow;
 use crate::store::records::node_result::OutputRecord;
 
@@ -170,7 +170,7 @@ impl StoreSink {
         self.adopted = true;
         for (port, parts) in &block.outputs {
             for (artifact, part) in parts {
-                let path = part_path(&self.store, artifact, part);
+                let path = self.store.artifact_folder(artifact).join(&part.name);
                 if let Some(table) = self.tables.get_mut(port) {
                     table.adopt(&path, part)?;
                 }
@@ -185,7 +185,9 @@ impl StoreSink {
         for (port, parts) in &block.outputs {
             let Some((artifact, part)) = parts.first() else { continue };
             let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
-            let schema = read_schema(&part_path(&self.store, artifact, part))?;
+            let path = self.store.artifact_folder(artifact).join(&part.name);
+            let file = File::open(&path).context("open", &path)?;
+            let schema = Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema());
             match self.tables.get(port) {
                 Some(table) if table.schema.fields() != schema.fields() => return Ok(false),
                 Some(_) => {}
@@ -211,18 +213,17 @@ impl StoreSink {
             };
             self.written.outputs.insert(port.clone(), record);
         }
-        self.written.blocks =
-            std::mem::take(&mut self.blocks).into_iter().map(|block| self.close_block(block)).collect();
+        // A block names the artifacts of its parts, which have ids only now.
+        for OpenBlock { key, rows, parts } in std::mem::take(&mut self.blocks) {
+            let mut outputs = BTreeMap::new();
+            for (port, range) in parts {
+                let id = self.written.outputs[&port].id;
+                let parts = self.committed[&port][range].iter();
+                outputs.insert(port, parts.map(|part| (id, part.clone())).collect());
+            }
+            self.written.blocks.push((key, Block { rows, outputs }));
+        }
         Ok(std::mem::take(&mut self.written))
-    }
-
-    fn close_block(&self, block: OpenBlock) -> (RowKey, Block) {
-        let parts_of = |(port, range): (String, Range<usize>)| {
-            let id = self.written.outputs[&port].id;
-            let parts = &self.committed[&port][range];
-            (port, parts.iter().map(|part| (id, part.clone())).collect())
-        };
-        (block.key, Block { rows: block.rows, outputs: block.parts.into_iter().map(parts_of).collect() })
     }
 
     fn commit_table(&mut self, port: &str, kind: RecordKind) -> Result<OutputRecord, OperatorError> {
@@ -230,6 +231,7 @@ impl StoreSink {
         let table = table.unwrap_or_else(|| TableWriter::new(self.output_folder(port), kind, &kind.schema()));
         let folder = table.folder.clone();
         let parts = table.finish()?;
+        // Of the finished parts, so that parts linked from other artifacts are checked too.
         Table { port, kind, folder: &folder, parts: &parts }.check_ids()?;
         self.committed.insert(port.to_owned(), parts.clone());
         self.place(&folder, Artifact { artifact_type: (&PortType::Rows(kind)).into(), parts })
@@ -247,8 +249,7 @@ impl StoreSink {
         }
         let own = self.store.temporary();
         let parts = output_folder::taken(&folder, &own, port);
-        let artifact = parts.map(|parts| Artifact { artifact_type: port_type.into(), parts });
-        let record = artifact.and_then(|artifact| self.place(&own, artifact));
+        let record = parts.and_then(|parts| self.place(&own, Artifact { artifact_type: port_type.into(), parts }));
         // Left only if the artifact exists already, or if it failed.
         clear(&own);
         record
@@ -263,12 +264,13 @@ impl StoreSink {
         if self.store.read_whole(&id).is_err() {
             if artifact.parts.is_empty() {
                 // A table without rows has no files, and perhaps no folder yet.
-                nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
+                nofollow::create_folder(folder).context("create", folder)?;
             }
             // Parts linked from other artifacts were not read.
             if self.store.settle(&id, &artifact, folder)? && !self.adopted {
                 self.store.note_intact(id);
             }
+            // After the files are there: until then, the note explains why they are not.
             self.store.forget_release(&id);
         }
         Ok(OutputRecord { id, artifact_type, rows, bytes })
@@ -277,8 +279,10 @@ impl StoreSink {
 
 impl Drop for StoreSink {
     fn drop(&mut self) {
-        let outputs = self.ports.keys().map(|port| self.output_folder(port));
-        outputs.chain([self.folder.clone()]).for_each(|folder| clear(&folder));
+        for port in self.ports.keys() {
+            clear(&self.output_folder(port));
+        }
+        clear(&self.folder);
     }
 }
 
@@ -318,7 +322,7 @@ impl OutputSink for StoreSink {
             return Err(OperatorError::engine(format!("there is no output folder `{port}`")));
         }
         let path = self.output_folder(port);
-        nofollow::create_folder(&path).map_err(StoreError::io("create", &path))?;
+        nofollow::create_folder(&path).context("create", &path)?;
         Ok(path)
     }
 
@@ -333,13 +337,14 @@ impl OutputSink for StoreSink {
 
 /// Removes secrets from the texts of rows.
 fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, OperatorError> {
-    let column = |column: &ArrayRef| match column.as_string_opt::<i32>() {
-        Some(texts) => {
-            Arc::new(texts.iter().map(|text| text.map(|text| redactor.strike(text))).collect::<StringArray>())
+    let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
+    for column in &mut columns {
+        if let Some(texts) = column.as_string_opt::<i32>() {
+            let texts = texts.iter().map(|text| text.map(|text| redactor.strike(text)));
+            *column = Arc::new(texts.collect::<StringArray>());
         }
-        None => Arc::clone(column),
-    };
-    table(batch.schema(), batch.columns().iter().map(column).collect(), batch.num_rows())
+    }
+    table(batch.schema(), columns, batch.num_rows())
 }
 
 /// Makes a batch that may have no columns.
@@ -374,11 +379,6 @@ fn plain_type(data_type: &DataType) -> DataType {
         DataType::Dictionary(_, value) => plain_type(value),
         other => other.clone(),
     }
-}
-
-fn read_schema(path: &Path) -> Result<SchemaRef, OperatorError> {
-    let file = File::open(path).map_err(StoreError::io("open", path))?;
-    Ok(Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema()))
 }
 
 impl std::fmt::Debug for StoreSink {

@@ -165,7 +165,7 @@ impl Store {
     /// Fails if it cannot be moved.
     pub fn take_over(&self, from: &Self, id: &ArtifactId) -> Result<(), StoreError> {
         let Some(artifact) = from.artifact_here(id) else {
-            return Err(StoreError::Location(format!("the artifact {id} is gone from {}", from.address())));
+            return Err(StoreError::GoneFrom(*id, from.address()));
         };
         self.install(id, &artifact, &from.artifact_folder(id))
     }

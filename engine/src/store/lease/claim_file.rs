@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::owner::machine;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
@@ -43,7 +44,7 @@ pub struct Neighbours {
 }
 
 fn is_held_by(path: &Path, holder: &str) -> bool {
-    read(path).is_some_and(|(_, found)| found.is_some_and(|found| found.holder == holder))
+    matches!(read(path), Some((_, Some(claim))) if claim.holder == holder)
 }
 
 fn read(path: &Path) -> Option<(String, Option<Claim>)> {
@@ -97,25 +98,20 @@ impl Store {
     /// Creates a claim file atomically. Returns `false` if one exists.
     fn make_claim(&self, path: &Path, claim: &Claim) -> Result<bool, StoreError> {
         let (temporary, text) = (self.temporary(), text_of(claim));
-        nofollow::write(&temporary, &text).map_err(StoreError::io("write", &temporary))?;
-        let linked = nofollow::hard_link(&temporary, path);
-        nofollow::remove_file(&temporary).map_err(StoreError::io("remove", &temporary))?;
-        let made = match linked {
-            Ok(()) => return Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(false),
+        // Written elsewhere and linked: nobody sees a claim without its text, and one process alone can link the name,
+        // on NFS too.
+        nofollow::write(&temporary, &text).context("write", &temporary)?;
+        let mut created = nofollow::hard_link(&temporary, path);
+        nofollow::remove_file(&temporary).context("remove", &temporary)?;
+        if created.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
             // The file system has no hard links.
-            Err(_) => nofollow::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, &text)),
-        };
-        match made {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-            made => made.map(|()| true).map_err(StoreError::io("create", path)),
+            created = nofollow::create_new(path).and_then(|mut file| file.write_all(&text));
         }
-    }
-
-    fn put_claim(&self, path: &Path, claim: &Claim) -> Result<(), StoreError> {
-        let temporary = self.temporary();
-        nofollow::write(&temporary, text_of(claim)).map_err(StoreError::io("write", &temporary))?;
-        self.rename(&temporary, path)
+        match created {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(StoreError::io("create", path)(error)),
+        }
     }
 
     /// Takes the claim at `path`, or returns `None` while another process holds it. `alone`: a lock proves that no
@@ -132,10 +128,10 @@ impl Store {
         }
         let Some(line) = Succession::read(&path) else { return Ok(None) };
         let left = alone && line.machines.iter().all(|found| found.as_ref() == Some(&claim.machine));
-        if !left && !watch.is_dead(&line.texts.concat()) {
-            return Ok(None);
+        if (left || watch.is_dead(&line.texts.concat())) && self.inherit(&path, &line, &claim)? {
+            return Ok(Some(guard(path, claim)));
         }
-        Ok(self.inherit(&path, &line, &claim)?.then(|| guard(path, claim)))
+        Ok(None)
     }
 
     /// Replaces a dead claim unless another heir was faster.
@@ -146,10 +142,17 @@ impl Store {
         // Another heir may have finished since the claim was read.
         let same = read(path).is_some_and(|(seen, _)| line.texts.first() == Some(&seen));
         if same {
-            self.put_claim(path, claim)?;
+            let temporary = self.temporary();
+            nofollow::write(&temporary, text_of(claim)).context("write", &temporary)?;
+            // A new file under the name: the heartbeat of a holder that wakes up writes into the old one.
+            self.rename(&temporary, path)?;
         }
-        line.taken.iter().for_each(|right| clear(right));
-        nofollow::remove_file(&line.right).map_err(StoreError::io("remove", &line.right))?;
+        // After the claim was replaced, whose text names them; the own right last. If this process is killed here, they
+        // belong to no claim any more and block nobody.
+        for right in &line.taken {
+            clear(right);
+        }
+        nofollow::remove_file(&line.right).context("remove", &line.right)?;
         Ok(same)
     }
 
@@ -164,19 +167,22 @@ impl Store {
         let folder = self.users_folder();
         nofollow::create_folder(&folder).ok()?;
         let path = folder.join(format!("{}.json", claim.holder));
-        self.make_claim(&path, &claim).ok()?.then(|| guard(path, claim))
+        if self.make_claim(&path, &claim).ok()? { Some(guard(path, claim)) } else { None }
     }
 
     /// Whether no other process, of any machine, has announced that it uses the store. `own`: the claim of this one. A claim
     /// of this machine belongs to a dead process if its lock is free; one of another machine, once it has not changed for
     /// long.
     pub(super) fn is_alone_beside(&self, own: &ClaimFile, neighbours: &mut Neighbours) -> bool {
-        let others = names_in(&self.users_folder()).into_iter().filter(|(_, path)| *path != own.path);
         let mut alone = true;
-        for (_, path) in others {
+        for (_, path) in names_in(&self.users_folder()) {
+            if path == own.path {
+                continue;
+            }
             let Some((text, claim)) = read(&path) else { continue };
             let is_dead_here = claim.is_some_and(|claim| {
                 let is_other = !claim.owner.is_empty() && claim.owner != self.owner() && claim.machine == machine();
+                // Where not even the own lock can be seen, a lock that is not seen says nothing.
                 is_other && self.is_seen_alive() && !self.is_alive(&claim.owner)
             });
             if is_dead_here || neighbours.watches.entry(path.clone()).or_default().is_dead(&text) {
@@ -215,25 +221,26 @@ impl Store {
 
 /// Renews a claim until the guard is dropped.
 fn guard(path: PathBuf, mut claim: Claim) -> ClaimFile {
-    let (held, holder) = (path.clone(), claim.holder.clone());
+    let (own_path, holder) = (path.clone(), claim.holder.clone());
     let file = nofollow::open_to_write(&path);
-    let beat = move |last: bool| {
+    let heartbeat = Heartbeat::start(move |last| {
+        // Taken over meanwhile: the claim of that name is another one's.
         if !is_held_by(&path, &claim.holder) {
             return;
         }
         claim.beat(last);
-        let told = match &file {
+        let result = match &file {
             _ if last => nofollow::remove_file(&path),
             // Into the file of this claim, not under its name: if this process sleeps here until another one has
             // taken over, it writes into a file that has no name any more.
             Ok(file) => overwrite(file, &claim),
             Err(error) => Err(error.kind().into()),
         };
-        if let Err(error) = told {
+        if let Err(error) = result {
             tracing::debug!("cannot update a claim: {error}");
         }
-    };
-    ClaimFile { _beating: Heartbeat::start(beat), path: held, holder }
+    });
+    ClaimFile { _beating: heartbeat, path: own_path, holder }
 }
 
 #[cfg(test)]

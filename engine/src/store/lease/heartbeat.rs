@@ -83,20 +83,20 @@ impl Heartbeat {
     /// Starts the thread. `beat` receives whether it is the last heartbeat.
     pub(crate) fn start(mut beat: impl FnMut(bool) + Send + 'static) -> Self {
         let (stop, stopped) = channel();
-        let run = move || {
+        let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
             while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 beat(false);
             }
             beat(true);
-        };
-        let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| tracing::warn!("cannot start the heartbeat thread: {error}")).ok();
+        });
+        let thread = thread.inspect_err(|error| tracing::warn!("cannot start the heartbeat thread: {error}")).ok();
         Self { stop: Some(stop), thread }
     }
 }
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
+        // Ends the wait of the thread at once. It is joined, so that the claim is free when the guard is gone.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

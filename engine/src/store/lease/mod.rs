@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use self::claim_file::{ClaimFile, Neighbours};
 use self::heartbeat::Watch;
-use super::error::StoreError;
+use super::error::{IoContext, StoreError};
 use super::files::{lock, open_to_lock};
 use super::layout::Store;
 use super::nofollow;
@@ -37,7 +37,10 @@ impl Lease {
     /// # Errors
     /// Fails if a shared store cannot be reached.
     pub fn is_ours(&self) -> Result<bool, StoreError> {
-        Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
+        match &self.remote {
+            Some(remote) => Ok(self.guard.is_ours() && remote.is_ours()?),
+            None => Ok(self.guard.is_ours()),
+        }
     }
 
     /// Whether it is known that another machine has taken it. Asks nobody.
@@ -78,7 +81,7 @@ pub(super) enum Others {
 /// Fails if the lock file cannot be created.
 pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
     let folder = std::env::temp_dir().join("searchmill-devices");
-    nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+    nofollow::create_folder(&folder).context("create", &folder)?;
     lock(&folder.join(device.replace(['/', '\\'], "-")))
 }
 
@@ -93,7 +96,7 @@ impl Store {
 
     fn use_file(&self) -> Result<File, StoreError> {
         let path = self.use_path();
-        open_to_lock(&path).map_err(StoreError::io("open", &path))
+        open_to_lock(&path).context("open", &path)
     }
 
     /// Begins to use the store, together with others. Waits while another process collects.
@@ -102,6 +105,7 @@ impl Store {
     /// Fails if the lease file cannot be created.
     pub fn enter(&self) -> Result<StoreUse, StoreError> {
         let file = self.use_file()?;
+        // Waits while a collection holds it alone. Without locks, the announcement below is what a collection looks at.
         if let Err(error) = file.lock_shared() {
             tracing::debug!("cannot lock {}: {error}", self.use_path().display());
         }
@@ -142,7 +146,8 @@ impl Store {
 
     fn try_lease_again(&self, key: &NodeKey, watches: &mut Watches) -> Result<Option<Lease>, StoreError> {
         let path = self.lease_path(key);
-        let file = open_to_lock(&path).map_err(StoreError::io("open", &path))?;
+        let file = open_to_lock(&path).context("open", &path)?;
+        // From the nearest guard to the farthest: one machine's processes settle among themselves who asks the others.
         let locked = match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -154,9 +159,11 @@ impl Store {
         let Some(guard) = self.try_claim_file(path.with_extension("held"), locked, &mut watches.file)? else {
             return Ok(None);
         };
-        let remote = self.remote.as_ref().map(|remote| remote.try_lease(key, &mut watches.object)).transpose()?;
-        let held = !matches!(remote, Some(None));
-        Ok(held.then(|| Lease { remote: remote.flatten(), guard, _file: file }))
+        let Some(remote) = &self.remote else { return Ok(Some(Lease { remote: None, guard, _file: file })) };
+        match remote.try_lease(key, &mut watches.object)? {
+            Some(remote) => Ok(Some(Lease { remote: Some(remote), guard, _file: file })),
+            None => Ok(None),
+        }
     }
 
     /// Waits for the lease on a key. Returns `None` once `stop` returns true.
@@ -165,6 +172,7 @@ impl Store {
     /// Fails if the lease file cannot be created or a shared store cannot be reached.
     pub async fn lease(&self, key: &NodeKey, stop: impl Fn() -> bool) -> Result<Option<Lease>, StoreError> {
         let mut watches = Watches::default();
+        // A look costs a request there, and a system call here.
         let (first, longest) = if self.is_shared() { (100, 1000) } else { (2, 200) };
         let mut wait = Duration::from_millis(first);
         loop {

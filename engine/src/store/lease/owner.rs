@@ -23,8 +23,9 @@ const ABANDONED: Duration = Duration::from_hours(24);
 pub(crate) fn machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned());
-        boot.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()))
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        // Without one, each process is a machine of its own: its locks then prove nothing to others.
+        if boot.trim().is_empty() { format!("{:016x}", rand::random::<u64>()) } else { boot.trim().to_owned() }
     })
 }
 
@@ -134,7 +135,9 @@ pub(crate) fn sweep(folder: &Path) {
             Life::Dead(file) => (true, Some(file)),
             Life::Unknown => (false, None),
         };
-        paths.iter().filter(|path| if dead { **path != lock } else { is_old(path) }).for_each(|path| clear(path));
+        for path in paths.iter().filter(|path| if dead { **path != lock } else { is_old(path) }) {
+            clear(path);
+        }
         // Removed last, so that a killed sweep leaves the rest to the next one.
         if dead {
             clear(&lock);
@@ -145,7 +148,9 @@ pub(crate) fn sweep(folder: &Path) {
 /// Whether nothing in it changed for long.
 fn is_old(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
+    // A time in the future says nothing.
     let age = metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
+    // The time of a folder does not change when a file in it is written.
     age.is_some_and(|age| age > ABANDONED)
         && (!metadata.is_dir() || names_in(path).iter().all(|(_, path)| is_old(path)))
 }

@@ -4,7 +4,7 @@
 //! with every answer. A payload is the usage as a line of JSON, followed by the answer.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -38,7 +38,7 @@ struct State {
     /// Calls in flight in this process.
     asking: BTreeSet<RowKey>,
     /// Why an answer could not be stored. It stays for the whole run.
-    failure: Option<String>,
+    failure: Option<Arc<StoreError>>,
 }
 
 /// The state of a call.
@@ -90,9 +90,10 @@ impl CallCache {
             None => self.store.recall(&self.base, true)?,
         };
         state.newest_before.get_or_insert(memo.newest());
-        let done = work(&mut state, &mut memo);
+        let result = work(&mut state, &mut memo);
+        // Put back even after a failure: what it knows is still right.
         state.memo = Some(memo);
-        done
+        result
     }
 
     /// Returns the number of cached calls.
@@ -135,12 +136,8 @@ impl CallCache {
     /// # Errors
     /// Fails if the memo cannot be read.
     pub fn begin(&self, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
-        let look = |memo: &Memo| {
-            let mut kept = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
-            kept.find(|call| accept(call))
-        };
         self.with(|state, memo| {
-            if let Some(call) = look(memo) {
+            if let Some(call) = accepted(memo, key, since, accept) {
                 return Ok(CallState::Known(call));
             }
             if state.asking.contains(key) {
@@ -150,8 +147,9 @@ impl CallCache {
                 if !asking.begin(key) {
                     return Ok(CallState::Elsewhere);
                 }
-                // Another process may have made the call since this process last looked.
-                let known = memo.refresh().map(|()| look(memo));
+                // Another process may have made the call since this process last looked. Looked at under the lock: the
+                // process that held it before has appended its answer.
+                let known = memo.refresh().map(|()| accepted(memo, key, since, accept));
                 if !matches!(known, Ok(None)) {
                     asking.end(key);
                 }
@@ -180,8 +178,8 @@ impl CallCache {
     /// Stores an answer for a node that only accepts answers since then. It counts even if this clock is behind that of
     /// the machine that forced the node.
     pub fn keep_since(&self, key: &RowKey, call: &KeptCall, since: u64) {
-        let kept = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
-        if let Err(error) = kept {
+        let stored = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
+        if let Err(error) = stored {
             self.fail(error);
         }
     }
@@ -192,6 +190,7 @@ impl CallCache {
         if let Some(asking) = &self.asking {
             asking.end(key);
         }
+        // Last: those who wait look again at once, and must find the call ended.
         self.ended.notify_waiters();
     }
 
@@ -202,7 +201,7 @@ impl CallCache {
 
     /// Records a failure that [`Self::check`] reports.
     pub fn fail(&self, error: StoreError) {
-        self.state().failure.get_or_insert_with(|| error.to_string());
+        self.state().failure.get_or_insert_with(|| Arc::new(error));
     }
 
     /// Whether an answer could not be stored. No further calls are then made.
@@ -215,7 +214,10 @@ impl CallCache {
     /// # Errors
     /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
-        self.state().failure.clone().map_or(Ok(()), |told| Err(StoreError::Location(told)))
+        match &self.state().failure {
+            Some(failure) => Err(StoreError::Earlier(Arc::clone(failure))),
+            None => Ok(()),
+        }
     }
 
     /// Flushes to disk, and to the shared store if there is one.
@@ -225,6 +227,12 @@ impl CallCache {
     pub fn sync(&self) -> Result<(), StoreError> {
         self.state().memo.as_mut().map_or(Ok(()), Memo::sync)
     }
+}
+
+/// Returns the newest answer since then that is acceptable.
+fn accepted(memo: &Memo, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Option<KeptCall> {
+    let mut calls = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
+    calls.find(|call| accept(call))
 }
 
 fn write(call: &KeptCall) -> Result<Vec<u8>, StoreError> {

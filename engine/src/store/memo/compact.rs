@@ -9,12 +9,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::segment::{abandoned, list, record, scan};
 use super::{Memo, MemoDamage};
 use crate::fingerprint::{Digest, hash_bytes, hash_file};
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -54,14 +54,15 @@ impl Store {
         for path in list(&folder)? {
             if path.extension().is_some_and(|extension| extension == "merging") {
                 left_over.push(path);
-            } else {
-                let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-                let class = (0..4).find(|class| size < CLASS << (4 * class)).unwrap_or(4);
-                classes[class].push(path);
+                continue;
             }
+            let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            let class = (0..4).find(|class| size < CLASS << (4 * class)).unwrap_or(4);
+            classes[class].push(path);
         }
-        let crowded = classes.into_iter().filter(|class| class.len() > MOST).flatten();
-        let chosen: Vec<PathBuf> = left_over.into_iter().chain(crowded).collect();
+        // What a merge that was killed has left is merged again, however little it is.
+        let mut chosen = left_over;
+        chosen.extend(classes.into_iter().filter(|class| class.len() > MOST).flatten());
         if chosen.is_empty() { Ok(0) } else { self.merge(base, chosen) }
     }
 
@@ -71,7 +72,7 @@ impl Store {
             return Ok(0);
         }
         let temporary = self.temporary();
-        let mut merged = BufWriter::new(nofollow::create(&temporary).map_err(StoreError::io("create", &temporary))?);
+        let mut merged = BufWriter::new(nofollow::create(&temporary).context("create", &temporary)?);
         let mut seen = BTreeSet::new();
         let mut written = Ok(());
         let mut damaged = BTreeSet::new();
@@ -81,7 +82,7 @@ impl Store {
                 // Records with equal key and payload are one.
                 if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload))) {
                     written = record(found.stamp, &found.key, found.payload)
-                        .and_then(|record| merged.write_all(&record).map_err(StoreError::io("write", &temporary)));
+                        .and_then(|record| merged.write_all(&record).context("write", &temporary));
                 }
             });
             if scanned.gaps > 0 {
@@ -89,19 +90,20 @@ impl Store {
             }
         }
         written?;
-        merged.flush().map_err(StoreError::io("write", &temporary))?;
-        merged.get_ref().sync_data().map_err(StoreError::io("flush", &temporary))?;
+        merged.flush().context("write", &temporary)?;
+        // On disk before the segments go: these rows were paid for and are nowhere else.
+        merged.get_ref().sync_data().context("flush", &temporary)?;
         if seen.is_empty() {
             clear(&temporary);
         } else {
-            let digest = hash_file(&temporary).map_err(StoreError::io("read", &temporary))?;
+            let digest = hash_file(&temporary).context("read", &temporary)?;
             self.publish(&temporary, &self.memo_folder(base).join(format!("{digest}.rows")))?;
         }
         for (path, _) in &taken {
-            if damaged.contains(path) {
-                set_aside(path);
-            } else {
+            if !damaged.contains(path) {
                 clear(path);
+            } else if let Err(error) = nofollow::rename(path, &path.with_extension("damaged")) {
+                tracing::warn!("cannot rename {}: {error}", path.display());
             }
         }
         Ok(taken.len())
@@ -116,13 +118,8 @@ impl Store {
         if self.is_shared() {
             return damage.segments.iter().try_for_each(|path| self.fetch_segment_again(path));
         }
-        self.merge(base, damage.segments.clone()).map(drop)
-    }
-}
-
-fn set_aside(path: &Path) {
-    if let Err(error) = nofollow::rename(path, &path.with_extension("damaged")) {
-        tracing::warn!("cannot rename {}: {error}", path.display());
+        self.merge(base, damage.segments.clone())?;
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Memo;
 use super::call_cache::CallCache;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::store::error::StoreError;
+use crate::store::error::{FloorFault, IoContext, StoreError};
 use crate::store::files::{if_there, open_to_lock};
 use crate::store::layout::Store;
 use crate::store::records::checksum::{Seal, look, seal};
@@ -38,6 +38,10 @@ impl Floor {
         self.forced.get(key).copied().unwrap_or_default()
     }
 
+    fn is_open_at(&self, since: u64) -> bool {
+        self.open && self.since == since
+    }
+
     /// Joins the floors of two machines: the later floor, closed if either machine has closed it.
     pub(crate) fn joined(mut self, other: Self) -> Self {
         self.open = match self.since.cmp(&other.since) {
@@ -57,13 +61,12 @@ impl Floor {
 /// Reads a floor.
 ///
 /// # Errors
-/// What is wrong with the file or object, to be said after its name.
-pub(crate) fn read_floor(text: &[u8]) -> Result<Floor, String> {
-    let help = "remove it to use answers from before `--force`";
+/// What is wrong with the file or object.
+pub(crate) fn read_floor(text: &[u8]) -> Result<Floor, FloorFault> {
     if look(&String::from_utf8_lossy(text)) == Seal::Broken {
-        return Err(format!("is damaged (its checksum does not fit): {help}"));
+        return Err(FloorFault::Checksum);
     }
-    serde_json::from_slice(text).map_err(|error| format!("is damaged ({error}): {help}"))
+    serde_json::from_slice(text).map_err(FloorFault::Json)
 }
 
 impl Store {
@@ -77,15 +80,15 @@ impl Store {
     /// Fails if the file or the shared store's object cannot be read, or the shared store cannot be reached.
     pub fn floor(&self, base: &Digest) -> Result<Floor, StoreError> {
         let Some(there) = self.fetch_floor(base)? else { return self.floor_here(base) };
+        // Held from the read to the write: another process may raise the floor in between.
         let _alone = self.lock_floors();
         self.join_floor(base, there)
     }
 
     pub(crate) fn floor_here(&self, base: &Digest) -> Result<Floor, StoreError> {
         let path = self.floor_path(base);
-        let text = if_there(fs::read(&path)).map_err(StoreError::io("read", &path))?;
-        let Some(text) = text else { return Ok(Floor::default()) };
-        read_floor(&text).map_err(|fault| StoreError::Location(format!("{} {fault}", path.display())))
+        let Some(text) = if_there(fs::read(&path)).context("read", &path)? else { return Ok(Floor::default()) };
+        read_floor(&text).map_err(|fault| StoreError::Floor(path, fault))
     }
 
     /// Joins the shared store's floor with the local one.
@@ -113,25 +116,30 @@ impl Store {
         started: u64,
     ) -> Result<bool, StoreError> {
         let _alone = self.lock_floors();
+        // Asked again: another machine may have raised it since it was fetched.
         self.forget_floor(base);
         let mut floor = match self.fetch_floor(base)? {
             Some(there) => self.join_floor(base, there)?,
             None => self.floor_here(base)?,
         };
-        // If a forced run was killed between recording its result and closing the floor, it has still finished.
-        let finished = || self.result(key).is_some_and(|result| result.since() >= floor.since && result.unasked == 0);
-        let goes_on = floor.open && !finished();
-        if !goes_on {
+        let mut resumes = floor.open;
+        if resumes && let Some(result) = self.result(key) {
+            // If a forced run was killed between recording its result and closing the floor, it has still finished.
+            resumes = result.since() < floor.since || result.unasked != 0;
+        }
+        if !resumes {
             // Later than every known stamp, even if the clock was set back.
-            let newest = |known: u64, calls: &&CallCache| Ok::<_, StoreError>(known.max(calls.newest_before()?));
-            let known = calls.iter().try_fold(Memo::open(self, base)?.newest(), newest)?;
+            let mut known = Memo::open(self, base)?.newest();
+            for calls in calls {
+                known = known.max(calls.newest_before()?);
+            }
             let since = started.max(known.saturating_add(1)).max(floor.since.saturating_add(1));
             floor = Floor { since, open: true, ..floor };
         }
         if floor.forced.insert(*key, floor.since) != Some(floor.since) {
             self.set_floor(base, floor)?;
         }
-        Ok(goes_on)
+        Ok(resumes)
     }
 
     /// Closes a floor after any run recorded a result that stands on it: the next forced run starts over.
@@ -139,17 +147,18 @@ impl Store {
     /// # Errors
     /// Fails if the file cannot be written or the shared store cannot be reached.
     pub fn close_floor(&self, base: &Digest, since: u64) -> Result<(), StoreError> {
-        let stands = |floor: &Floor| floor.open && floor.since == since;
-        if !stands(&self.floor_here(base)?) {
+        // Looked at without the lock first: few runs are forced, and every node that asks rows ends here.
+        if !self.floor_here(base)?.is_open_at(since) {
             return Ok(());
         }
         let _alone = self.lock_floors();
         let floor = self.floor_here(base)?;
-        if stands(&floor) { self.set_floor(base, Floor { open: false, ..floor }) } else { Ok(()) }
+        if floor.is_open_at(since) { self.set_floor(base, Floor { open: false, ..floor }) } else { Ok(()) }
     }
 
     fn set_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
         let pending = Pending::Floor(*base);
+        // Noted before it is written here, forgotten once it is there: killed in between, the next run sends it.
         self.note_pending(&pending)?;
         self.write_floor(base, &floor)?;
         self.send_floor(base, floor)?;

@@ -20,29 +20,29 @@ impl Asking {
 
     /// Marks a call as in flight. Returns `false` if another process has it in flight.
     pub(crate) fn begin(&self, key: &RowKey) -> bool {
-        self.0.as_ref().is_none_or(|file| lock_byte(file, place(key)))
+        self.0.as_ref().is_none_or(|file| lock_byte(file, byte_of(key)))
     }
 
     pub(crate) fn end(&self, key: &RowKey) {
         if let Some(file) = &self.0 {
-            unlock_byte(file, place(key));
+            unlock_byte(file, byte_of(key));
         }
     }
 }
 
 /// Returns the byte that represents a call. Calls that share a byte only wait for each other.
-fn place(key: &RowKey) -> i64 {
+fn byte_of(key: &RowKey) -> i64 {
     (key.0.prefix() >> 2) as i64
 }
 
 #[cfg(target_os = "linux")]
 fn lock_byte(file: &File, at: i64) -> bool {
     let Err(error) = set_lock(file, at, libc::F_WRLCK) else { return true };
-    let held = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
-    if !held {
+    let is_taken = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
+    if !is_taken {
         tracing::debug!("cannot lock a call: {error}");
     }
-    !held
+    !is_taken
 }
 
 #[cfg(target_os = "linux")]

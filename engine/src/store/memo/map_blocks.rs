@@ -4,7 +4,6 @@
 //! store.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,12 +48,14 @@ impl Blocks {
 
     /// Returns the outputs of an input part if they are cached and their files are present with their sizes.
     pub fn find(&self, key: &RowKey) -> Option<Block> {
-        let there = |(artifact, part): &(ArtifactId, Part)| {
-            let here = || self.store.has_part(artifact, part);
-            here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
-        };
         let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(&payload).ok());
-        blocks.find(|block| block.outputs.values().flatten().all(there))
+        blocks.find(|block| block.outputs.values().flatten().all(|(artifact, part)| self.has_part(artifact, part)))
+    }
+
+    fn has_part(&self, artifact: &ArtifactId, part: &Part) -> bool {
+        let store = &self.store;
+        store.has_part(artifact, part)
+            || (store.is_shared() && store.bring(artifact).is_ok() && store.has_part(artifact, part))
     }
 
     /// Stores blocks for later runs.
@@ -70,8 +71,4 @@ impl Blocks {
         }
         self.memo.share()
     }
-}
-
-pub(crate) fn part_path(store: &Store, artifact: &ArtifactId, part: &Part) -> PathBuf {
-    store.artifact_folder(artifact).join(&part.name)
 }

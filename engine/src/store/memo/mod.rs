@@ -20,8 +20,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use self::row_codec::{RowCodec, head};
-use self::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
-use super::error::StoreError;
+use self::segment::{OwnSegment, Record, Source, list, open_all, record, scan_bytes};
+use super::error::{IoContext, StoreError};
 use super::files::{clear, if_there};
 use super::folder::names_below;
 use super::layout::Store;
@@ -38,7 +38,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 
 /// The position of a payload.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     file: u32,
     length: u32,
     start: u64,
@@ -49,20 +49,20 @@ struct Place {
 #[derive(Debug, Default)]
 struct Index {
     /// The newest payload of each key.
-    known: BTreeMap<RowKey, Place>,
+    known: BTreeMap<RowKey, Position>,
     /// Older payloads of keys that have several.
-    older: BTreeMap<RowKey, Vec<Place>>,
+    older: BTreeMap<RowKey, Vec<Position>>,
     /// The newest stamp (0 if empty).
     newest: u64,
 }
 
 impl Index {
-    fn learn(&mut self, key: RowKey, place: Place) {
-        self.newest = self.newest.max(place.stamp);
+    fn learn(&mut self, key: RowKey, position: Position) {
+        self.newest = self.newest.max(position.stamp);
         match self.known.entry(key) {
-            Entry::Vacant(entry) => drop(entry.insert(place)),
+            Entry::Vacant(entry) => drop(entry.insert(position)),
             Entry::Occupied(mut newest) => {
-                let older = if newest.get().stamp < place.stamp { newest.insert(place) } else { place };
+                let older = if newest.get().stamp < position.stamp { newest.insert(position) } else { position };
                 let others = self.older.entry(key).or_default();
                 let at = others.partition_point(|other| other.stamp >= older.stamp);
                 others.insert(at, older);
@@ -71,7 +71,7 @@ impl Index {
     }
 
     /// Returns all positions of a key, newest first.
-    fn places(&self, key: &RowKey) -> impl Iterator<Item = &Place> {
+    fn positions(&self, key: &RowKey) -> impl Iterator<Item = &Position> {
         self.known.get(key).into_iter().chain(self.older.get(key).into_iter().flatten())
     }
 }
@@ -130,7 +130,20 @@ impl Memo {
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
         store.fetch_memo(base)?;
         let mut memo = Self::empty(store, base);
-        memo.load()?;
+        for (path, source) in open_all(&memo.folder)? {
+            let file = memo.add_file(source);
+            let index = &mut memo.index;
+            let read =
+                memo.files[file as usize].scan(0, |found| index.learn(RowKey(found.key), Position::of(file, found)));
+            let scanned = read.context("read", &path)?;
+            memo.damage.whole += scanned.records;
+            if scanned.gaps > 0 {
+                memo.damage.lost += scanned.lost_records();
+                memo.damage.segments.push(path.clone());
+            }
+            // To the last whole record: the rest may be one that another process is just writing.
+            memo.read.insert(path, (file, scanned.end));
+        }
         Ok(memo)
     }
 
@@ -153,23 +166,6 @@ impl Memo {
         self.index.newest
     }
 
-    fn load(&mut self) -> Result<(), StoreError> {
-        for (path, source) in open_all(&self.folder)? {
-            let file = self.add_file(source);
-            let index = &mut self.index;
-            let read =
-                self.files[file as usize].scan(0, |found| index.learn(RowKey(found.key), Place::of(file, found)));
-            let scanned = read.map_err(StoreError::io("read", &path))?;
-            self.damage.whole += scanned.records;
-            if scanned.gaps > 0 {
-                self.damage.lost += scanned.lost_records();
-                self.damage.segments.push(path.clone());
-            }
-            self.read.insert(path, (file, scanned.end));
-        }
-        Ok(())
-    }
-
     /// Reads what other processes of this machine have added since.
     ///
     /// # Errors
@@ -179,13 +175,14 @@ impl Memo {
         let index = &mut self.index;
         for (path, (file, end)) in &mut self.read {
             let source = &self.files[*file as usize];
-            let read = source.scan(*end, |found| index.learn(RowKey(found.key), Place::of(*file, found)));
-            *end = read.map_err(StoreError::io("read", path))?.end;
+            let read = source.scan(*end, |found| index.learn(RowKey(found.key), Position::of(*file, found)));
+            *end = read.context("read", path)?.end;
         }
         Ok(())
     }
 
     fn add_new_segments(&mut self) -> Result<(), StoreError> {
+        // Its time is read before it is listed: what is added in between makes the next look list it again.
         let Ok(changed) = std::fs::metadata(&self.folder).and_then(|folder| folder.modified()) else { return Ok(()) };
         if self.listed == Some(changed) {
             return Ok(());
@@ -195,9 +192,8 @@ impl Memo {
             if self.own.path() == Some(path.as_path()) || self.read.contains_key(&path) {
                 continue;
             }
-            let source = if_there(Source::open(&path, 0)).map_err(StoreError::io("read", &path))?;
-            // Merged meanwhile; the next listing has its new name.
-            let Some(source) = source else { return Ok(()) };
+            // If it is gone, it was merged meanwhile; the next listing has its new name.
+            let Some(source) = if_there(Source::open(&path, 0)).context("read", &path)? else { return Ok(()) };
             let file = self.add_file(source);
             self.read.insert(path, (file, 0));
         }
@@ -217,8 +213,10 @@ impl Memo {
 
     /// Returns the number of known rows that count.
     pub fn len(&self) -> usize {
-        let counts = |place: &&Place| place.stamp >= self.since;
-        if self.since == 0 { self.index.known.len() } else { self.index.known.values().filter(counts).count() }
+        if self.since == 0 {
+            return self.index.known.len();
+        }
+        self.index.known.values().filter(|position| position.stamp >= self.since).count()
     }
 
     /// Returns the number of sampled rows and their usage; `None` if none made calls.
@@ -247,7 +245,7 @@ impl Memo {
 
     /// Whether the row is known.
     pub fn contains(&self, key: &RowKey) -> bool {
-        self.index.known.get(key).is_some_and(|place| place.stamp >= self.since)
+        self.index.known.get(key).is_some_and(|position| position.stamp >= self.since)
     }
 
     /// Returns the stored results of a row, normally one. An unreadable one counts as unknown.
@@ -265,9 +263,9 @@ impl Memo {
 
     /// Returns all payloads of a key since then with their stamps, newest first.
     pub(super) fn stamped(&self, key: &RowKey, since: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
-        self.index.places(key).filter(move |place| place.stamp >= since).filter_map(|place| {
-            let payload = self.files[place.file as usize].read_at(place.start, place.length as usize)?;
-            Some((place.stamp, payload))
+        self.index.positions(key).filter(move |position| position.stamp >= since).filter_map(|position| {
+            let payload = self.files[position.file as usize].read_at(position.start, position.length as usize)?;
+            Some((position.stamp, payload))
         })
     }
 
@@ -277,7 +275,7 @@ impl Memo {
     /// Fails if it cannot be written.
     pub fn put(&mut self, key: &RowKey, output: &RowOutput) -> Result<(), StoreError> {
         let codec = self.codec.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let payload = codec.encode(output).map_err(StoreError::Location)?;
+        let payload = codec.encode(output)?;
         self.keep(key, &payload)
     }
 
@@ -294,22 +292,18 @@ impl Memo {
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
         let file = match &self.own_file {
             Some((known, file)) if *known == path => *file,
-            _ => self.begin(path)?,
+            // A new segment: opened for reading, and registered for upload.
+            _ => {
+                let file = self.add_file(Source::open(&path, 0).context("read", &path)?);
+                if let Some(store) = &self.shared {
+                    store.watch_segment(&path);
+                }
+                self.own_file = Some((path, file));
+                file
+            }
         };
-        let place = Place { file, length: payload.len() as u32, start, stamp };
-        self.index.learn(*key, place);
+        self.index.learn(*key, Position { file, length: payload.len() as u32, start, stamp });
         Ok(())
-    }
-
-    /// Opens a new segment of this process for reading and registers it for upload.
-    fn begin(&mut self, path: PathBuf) -> Result<u32, StoreError> {
-        let source = Source::open(&path, 0).map_err(StoreError::io("read", &path))?;
-        let file = self.add_file(source);
-        if let Some(store) = &self.shared {
-            store.watch_segment(&path);
-        }
-        self.own_file = Some((path, file));
-        Ok(file)
     }
 
     /// Flushes to disk, and to the shared store if there is one.
@@ -317,19 +311,22 @@ impl Memo {
     /// # Errors
     /// Fails if the disk or the shared store fails.
     pub fn sync(&mut self) -> Result<(), StoreError> {
+        // The disk first: rows that are paid for must not depend on whether the shared store can be reached.
         self.own.sync()?;
         self.share()
     }
 
     /// Uploads new records to the shared store, if there is one.
     pub(super) fn share(&self) -> Result<(), StoreError> {
-        let own = self.shared.as_ref().zip(self.own.path());
-        own.map_or(Ok(()), |(store, path)| store.send_segment(path))
+        match (&self.shared, self.own.path()) {
+            (Some(store), Some(path)) => store.send_segment(path),
+            _ => Ok(()),
+        }
     }
 }
 
-impl Place {
-    fn of(file: u32, found: &Found<'_>) -> Self {
+impl Position {
+    fn of(file: u32, found: &Record<'_>) -> Self {
         Self { file, length: found.payload.len() as u32, start: found.start, stamp: found.stamp }
     }
 }
@@ -347,8 +344,7 @@ fn usage(payload: &[u8]) -> Option<Usage> {
 impl Store {
     /// Returns the node identities that have memos, sorted.
     pub fn memo_bases(&self) -> Vec<Digest> {
-        let found = names_below(&self.root().join("memo")).into_iter();
-        found.filter_map(|(name, _)| Digest::parse(&name)).collect()
+        names_below(&self.root().join("memo")).iter().filter_map(|(name, _)| Digest::parse(name)).collect()
     }
 
     /// Writes all rows or calls stored under `base` to one segment under `tmp/`, each once, sorted by key, so that
@@ -361,20 +357,21 @@ impl Store {
         let memo = Memo::open(self, base)?;
         let mut codec = RowCodec::default();
         let path = self.temporary();
-        let mut file = BufWriter::new(nofollow::create(&path).map_err(StoreError::io("create", &path))?);
+        let mut file = BufWriter::new(nofollow::create(&path).context("create", &path)?);
         let mut rows = 0;
         for key in memo.index.known.keys() {
             let newest = memo.stamped(key, 0).find(|(_, payload)| is_whole(&mut codec, payload));
             if let Some((stamp, payload)) = newest {
-                file.write_all(&record(stamp, &key.0, &payload)?).map_err(StoreError::io("write", &path))?;
+                file.write_all(&record(stamp, &key.0, &payload)?).context("write", &path)?;
                 rows += 1;
             }
         }
-        file.flush().map_err(StoreError::io("write", &path))?;
+        file.flush().context("write", &path)?;
         if rows == 0 {
             clear(&path);
+            return Ok(None);
         }
-        Ok((rows > 0).then_some((path, rows)))
+        Ok(Some((path, rows)))
     }
 }
 

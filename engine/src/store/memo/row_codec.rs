@@ -6,6 +6,7 @@
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 use serde::de::DeserializeOwned;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Usage;
 use crate::operator::RowOutput;
+use crate::store::error::StoreError;
 
 /// End mark of a stream.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
@@ -62,7 +64,7 @@ impl std::fmt::Debug for RowCodec {
 
 impl RowCodec {
     /// Encodes a row's result.
-    pub(crate) fn encode(&mut self, output: &RowOutput) -> Result<Vec<u8>, String> {
+    pub(crate) fn encode(&mut self, output: &RowOutput) -> Result<Vec<u8>, StoreError> {
         let mut head = Head { ports: Vec::new(), usage: output.usage };
         let mut streams = Vec::new();
         for (port, batch) in &output.batches {
@@ -71,21 +73,24 @@ impl RowCodec {
             streams.resize(streams.len().next_multiple_of(ALIGNMENT), 0);
             head.ports.push((port.clone(), streams.len() - before));
         }
-        let mut payload = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
+        let mut payload = serde_json::to_vec(&head)?;
         payload.resize((payload.len() + 1).next_multiple_of(ALIGNMENT) - 1, b' ');
         payload.push(b'\n');
         payload.extend(streams);
         Ok(payload)
     }
 
-    fn writer(&mut self, batch: &RecordBatch) -> Result<&mut Writer, String> {
+    fn writer(&mut self, batch: &RecordBatch) -> Result<&mut Writer, ArrowError> {
         let schema = batch.schema();
-        let known = self.writers.iter().position(|writer| writer.schema == schema);
-        let known = known.filter(|_| !has_dictionary(&schema));
+        let mut known = self.writers.iter().position(|writer| writer.schema == schema);
+        // A writer sends each dictionary only once, so it can encode only one record.
+        if schema.flattened_fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..))) {
+            known = None;
+        }
         if known.is_none() {
             self.writers.retain(|writer| writer.schema != schema);
             self.writers.truncate(MOST - 1);
-            let mut stream = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| error.to_string())?;
+            let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
             let begin = std::mem::take(stream.get_mut());
             self.writers.insert(0, Writer { schema, begin, stream });
         }
@@ -118,8 +123,8 @@ impl RowCodec {
         }
         let place = known.unwrap_or(0);
         let batch = self.readers[place].decoder.decode(&mut rest);
-        if batch.as_ref().is_ok_and(Option::is_some) {
-            return batch.ok()?;
+        if let Ok(Some(batch)) = batch {
+            return Some(batch);
         }
         // It may have stopped within a message.
         self.readers.remove(place);
@@ -127,14 +132,10 @@ impl RowCodec {
     }
 }
 
-/// A writer sends each dictionary only once, so it can encode only one record.
-fn has_dictionary(schema: &SchemaRef) -> bool {
-    schema.flattened_fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
-}
-
 impl Writer {
-    fn write(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), String> {
-        let written = self.stream.write(batch).map_err(|error| error.to_string());
+    fn write(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
+        let written = self.stream.write(batch);
+        // Taken even after a failure: half a message would stand before the next record.
         let message = std::mem::take(self.stream.get_mut());
         written?;
         out.extend_from_slice(&self.begin);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::fingerprint::{Digest, hash_bytes};
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::nofollow;
 
@@ -42,7 +42,7 @@ const LISTINGS: usize = 50;
 
 /// Encodes a record.
 pub(crate) fn record(stamp: u64, key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let length = u32::try_from(payload.len()).map_err(|error| StoreError::Location(error.to_string()))?;
+    let length = u32::try_from(payload.len())?;
     let mut record = Vec::with_capacity(HEADER + payload.len());
     record.extend(MARK);
     record.extend(length.to_le_bytes());
@@ -63,7 +63,7 @@ fn checksum(summed: &[u8]) -> [u8; SUM] {
 }
 
 /// A record that was read: stamp (0 if it has none), key, payload, and the payload's position in the file.
-pub(crate) struct Found<'r> {
+pub(crate) struct Record<'r> {
     pub(crate) stamp: u64,
     pub(crate) key: Digest,
     pub(crate) start: u64,
@@ -99,7 +99,7 @@ impl Scanned {
 
 /// Reads all whole records in order, from `from`, where a record ends. A truncated record at the end of the file is not
 /// lost: it was never completed.
-pub(crate) fn scan(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
+pub(crate) fn scan(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Record<'_>)) -> Scanned {
     let (mut done, mut at, mut record) = (Scanned { end: from, ..Scanned::default() }, from, Vec::new());
     if from >= length {
         return done;
@@ -116,7 +116,7 @@ pub(crate) fn scan(source: impl Read + Seek, from: u64, length: u64, mut each: i
                 let key = Digest::from_bytes(record[header - KEY..header].try_into().unwrap_or([0; KEY]));
                 let stamp = record[header - KEY - STAMP..header - KEY].try_into().map_or(0, u64::from_le_bytes);
                 let stamp = if header == HEADER { stamp } else { 0 };
-                each(&Found { stamp, key, start: at + header as u64, payload: &record[header..] });
+                each(&Record { stamp, key, start: at + header as u64, payload: &record[header..] });
                 at += record.len() as u64;
                 done.end = at;
                 done.records += 1;
@@ -135,7 +135,7 @@ pub(crate) fn scan(source: impl Read + Seek, from: u64, length: u64, mut each: i
 }
 
 /// Reads like [`scan`] from memory.
-pub(crate) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Found<'_>)) -> Scanned {
+pub(crate) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Record<'_>)) -> Scanned {
     scan(Cursor::new(bytes), 0, bytes.len() as u64, each)
 }
 
@@ -182,12 +182,13 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
     loop {
         let before = window.len();
         reader.by_ref().take(1 << 18).read_to_end(&mut window).ok()?;
-        let marks = memchr::memmem::find_iter(&window, &MARK[..3]);
-        let is_mark = |place: &usize| matches!(window.get(*place + 3), Some(0xc3 | 0xff));
-        if let Some(found) = marks.into_iter().find(is_mark) {
-            let mark = at + found as u64;
-            reader.seek(SeekFrom::Start(mark)).ok()?;
-            return Some(mark);
+        // Both marks differ in their last byte alone.
+        for start in memchr::memmem::find_iter(&window, &MARK[..3]) {
+            if matches!(window.get(start + 3), Some(0xc3 | 0xff)) {
+                let mark = at + start as u64;
+                reader.seek(SeekFrom::Start(mark)).ok()?;
+                return Some(mark);
+            }
         }
         if window.len() == before {
             return None;
@@ -202,10 +203,13 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
 /// Lists the segments of a folder by name, including those that a process is about to merge; none if the folder does not
 /// exist.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let entries = if_there(fs::read_dir(folder)).map_err(StoreError::io("read", folder))?;
-    let fits = |path: &PathBuf| path.extension().is_some_and(|found| found == "rows" || found == "merging");
-    let paths = entries.into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> = paths.filter(fits).collect();
+    let mut paths = Vec::new();
+    for entry in if_there(fs::read_dir(folder)).context("read", folder)?.into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "rows" || extension == "merging") {
+            paths.push(path);
+        }
+    }
     paths.sort();
     Ok(paths)
 }
@@ -224,7 +228,7 @@ impl Source {
     }
 
     /// Reads all whole records in order, from `from`, where a record ends.
-    pub(crate) fn scan(&self, from: u64, each: impl FnMut(&Found<'_>)) -> std::io::Result<Scanned> {
+    pub(crate) fn scan(&self, from: u64, each: impl FnMut(&Record<'_>)) -> std::io::Result<Scanned> {
         Ok(match self {
             Self::File(file) => scan(file, from, file.metadata()?.len(), each),
             Self::Bytes(bytes) => scan(Cursor::new(bytes), from, bytes.len() as u64, each),
@@ -247,31 +251,34 @@ impl Source {
 /// Opens all segments of a folder. If another process merges some meanwhile, the folder is listed again, so that no
 /// record is missed.
 pub(super) fn open_all(folder: &Path) -> Result<Vec<(PathBuf, Source)>, StoreError> {
-    for _ in 0..LISTINGS {
+    'listings: for _ in 0..LISTINGS {
         let paths = list(folder)?;
-        let open = |(place, path): (usize, &PathBuf)| Source::open(path, place).map_err(|error| (path.clone(), error));
-        match paths.iter().enumerate().map(open).collect::<Result<Vec<Source>, _>>() {
-            Ok(sources) if is_untouched(&paths, &list(folder)?) => {
-                return Ok(paths.into_iter().zip(sources).collect());
+        let mut sources = Vec::with_capacity(paths.len());
+        for (index, path) in paths.iter().enumerate() {
+            match if_there(Source::open(path, index)).context("read", path)? {
+                Some(source) => sources.push((path.clone(), source)),
+                None => continue 'listings,
             }
-            Err((path, error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(StoreError::io("read", &path)(error));
-            }
-            _ => {}
+        }
+        // Listed again: records of a segment that was renamed before it was opened would be missing.
+        if is_untouched(&paths, &list(folder)?) {
+            return Ok(sources);
         }
     }
-    Err(StoreError::Location(format!("{} keeps changing", folder.display())))
+    Err(StoreError::KeepsChanging(folder.to_owned()))
 }
 
 /// Whether nothing was merged between two listings. New segments do not count.
 fn is_untouched(before: &[PathBuf], after: &[PathBuf]) -> bool {
-    let begun = |path: &&PathBuf| {
+    for path in after {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        // Merged segments are named by their content.
-        name.contains('-') && path.extension().is_none_or(|extension| extension != "merging")
-    };
+        // Merged segments are named by their content, new ones by their process.
+        let is_merged = !name.contains('-') || path.extension().is_some_and(|extension| extension == "merging");
+        if is_merged && !before.contains(path) {
+            return false;
+        }
+    }
     before.iter().all(|path| after.contains(path))
-        && after.iter().filter(|path| !before.contains(path)).all(|path| begun(&path))
 }
 
 /// The segment that this process writes, created with its first record.
@@ -306,30 +313,29 @@ impl OwnSegment {
                 Some(open) => open,
                 empty => empty.insert(Self::create(&self.folder, &self.name)?),
             };
-            let written = open.file.write_all(&record);
+            let written = open.file.write_all(&record).context("write", &open.path);
+            // Looked at after the write: without file locks, another process may have merged the segment before it.
             let in_place = fs::metadata(&open.path).is_ok_and(|metadata| metadata.ino() == open.inode);
-            let failed = written.err().map(|error| StoreError::io("write", &open.path)(error));
-            if in_place && failed.is_none() {
+            if in_place && written.is_ok() {
                 open.length += record.len() as u64;
                 return Ok(open.length - payload.len() as u64);
             }
             // If another process merged the segment, only this record may be missing there; after a failed write, half
             // a record is damage. Either way, continue in a new segment.
             self.open = None;
-            if let Some(error) = failed {
-                return Err(error);
-            }
+            written?;
         }
     }
 
     fn create(folder: &Path, name: &str) -> Result<Open, StoreError> {
-        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
+        nofollow::create_folder(folder).context("create", folder)?;
         let mut serial = 0_u64;
         loop {
             let path = folder.join(format!("{name}-{serial}.rows"));
             match nofollow::create_new(&path) {
                 Ok(file) => {
-                    // Held while the process lives: shows others that the segment still grows.
+                    // Held while the process lives: shows others that the segment still grows. One that merges it before
+                    // it is locked is noticed after the first record.
                     if let Err(error) = file.try_lock() {
                         tracing::debug!("cannot lock {}: {error}", path.display());
                     }
@@ -350,7 +356,7 @@ impl OwnSegment {
     /// Flushes to disk.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let Some(open) = &self.open else { return Ok(()) };
-        open.file.sync_data().map_err(StoreError::io("flush", &open.path))
+        open.file.sync_data().context("flush", &open.path)
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::{Seal, look, seal};
 use crate::store::artifacts::artifact::ArtifactId;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -71,24 +71,25 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn add_label(&self, label: &Label) -> Result<(), StoreError> {
         let path = self.labels_path();
-        nofollow::create_folder(&self.root().join("labels")).map_err(StoreError::io("create", &path))?;
+        nofollow::create_folder(&self.root().join("labels")).context("create", &path)?;
         let mut line = seal(serde_json::to_vec(label)?);
         line.push(b'\n');
-        let mut file = nofollow::open_or_create(&path).map_err(StoreError::io("open", &path))?;
+        let mut file = nofollow::open_or_create(&path).context("open", &path)?;
         // Other people wait: two lines at once would be one damaged line. The lock ends with the file.
-        file.lock().map_err(StoreError::io("lock", &path))?;
-        let end = file.seek(SeekFrom::End(0)).map_err(StoreError::io("read", &path))?;
+        file.lock().context("lock", &path)?;
+        let end = file.seek(SeekFrom::End(0)).context("read", &path)?;
         if end > 0 {
             // A line that a killed process left open is closed first, or it would take this one with it.
             let mut last = [0];
-            file.seek(SeekFrom::Start(end - 1)).map_err(StoreError::io("read", &path))?;
-            file.read_exact(&mut last).map_err(StoreError::io("read", &path))?;
+            file.seek(SeekFrom::Start(end - 1)).context("read", &path)?;
+            file.read_exact(&mut last).context("read", &path)?;
             if last != *b"\n" {
                 line.insert(0, b'\n');
             }
         }
-        file.write_all(&line).map_err(StoreError::io("write", &path))?;
-        file.sync_all().map_err(StoreError::io("write", &path))
+        file.write_all(&line).context("write", &path)?;
+        // On disk before it counts as saved: what a person said cannot be computed again.
+        file.sync_all().context("write", &path)
     }
 
     /// Returns what every author says of every row now, the newest first, and the number of damaged lines.
@@ -97,21 +98,22 @@ impl Store {
     /// Fails if the labels cannot be read.
     pub fn labels(&self) -> Result<(Vec<Label>, usize), StoreError> {
         let path = self.labels_path();
-        let text = if_there(fs::read(&path)).map_err(StoreError::io("read", &path))?.unwrap_or_default();
+        let text = if_there(fs::read(&path)).context("read", &path)?.unwrap_or_default();
         let mut newest: BTreeMap<(ArtifactId, String, String), Label> = BTreeMap::new();
         let mut damaged = 0;
         for line in String::from_utf8_lossy(&text).lines() {
             if line.is_empty() {
                 continue;
             }
-            let whole = if look(line) == Seal::Whole { serde_json::from_str::<Label>(line).ok() } else { None };
-            let Some(label) = whole else {
-                damaged += 1;
-                continue;
-            };
-            newest.insert((label.artifact, label.row.clone(), label.author.clone()), label);
+            match serde_json::from_str::<Label>(line) {
+                Ok(label) if look(line) == Seal::Whole => {
+                    newest.insert((label.artifact, label.row.clone(), label.author.clone()), label);
+                }
+                _ => damaged += 1,
+            }
         }
-        let mut labels: Vec<Label> = newest.into_values().filter(|label| !label.is_empty()).collect();
+        let mut labels: Vec<Label> = newest.into_values().collect();
+        labels.retain(|label| !label.is_empty());
         labels.sort_by(|one, other| other.time.total_cmp(&one.time));
         Ok((labels, damaged))
     }

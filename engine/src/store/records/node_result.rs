@@ -153,24 +153,23 @@ impl NodeResult {
     /// Whether this result stays rather than another one of the same key: one whose rows were all asked before one that a
     /// budget cut short; of two that were cut short, the one with more rows; of two others, the one that lost fewer.
     pub fn is_better_than(&self, other: &Self) -> bool {
-        let lost = |result: &Self| result.rejects() + result.dropped;
-        let rows = |result: &Self| {
-            let ports = result.outputs.iter().filter(|(port, _)| *port != "rejects");
-            ports.map(|(_, output)| output.rows).sum::<u64>()
-        };
         match (self.unasked, other.unasked) {
-            (0, 0) => lost(self) < lost(other),
+            (0, 0) => self.rejects() + self.dropped < other.rejects() + other.dropped,
             (0, _) => true,
             (_, 0) => false,
-            _ => rows(self) > rows(other),
+            _ => self.rows() > other.rows(),
         }
+    }
+
+    /// Returns the number of rows of all outputs but the rejects.
+    pub(crate) fn rows(&self) -> u64 {
+        self.outputs.iter().filter(|(port, _)| *port != "rejects").map(|(_, output)| output.rows).sum()
     }
 
     /// Whether this machine's processor gives the same bytes again, for nothing.
     pub fn is_made_again_here(&self) -> bool {
-        let computed = self.origin.as_ref().and_then(|origin| origin.computed.as_ref());
-        let is_same = |computed: &Computed| computed.repeats > Repeatability::Device && computed.on_this_cpu().is_ok();
-        self.calls == 0 && computed.is_some_and(is_same)
+        let Some(computed) = self.origin.as_ref().and_then(|origin| origin.computed.as_ref()) else { return false };
+        self.calls == 0 && computed.repeats > Repeatability::Device && computed.on_this_cpu().is_ok()
     }
 
     /// Returns the number of rejected rows.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::checksum::{seal, sealed_json};
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
@@ -31,7 +31,7 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn show_page(&self, address: &str) -> Result<ShownPage, StoreError> {
         let folder = self.root().join("pages");
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         // What killed servers of this machine left.
         for (name, path) in names_in(&folder) {
             if owner_here(&name).is_some_and(|owner| owner != self.owner() && !self.is_alive(owner)) {
@@ -50,11 +50,12 @@ impl Store {
     pub fn shown_pages(&self) -> Vec<String> {
         let mut addresses = Vec::new();
         for (name, path) in names_in(&self.root().join("pages")) {
-            if !owner_here(&name).is_some_and(|owner| self.is_alive(owner)) {
-                continue;
+            if owner_here(&name).is_some_and(|owner| self.is_alive(owner))
+                && let Ok(text) = fs::read(&path)
+                && let Some(page) = sealed_json::<serde_json::Value>(&text)
+            {
+                addresses.extend(page["address"].as_str().map(str::to_owned));
             }
-            let page = fs::read(&path).ok().and_then(|text| sealed_json::<serde_json::Value>(&text));
-            addresses.extend(page.and_then(|page| page["address"].as_str().map(str::to_owned)));
         }
         addresses.sort();
         addresses

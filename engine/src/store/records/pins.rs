@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::checksum::{seal, sealed_json};
 use crate::fingerprint::NodeKey;
 use crate::store::artifacts::artifact::ArtifactId;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -35,27 +35,16 @@ pub struct Pin {
     pub pinned: f64,
 }
 
-fn taken(known: &Pin) -> StoreError {
-    let (name, short) = (&known.name, known.artifact.digest().short());
-    StoreError::Location(format!(
-        "the pin `{name}` holds another artifact ({short}): `searchmill unpin {name}` first, or give another --name"
-    ))
-}
-
 fn read(path: &Path) -> Result<Pin, StoreError> {
-    let text = fs::read(path).map_err(StoreError::io("read", path))?;
-    let whole = sealed_json(&text);
-    whole.ok_or_else(|| {
-        StoreError::Location(format!("{} is no pin, or was changed: repair or remove it", path.display()))
-    })
+    let text = fs::read(path).context("read", path)?;
+    sealed_json(&text).ok_or_else(|| StoreError::NotAPin(path.to_owned()))
 }
 
 impl Store {
     fn pin_path(&self, name: &str) -> Result<PathBuf, StoreError> {
-        let plain = |c: char| c.is_alphanumeric() || "._-@=,+".contains(c);
-        if name.is_empty() || name.len() > NAME_LENGTH || name.starts_with('.') || !name.chars().all(plain) {
-            let message = format!("`{name}` is not a valid pin name: use letters, digits and . _ - @ = , +");
-            return Err(StoreError::Location(message));
+        let is_plain = name.chars().all(|c| c.is_alphanumeric() || "._-@=,+".contains(c));
+        if name.is_empty() || name.len() > NAME_LENGTH || name.starts_with('.') || !is_plain {
+            return Err(StoreError::PinName(name.to_owned()));
         }
         Ok(self.root().join("pins").join(format!("{name}.json")))
     }
@@ -69,13 +58,14 @@ impl Store {
         if let Some(known) = self.pinned(&pin.name)?
             && known.artifact != pin.artifact
         {
-            return Err(taken(&known));
+            return Err(StoreError::PinTaken(known.name, known.artifact));
         }
         let text = seal(serde_json::to_vec_pretty(pin)?);
+        // The shared store first: the first pin of a name counts, and another machine may be faster.
         if let Some(first) = self.send_pin(pin, &text)?
             && first.artifact != pin.artifact
         {
-            return Err(taken(&first));
+            return Err(StoreError::PinTaken(first.name, first.artifact));
         }
         self.write_file(&path, &text)
     }
@@ -87,7 +77,7 @@ impl Store {
     pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let Ok(path) = self.pin_path(name) else { return Ok(None) };
         self.fetch_pins()?;
-        let there = if_there(fs::metadata(&path)).map_err(StoreError::io("read", &path))?;
+        let there = if_there(fs::metadata(&path)).context("read", &path)?;
         there.map(|_| read(&path)).transpose()
     }
 
@@ -97,9 +87,10 @@ impl Store {
     /// Fails if it cannot be removed.
     pub fn unpin(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let Some(pin) = self.pinned(name)? else { return Ok(None) };
+        // The shared store first: a pin that is left there comes back with the next look.
         self.remove_pin(name)?;
         let path = self.pin_path(name)?;
-        nofollow::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        nofollow::remove_file(&path).context("remove", &path)?;
         Ok(Some(pin))
     }
 
@@ -111,9 +102,9 @@ impl Store {
         self.fetch_pins()?;
         let folder = self.root().join("pins");
         let mut pins = Vec::new();
-        let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
+        let entries = if_there(fs::read_dir(&folder)).context("read", &folder)?;
         for entry in entries.into_iter().flatten() {
-            pins.push(read(&entry.map_err(StoreError::io("read", &folder))?.path())?);
+            pins.push(read(&entry.context("read", &folder)?.path())?);
         }
         pins.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(pins)

@@ -27,53 +27,39 @@ impl Store {
             self.spending_damage().into_iter().map(|(file, what)| RecordDamage { file, what }).collect();
         for (name, path) in names_in(&self.root().join("pins")) {
             let help = "what it protects is unknown, and `gc` stops: repair or remove it";
-            found.extend(
-                changed(&path).map(|what| RecordDamage { file: format!("pins/{name}"), what: with(&what, help) }),
-            );
+            found.extend(damage(&path, format!("pins/{name}"), help));
         }
         for (base, folder) in names_below(&self.root().join("memo")) {
             let Ok(text) = fs::read(folder.join("floor.json")) else { continue };
-            if let Err(what) = read_floor(&text) {
-                found.push(RecordDamage {
-                    file: format!("memo/{}/{base}/floor.json", &base[..2.min(base.len())]),
-                    what,
-                });
+            if let Err(fault) = read_floor(&text) {
+                let file = format!("memo/{}/{base}/floor.json", &base[..2.min(base.len())]);
+                found.push(RecordDamage { file, what: fault.to_string() });
             }
         }
         for (name, folder) in names_in(&self.root().join("schedule")) {
-            for (file, help) in [
-                ("state.json", "the schedule starts over with its next run"),
-                ("switch.json", "the schedule counts as paused: `searchmill schedule resume`"),
-            ] {
-                let what = changed(&folder.join(file)).map(|what| with(&what, help));
-                found.extend(what.map(|what| RecordDamage { file: format!("schedule/{name}/{file}"), what }));
-            }
+            let help = "the schedule starts over with its next run";
+            found.extend(damage(&folder.join("state.json"), format!("schedule/{name}/state.json"), help));
+            let help = "the schedule counts as paused: `searchmill schedule resume`";
+            found.extend(damage(&folder.join("switch.json"), format!("schedule/{name}/switch.json"), help));
         }
         let help = "the next run reads all sources again";
-        let what = changed(&self.root().join(SOURCES)).map(|what| with(&what, help));
-        found.extend(what.map(|what| RecordDamage { file: SOURCES.to_owned(), what }));
-        found.extend(self.damaged_collections());
-        found
-    }
-
-    /// Returns the damaged lines of the log of collections.
-    fn damaged_collections(&self) -> Vec<RecordDamage> {
+        found.extend(damage(&self.root().join(SOURCES), SOURCES.to_owned(), help));
         let file = "collected/collections.jsonl";
         let text = fs::read(self.root().join(file)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let mut found = Vec::new();
-        for (place, line) in text.lines().enumerate() {
+        for (index, line) in String::from_utf8_lossy(&text).lines().enumerate() {
             if Collection::parse(line).is_none() {
                 let what = "this line was changed: what that collection removed counts as deleted by hand".to_owned();
-                found.push(RecordDamage { file: format!("{file}:{}", place + 1), what });
+                found.push(RecordDamage { file: format!("{file}:{}", index + 1), what });
             }
         }
         found
     }
 }
 
-fn with(what: &str, help: &str) -> String {
-    format!("{what}; {help}")
+/// Returns the damage of a file of one JSON object, if it has any.
+fn damage(path: &Path, file: String, help: &str) -> Option<RecordDamage> {
+    let what = changed(path)?;
+    Some(RecordDamage { file, what: format!("{what}; {help}") })
 }
 
 /// Returns how a file of one JSON object was changed, if it exists and was. Those of earlier versions have no checksum.

@@ -43,10 +43,12 @@ impl Store {
 
     pub(crate) fn result_here(&self, key: &NodeKey) -> RecordState {
         let Ok(text) = fs::read(self.record_path(key, "results")) else { return RecordState::Missing };
-        match read_record(&text).filter(|result| result.key == *key) {
-            Some(result) => RecordState::Whole(Box::new(result)),
-            None => RecordState::Damaged(first_line(&text).and_then(|line| serde_json::from_slice(line).ok())),
+        if let Some(result) = read_record(&text).filter(|result| result.key == *key) {
+            return RecordState::Whole(Box::new(result));
         }
+        // The line of JSON alone: its checksum may be what was damaged.
+        let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        RecordState::Damaged(serde_json::from_slice(line).ok())
     }
 
     /// Returns the keys of all results, sorted.
@@ -69,11 +71,14 @@ impl Store {
     /// # Errors
     /// Fails like [`Store::record`].
     pub fn record_anew(&self, result: &NodeResult) -> Result<(), StoreError> {
-        self.record_with(result, true).map(drop)
+        self.record_with(result, true)?;
+        Ok(())
     }
 
     fn record_with(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let pending = Pending::Result(result.key);
+        // Noted before the record is written, forgotten once it is there: a run that is killed in between, or cannot
+        // reach the shared store, leaves the upload to the next one.
         self.note_pending(&pending)?;
         self.write_file(&self.record_path(&result.key, "results"), &Self::record_text(result)?)?;
         let first = self.send_result(result, anew)?;
@@ -89,13 +94,9 @@ impl Store {
     }
 }
 
-fn first_line(text: &[u8]) -> Option<&[u8]> {
-    text.split(|byte| *byte == b'\n').next()
-}
-
 pub(crate) fn read_record(text: &[u8]) -> Option<NodeResult> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let (line, checksum) = text.split_at(end);
     let wanted = format!("\n\"{}\"\n", hash_bytes(line));
-    (checksum == wanted.as_bytes()).then(|| serde_json::from_slice(line).ok())?
+    if checksum == wanted.as_bytes() { serde_json::from_slice(line).ok() } else { None }
 }

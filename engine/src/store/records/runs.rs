@@ -16,8 +16,8 @@ use crate::endpoint::Usage;
 use crate::fingerprint::{Digest, InputIdentity, NodeKey, Preimage, Reason, hash_bytes};
 use crate::node_id::NodeId;
 use crate::spec::RowLimit;
-use crate::store::error::StoreError;
-use crate::store::files::open_to_append;
+use crate::store::error::{IoContext, StoreError};
+use crate::store::files::if_there;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -38,12 +38,13 @@ pub(crate) const IMPORTED: &str = "imported";
 /// Returns the time (Unix, seconds) in a run's id; `None` for other ids. An id like `20261120-131502-1a2bf00d` contains
 /// date, time, a fraction in 1/65,536 seconds, and a random number.
 pub fn run_time(id: &str) -> Option<f64> {
-    let fits = |(place, byte): (usize, u8)| match place {
+    let mut bytes = id.bytes().enumerate();
+    let is_plain = bytes.all(|(index, byte)| match index {
         8 | 15 => byte == b'-',
         0..15 => byte.is_ascii_digit(),
         _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-    };
-    if id.len() != 24 || !id.bytes().enumerate().all(fits) {
+    });
+    if id.len() != 24 || !is_plain {
         return None;
     }
     let moment = chrono::NaiveDateTime::parse_from_str(&id[..15], "%Y%m%d-%H%M%S").ok()?;
@@ -249,19 +250,18 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
         let folder = self.run_folder(&record.id);
+        // Noted first: even a run that is killed at once is uploaded by the next one.
         self.note_pending(&Pending::Run(record.id.clone()))?;
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
-        let open = |name: &str| {
-            let path = folder.join(name);
-            open_to_append(&path).map(BufWriter::new).map_err(StoreError::io("open", &path))
-        };
-        let (nodes, events) = (open("nodes.jsonl")?, open("events.jsonl")?);
+        nofollow::create_folder(&folder).context("create", &folder)?;
+        let (nodes, events) = (folder.join("nodes.jsonl"), folder.join("events.jsonl"));
+        let nodes = BufWriter::new(nofollow::append(&nodes).context("open", &nodes)?);
+        let events = BufWriter::new(nofollow::append(&events).context("open", &events)?);
         // Held to the end of this process: `is_running` looks at it, and holds it for an instant at most.
         if let Err(error) = events.get_ref().lock() {
             tracing::debug!("the run cannot be seen to run: {error}");
         }
         let writer = RunWriter { folder, nodes, events, store: self.clone(), computed: false };
-        writer.write_record(record)?;
+        writer.describe(record)?;
         Ok(writer)
     }
 
@@ -327,14 +327,12 @@ impl Store {
     pub fn run_events_from(&self, id: &str, byte: u64) -> Result<(String, u64), StoreError> {
         let path = self.run_folder(id).join("events.jsonl");
         let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|mut file| {
-            file.seek(SeekFrom::Start(byte))?;
-            file.take(EVENT_BYTES).read_to_end(&mut bytes)
-        });
-        match read {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), byte)),
-            read => read.map_err(StoreError::io("read", &path))?,
+        let Some(mut file) = if_there(File::open(&path)).context("read", &path)? else {
+            return Ok((String::new(), byte));
         };
+        file.seek(SeekFrom::Start(byte)).context("read", &path)?;
+        file.take(EVENT_BYTES).read_to_end(&mut bytes).context("read", &path)?;
+        // The rest of a line that is being written comes with the next call.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let text = String::from_utf8_lossy(&bytes[..whole]);
         Ok((text.lines().map(|line| unsealed(line) + "\n").collect(), byte + whole as u64))
@@ -350,10 +348,11 @@ impl Store {
             let mut end = Vec::new();
             (&file).take(bytes).read_to_end(&mut end).ok()?;
             let text = String::from_utf8_lossy(&end);
-            let last = text.lines().rev().find(|line| line.contains(RUN_FINISHED));
-            let event = last.filter(|line| look(line) != Seal::Broken).and_then(|line| serde_json::from_str(line).ok());
-            if event.is_some() {
-                return event;
+            if let Some(last) = text.lines().rev().find(|line| line.contains(RUN_FINISHED))
+                && look(last) != Seal::Broken
+                && let Ok(event) = serde_json::from_str(last)
+            {
+                return Some(event);
             }
         }
         None
@@ -361,18 +360,14 @@ impl Store {
 
     /// Returns what a run spent by its events, with the times (Unix, seconds): a lower bound, if it was killed.
     pub(super) fn recorded_spending(&self, id: &str) -> Vec<(f64, Usage)> {
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
         struct Spent {
             event: String,
-            #[serde(default)]
             time: f64,
-            #[serde(default)]
             calls: u64,
-            #[serde(default)]
             prompt_tokens: u64,
-            #[serde(default)]
             completion_tokens: u64,
-            #[serde(default)]
             cost: f64,
         }
         let text = self.run_text(id, "events.jsonl");
@@ -398,23 +393,24 @@ impl Store {
         // Either all lines have checksums, or none has (earlier versions).
         let sealed = files.iter().flat_map(|(file, text)| lines_of(file, text)).any(|line| look(line) == Seal::Whole);
         let mut found = Vec::new();
-        let damage = |file, what| LedgerDamage { run: id.to_owned(), file, line: 1, what, torn: false };
-        let [run, _, events] = &files;
-        if run.1.is_empty() && self.run_folder(id).join(run.0).is_file() {
-            found.push(damage(run.0, "was emptied"));
+        let [(run_file, run), _, (events_file, events)] = &files;
+        if run.is_empty() && self.run_folder(id).join(run_file).is_file() {
+            let what = "was emptied";
+            found.push(LedgerDamage { run: id.to_owned(), file: run_file, line: 1, what, torn: false });
         }
         // The last event of a run that ended says so; the number of nodes is in its record.
         let has_ended = self.run(id).is_some_and(|record| record.finished.is_some()) && !self.is_imported(id);
-        if has_ended && sealed && self.run_folder(id).join(events.0).is_file() && !events.1.contains(RUN_FINISHED) {
-            found.push(damage(events.0, "and others after it are not all there: the end of the run is missing"));
+        if has_ended && sealed && self.run_folder(id).join(events_file).is_file() && !events.contains(RUN_FINISHED) {
+            let what = "and others after it are not all there: the end of the run is missing";
+            found.push(LedgerDamage { run: id.to_owned(), file: events_file, line: 1, what, torn: false });
         }
         for (file, text) in &files {
             let lines = lines_of(file, text);
             let ended = *file == "run.json" || text.ends_with('\n');
-            for (place, line) in lines.iter().enumerate() {
-                let torn = !ended && place + 1 == lines.len();
+            for (index, line) in lines.iter().enumerate() {
+                let torn = !ended && index + 1 == lines.len();
                 if let Some(what) = line_damage(line, sealed, torn) {
-                    found.push(LedgerDamage { run: id.to_owned(), file, line: place + 1, what, torn });
+                    found.push(LedgerDamage { run: id.to_owned(), file, line: index + 1, what, torn });
                 }
             }
         }
@@ -432,17 +428,24 @@ impl Store {
     /// Fails if it cannot be read.
     pub fn ledger_seal(&self, id: &str) -> Result<LedgerSeal, StoreError> {
         let path = self.run_folder(id).join("nodes.jsonl");
-        let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+        let bytes = fs::read(&path).context("read", &path)?;
         Ok(LedgerSeal { lines: bytes.split_inclusive(|byte| *byte == b'\n').count(), digest: hash_bytes(&bytes) })
     }
 
     /// Returns the newest run of a pipeline that recorded nodes; imported runs do not count.
     pub fn last_run(&self, pipeline: &str) -> Option<(RunRecord, Vec<NodeRun>)> {
-        self.run_ids().iter().rev().filter(|id| !self.is_imported(id)).find_map(|id| {
-            let record = self.run(id).filter(|record| record.pipeline == pipeline)?;
-            let nodes = self.run_nodes(id);
-            (!nodes.is_empty()).then_some((record, nodes))
-        })
+        for id in self.run_ids().iter().rev() {
+            if !self.is_imported(id)
+                && let Some(record) = self.run(id)
+                && record.pipeline == pipeline
+            {
+                let nodes = self.run_nodes(id);
+                if !nodes.is_empty() {
+                    return Some((record, nodes));
+                }
+            }
+        }
+        None
     }
 }
 
@@ -455,6 +458,7 @@ fn ended(lines: impl Iterator<Item = NodeRun>) -> Vec<NodeRun> {
             begun.insert(line.node.clone(), line);
             continue;
         }
+        // Under another key, the node was started again: its first preimage is not that of the outcome.
         let before = begun.shift_remove(&line.node);
         line.preimage = before.filter(|before| before.key == line.key).and_then(|before| before.preimage);
         nodes.push(line);
@@ -486,7 +490,7 @@ impl RunWriter {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.nodes.flush().and_then(|()| self.events.flush()).map_err(StoreError::io("write", &self.folder))
+        self.nodes.flush().and_then(|()| self.events.flush()).context("write", &self.folder)
     }
 
     /// Writes the final record with the checksum of the nodes' file. If something was computed, that file is flushed
@@ -497,10 +501,10 @@ impl RunWriter {
     pub fn finish(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         self.flush()?;
         if self.computed {
-            self.nodes.get_ref().sync_data().map_err(StoreError::io("flush", &self.folder))?;
+            self.nodes.get_ref().sync_data().context("flush", &self.folder)?;
         }
         let ledger = self.store.ledger_seal(&record.id).ok();
-        self.write_record(&RunRecord { ledger, ..record.clone() })
+        self.describe(&RunRecord { ledger, ..record.clone() })
     }
 
     /// Replaces the record of a run that goes on.
@@ -508,10 +512,6 @@ impl RunWriter {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn describe(&self, record: &RunRecord) -> Result<(), StoreError> {
-        self.write_record(record)
-    }
-
-    fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
         self.store.write_file(&self.folder.join("run.json"), &seal(serde_json::to_vec_pretty(record)?))
     }
 }
@@ -519,7 +519,7 @@ impl RunWriter {
 fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(), StoreError> {
     let mut text = seal(serde_json::to_vec(value)?);
     text.push(b'\n');
-    out.write_all(&text).map_err(StoreError::io("write", path))
+    out.write_all(&text).context("write", path)
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use super::runs::RunRecord;
 use crate::fingerprint::hash_bytes;
 use crate::schedule::State;
 use crate::spec::Time;
-use crate::store::error::StoreError;
-use crate::store::files::{clear, lock, open_to_append};
+use crate::store::error::{IoContext, StoreError};
+use crate::store::files::{clear, lock};
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -92,9 +92,10 @@ impl Schedules {
 
     /// Returns the names of all schedules that were ever served, sorted.
     pub fn names(&self) -> Vec<String> {
-        let folders = names_in(&self.store.root().join("schedule")).into_iter();
-        let states = folders.filter_map(|(_, folder)| read_json::<State>(&folder.join("state.json")));
-        let mut names: Vec<String> = states.map(|state| state.name).collect();
+        let mut names = Vec::new();
+        for (_, folder) in names_in(&self.store.root().join("schedule")) {
+            names.extend(read_json::<State>(&folder.join("state.json")).map(|state| state.name));
+        }
         names.sort();
         names
     }
@@ -124,7 +125,7 @@ impl Schedules {
     /// apart.
     pub fn try_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
         let folder = self.folder(name);
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         Ok(lock(&folder.join("lease"))?.map(|file| ScheduleLease { _file: file }))
     }
 
@@ -140,10 +141,11 @@ impl Schedules {
         if !path.exists() {
             return Switch::default();
         }
-        read_json(&path).unwrap_or_else(|| {
-            tracing::warn!("{} is damaged: the schedule counts as paused; `schedule resume` fixes it", path.display());
-            Switch { paused: true, since: None }
-        })
+        if let Some(switch) = read_json(&path) {
+            return switch;
+        }
+        tracing::warn!("{} is damaged: the schedule counts as paused; `schedule resume` fixes it", path.display());
+        Switch { paused: true, since: None }
     }
 
     /// Pauses or resumes a schedule.
@@ -173,7 +175,7 @@ impl Schedules {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn answer(&self, asked: &Path) -> Result<(), StoreError> {
-        nofollow::remove_file(asked).map_err(StoreError::io("remove", asked))
+        nofollow::remove_file(asked).context("remove", asked)
     }
 
     /// Returns the log file of a scheduled run.
@@ -188,17 +190,24 @@ impl Schedules {
     pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
         let path = self.run_log(name, ticket);
         let folder = path.parent().unwrap_or(self.store.root());
-        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
-        let file = open_to_append(&path).map_err(StoreError::io("open", &path))?;
+        nofollow::create_folder(folder).context("create", folder)?;
+        let file = nofollow::append(&path).context("open", &path)?;
         match file.try_lock() {
-            Ok(()) => file.set_len(0).map_err(StoreError::io("write", &path))?,
+            // Emptied only under the lock: it may be the log of a run that still writes.
+            Ok(()) => file.set_len(0).context("write", &path)?,
             Err(TryLockError::WouldBlock) => {
                 let held = std::io::Error::new(std::io::ErrorKind::WouldBlock, "a run still holds it");
                 return Err(StoreError::io("lock", &path)(held));
             }
             Err(TryLockError::Error(error)) => tracing::debug!("cannot lock {}: {error}", path.display()),
         }
-        prune_logs(folder);
+        let logs = names_in(folder);
+        let excess = logs.len().saturating_sub(LOGS);
+        for (_, log) in &logs[..excess] {
+            if lock_of(log) == LogLock::Free {
+                clear(log);
+            }
+        }
         Ok(file)
     }
 
@@ -210,12 +219,6 @@ impl Schedules {
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
         self.store.write_file(path, &seal(serde_json::to_vec_pretty(value)?))
     }
-}
-
-fn prune_logs(folder: &Path) {
-    let logs = names_in(folder);
-    let excess = logs.len().saturating_sub(LOGS);
-    logs[..excess].iter().filter(|(_, log)| lock_of(log) == LogLock::Free).for_each(|(_, log)| clear(log));
 }
 
 fn lock_of(path: &Path) -> LogLock {
@@ -239,12 +242,15 @@ const SHOWN: usize = 100;
 /// Returns a pipeline's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`. A longer
 /// name is cut, and ends with its digest.
 pub(super) fn folder_name(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let piece = |(place, byte): (usize, u8)| match byte {
-        byte if plain(byte) || (byte == b'.' && place > 0) => char::from(byte).to_string(),
-        byte => format!("%{byte:02x}"),
-    };
-    let folder: String = name.bytes().enumerate().map(piece).collect();
+    let mut folder = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => folder.push(char::from(byte)),
+            // A folder that begins with a dot is hidden, and `..` is another one.
+            b'.' if !folder.is_empty() => folder.push('.'),
+            byte => folder.push_str(&format!("%{byte:02x}")),
+        }
+    }
     if folder.len() <= LONGEST_FOLDER {
         return folder;
     }

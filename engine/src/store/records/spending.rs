@@ -23,7 +23,7 @@ use super::checksum::digits_of;
 use super::runs::run_time;
 use super::schedules::folder_name;
 use crate::endpoint::Usage;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::folder::{all_names_in, names_in};
 use crate::store::layout::Store;
@@ -104,34 +104,33 @@ impl Spending {
         let slot = now as u64 / SLOT;
         *self.own.entry(slot).or_default() += *usage;
         let known = self.lines.iter().position(|line| *line == slot);
-        let place = known.unwrap_or(self.lines.len());
+        let index = known.unwrap_or(self.lines.len());
         if known.is_none() {
             self.lines.push(slot);
         }
         // The new line first: killed in between, the line before it still looks like a last one, which is no damage.
-        self.write(place)?;
-        if known.is_none() && place > 0 { self.write(place - 1) } else { Ok(()) }
+        self.write(index)?;
+        if known.is_none() && index > 0 { self.write(index - 1) } else { Ok(()) }
     }
 
-    /// Writes the line at `place`; to a new file, all lines.
-    fn write(&mut self, place: usize) -> Result<(), StoreError> {
+    /// Writes the line of that index; to a new file, all lines.
+    fn write(&mut self, index: usize) -> Result<(), StoreError> {
         let path = self.folder.join(&self.run);
         if let Some(file) = &self.file {
-            let written = file.write_all_at(self.line(place).as_bytes(), (place * LINE) as u64);
-            return written.map_err(StoreError::io("write", &path));
+            return file.write_all_at(self.line(index).as_bytes(), (index * LINE) as u64).context("write", &path);
         }
-        nofollow::create_folder(&self.folder).map_err(StoreError::io("create", &self.folder))?;
-        let lines: String = (0..self.lines.len()).map(|place| self.line(place)).collect();
+        nofollow::create_folder(&self.folder).context("create", &self.folder)?;
+        let lines: String = (0..self.lines.len()).map(|index| self.line(index)).collect();
+        // Renamed into place with its first line, and on disk: an empty file is one that somebody emptied.
         self.store.write_file(&path, lines.as_bytes())?;
-        let file = nofollow::open_to_write(&path).map_err(StoreError::io("open", &path))?;
-        self.file = Some(file);
+        self.file = Some(nofollow::open_to_write(&path).context("open", &path)?);
         Ok(())
     }
 
-    fn line(&self, place: usize) -> String {
-        let slot = self.lines[place];
+    fn line(&self, index: usize) -> String {
+        let slot = self.lines[index];
         let sum = self.own.get(&slot).copied().unwrap_or_default();
-        line(&self.run, slot, &sum, place + 1 == self.lines.len())
+        line(&self.run, slot, &sum, index + 1 == self.lines.len())
     }
 
     /// Reads what other runs have spent since `start` (Unix, seconds). Only files that changed since the last call are
@@ -160,8 +159,11 @@ impl Spending {
             // The time of a file can be set, that in a run's name cannot.
             let is_early = run_time(&name).is_none_or(|began| began < start);
             let is_old = is_early && settled.is_some_and(|at| at < old);
-            let slots = || if is_old { Ok(Some(Slots::new())) } else { read(&path, &name) };
-            if !known && let Some(slots) = slots()? {
+            if known {
+                continue;
+            }
+            let slots = if is_old { Some(Slots::new()) } else { read(&path, &name)? };
+            if let Some(slots) = slots {
                 self.others.insert(name, (settled, slots));
                 self.is_stale = true;
             }
@@ -190,10 +192,9 @@ impl Spending {
             }
             if self.store.run(&run).is_some_and(|record| record.pipeline == self.pipeline) {
                 let spent = self.store.recorded_spending(&run);
-                let slots = spent.into_iter().map(|(time, usage)| (time as u64 / SLOT, usage)).collect::<Vec<_>>();
-                let own = &mut self.others.entry(run).or_default().1;
-                for (slot, usage) in slots {
-                    *own.entry(slot).or_default() += usage;
+                let (_, slots) = self.others.entry(run).or_default();
+                for (time, usage) in spent {
+                    *slots.entry(time as u64 / SLOT).or_default() += usage;
                 }
                 self.is_stale = true;
             }
@@ -205,7 +206,9 @@ impl Spending {
         let first = start as u64 / SLOT;
         let mut sum = Usage::default();
         for slots in [&self.sums, &self.own] {
-            slots.range(first..).for_each(|(_, usage)| sum += *usage);
+            for (_, usage) in slots.range(first..) {
+                sum += *usage;
+            }
         }
         sum
     }
@@ -238,12 +241,12 @@ struct Line {
     slot: u64,
     usage: Usage,
     /// Whether lines come after it; of earlier versions, unknown.
-    goes_on: Option<bool>,
+    has_next: Option<bool>,
 }
 
 /// Reads a line without its end; `None` if it is damaged.
 fn parse(run: &str, line: &str) -> Option<Line> {
-    let (numbers, goes_on) = match line.len() + 1 {
+    let (numbers, has_next) = match line.len() + 1 {
         PLAIN => (line, None),
         LINE if line.is_ascii() => {
             let (text, check) = line.split_at(PLAIN + 1);
@@ -260,7 +263,7 @@ fn parse(run: &str, line: &str) -> Option<Line> {
     Some(Line {
         slot,
         usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos, ..Usage::default() },
-        goes_on,
+        has_next,
     })
 }
 
@@ -270,21 +273,21 @@ fn parse(run: &str, line: &str) -> Option<Line> {
 /// The number of the first damaged line, and the damage.
 fn sum_up(run: &str, text: &str) -> Result<Slots, (usize, &'static str)> {
     let mut slots = Slots::new();
-    let (mut goes_on, mut number) = (Some(true), 0);
+    let (mut has_next, mut number) = (Some(true), 0);
     for line in text.split_inclusive('\n') {
         number += 1;
         let Some(line) = line.strip_suffix('\n') else {
             // A line that was being written when the machine failed: its call was not made then.
-            if goes_on == Some(true) {
+            if has_next == Some(true) {
                 return Err((number, "this line is cut off"));
             }
             break;
         };
         let Some(line) = parse(run, line) else { return Err((number, "this line is damaged")) };
-        goes_on = line.goes_on;
+        has_next = line.has_next;
         *slots.entry(line.slot).or_default() += line.usage;
     }
-    match goes_on {
+    match has_next {
         Some(true) if number == 0 => Err((1, "the file was emptied")),
         Some(true) => Err((number, "the lines after this one are gone")),
         _ => Ok(slots),
@@ -295,16 +298,14 @@ fn sum_up(run: &str, text: &str) -> Result<Slots, (usize, &'static str)> {
 fn read(path: &Path, run: &str) -> Result<Option<Slots>, StoreError> {
     let mut looks = 0;
     loop {
-        let Some(text) = if_there(fs::read(path)).map_err(StoreError::io("read", path))? else { return Ok(None) };
-        let (number, what) = match sum_up(run, &String::from_utf8_lossy(&text)) {
+        let Some(text) = if_there(fs::read(path)).context("read", path)? else { return Ok(None) };
+        let (line, what) = match sum_up(run, &String::from_utf8_lossy(&text)) {
             Ok(slots) => return Ok(Some(slots)),
             Err(damage) => damage,
         };
         looks += 1;
         if looks == LOOKS {
-            let path = path.display();
-            let help = "to count what the record of its run says instead, remove the file";
-            return Err(StoreError::Location(format!("{path}:{number}: {what}; {help}")));
+            return Err(StoreError::Spending { path: path.to_owned(), line, what });
         }
         // A line may have been overwritten while it was read.
         std::thread::sleep(PAUSE);
@@ -327,13 +328,18 @@ impl Store {
 
     /// Returns the runs that paid by their own records, and have no record of what they spent.
     pub fn missing_spending<'r>(&self, runs: impl Iterator<Item = &'r String>) -> Vec<String> {
-        let is_missing = |run: &&String| {
-            let record = self.run(run).filter(|_| !self.is_imported(run) && !self.is_copy());
-            let folder = record.map(|record| self.root().join("spent").join(folder_name(&record.pipeline)));
-            let gone = folder.is_some_and(|folder| !folder.join(run).exists());
-            gone && self.recorded_spending(run).iter().any(|(_, usage)| *usage != Usage::default())
-        };
-        runs.filter(is_missing).cloned().collect()
+        let mut missing = Vec::new();
+        for run in runs {
+            if let Some(record) = self.run(run)
+                && !self.is_imported(run)
+                && !self.is_copy()
+                && !self.root().join("spent").join(folder_name(&record.pipeline)).join(run).exists()
+                && self.recorded_spending(run).iter().any(|(_, usage)| *usage != Usage::default())
+            {
+                missing.push(run.clone());
+            }
+        }
+        missing
     }
 }
 

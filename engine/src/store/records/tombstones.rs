@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::{Seal, look, seal};
 use crate::fingerprint::NodeKey;
-use crate::store::error::StoreError;
-use crate::store::files::open_to_append;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::layout::Store;
 use crate::store::nofollow;
 
@@ -53,11 +52,12 @@ impl Store {
     pub(crate) fn note_collection(&self, collection: &Collection) -> Result<(), StoreError> {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
-        nofollow::create_folder(folder).map_err(StoreError::io("create", folder))?;
+        nofollow::create_folder(folder).context("create", folder)?;
         let line = collection.line()?;
-        let file = open_to_append(&path);
-        let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
-        written.map_err(StoreError::io("write", &path))
+        let mut file = nofollow::append(&path).context("write", &path)?;
+        file.write_all(&line).context("write", &path)?;
+        // On disk before anything is removed: without the line, results would count as deleted by hand.
+        file.sync_data().context("write", &path)
     }
 
     /// Returns all collections, oldest first. Damaged lines are skipped.

@@ -9,8 +9,7 @@ use super::objects::Reply;
 use super::{Remote, objects};
 use crate::fingerprint::hash_file;
 use crate::store::artifacts::artifact::{Artifact, ArtifactId, Part};
-use crate::store::artifacts::reader::Damage;
-use crate::store::error::StoreError;
+use crate::store::error::{Damage, IoContext, StoreError};
 use crate::store::files::clear;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -19,7 +18,7 @@ use crate::store::paths::artifact_place;
 /// The object that describes an artifact.
 const DESCRIPTION: &str = "artifact.json";
 
-fn place(id: &ArtifactId, name: &str) -> Path {
+fn object_path(id: &ArtifactId, name: &str) -> Path {
     Path::from(format!("{}/{name}", artifact_place(id)))
 }
 
@@ -39,7 +38,7 @@ impl Remote {
         if let Some(known) = self.learnt().descriptions.get(id) {
             return Some(known.clone());
         }
-        let found = self.ask("read an artifact of", objects::get(&self.objects, &place(id, DESCRIPTION)))?;
+        let found = self.ask("read an artifact of", objects::get(&self.objects, &object_path(id, DESCRIPTION)))?;
         let artifact: Artifact = serde_json::from_slice(&found.0).ok()?;
         if artifact.id() != *id || !artifact.parts.iter().all(|part| is_below(&part.name)) {
             return None;
@@ -78,13 +77,14 @@ impl Remote {
         let Some(damage) = fetched.into_iter().find_map(Result::err) else { return Ok(Ok(artifact)) };
         let short = id.digest().short();
         tracing::warn!("the artifact {short} is damaged in the shared store ({damage}): it counts as missing");
+        // Its maker, which runs again, then uploads all of it, although objects of these names are there.
         self.learnt().broken.insert(*id);
         Ok(Err(damage))
     }
 
     /// Fetches a file and compares its digest.
     async fn fetch_part(&self, id: &ArtifactId, part: &Part, file: PathBuf) -> Reply<Result<(), Damage>> {
-        if !objects::download(&self.objects, &place(id, &object_name(&part.name)), &file).await? {
+        if !objects::download(&self.objects, &object_path(id, &object_name(&part.name)), &file).await? {
             return Ok(Err(Damage::Missing));
         }
         let digest = tokio::task::spawn_blocking(move || hash_file(&file)).await;
@@ -99,13 +99,14 @@ impl Remote {
             return Ok(());
         }
         let text = serde_json::to_vec_pretty(artifact)?;
-        let send = async |part: &Part| {
-            let object = place(id, &object_name(&part.name));
-            objects::upload(&self.objects, object, &folder.join(&part.name)).await
-        };
         self.call("send an artifact to", async {
-            objects::all(artifact.parts.iter().map(send)).await?;
-            objects::put(&self.objects, &place(id, DESCRIPTION), text.into()).await
+            let parts = artifact.parts.iter().map(async |part| {
+                let object = object_path(id, &object_name(&part.name));
+                objects::upload(&self.objects, object, &folder.join(&part.name)).await
+            });
+            objects::all(parts).await?;
+            // Last: an artifact counts as there once its description is.
+            objects::put(&self.objects, &object_path(id, DESCRIPTION), text.into()).await
         })?;
         let mut learnt = self.learnt();
         learnt.broken.remove(id);
@@ -136,17 +137,13 @@ impl Store {
 
     fn fetch_now(&self, remote: &Remote, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let folder = self.temporary();
-        nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+        nofollow::create_folder(&folder).context("create", &folder)?;
         let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
-            Ok(artifact) => self.put_in_place(id, &folder, &artifact).map(Ok),
+            Ok(artifact) => self.settle(id, &artifact, &folder).map(|_| Ok(())),
             Err(damage) => Ok(Err(damage)),
         });
         clear(&folder);
         fetched
-    }
-
-    fn put_in_place(&self, id: &ArtifactId, folder: &FilePath, artifact: &Artifact) -> Result<(), StoreError> {
-        self.settle(id, artifact, folder).map(drop)
     }
 
     /// Uploads a local artifact.

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use super::Remote;
 use super::objects::{self, Objects, Put, Reply};
 use crate::fingerprint::NodeKey;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, reason};
 use crate::store::lease::heartbeat::{Claim, Heartbeat, Watch};
 
 /// Time limit for releasing a lease.
@@ -53,9 +53,10 @@ fn text(claim: &Claim) -> Bytes {
 
 /// Returns the version of a claim object if it contains this claim.
 async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> Reply<Option<UpdateVersion>> {
-    let found = look(objects, path).await?;
-    let same = |found: &Option<Claim>| found.as_ref().is_some_and(|found| found.holder == claim.holder);
-    Ok(found.filter(|(found, _)| same(found)).map(|(_, version)| version))
+    match look(objects, path).await? {
+        Some((Some(found), version)) if found.holder == claim.holder => Ok(Some(version)),
+        _ => Ok(None),
+    }
 }
 
 /// Replaces that version by a claim. After a lost answer, the object is read back. Returns `None` if it is not ours.
@@ -93,26 +94,28 @@ impl Remote {
         if version.is_none() {
             return Ok(None);
         }
-        let (remote, place, mut next) = (Arc::clone(self), path.clone(), claim.clone());
+        let (remote, object, mut next) = (Arc::clone(self), path.clone(), claim.clone());
         let lost = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&lost);
-        let beat = move |last: bool| {
+        let is_lost = Arc::clone(&lost);
+        let heartbeat = Heartbeat::start(move |last| {
             let Some(known) = version.take() else { return };
             next.beat(last);
             // A release must not block for long: if it fails, others wait until the claim counts as dead.
             let most = if last { AT_THE_END } else { Duration::from_mins(1) };
             let renewed = remote.wait(async {
-                let renewing = renew(&remote.objects, &place, &next, known.clone());
-                let late = |_| Err(objects::generic("no answer in time"));
-                tokio::time::timeout(most, renewing).await.unwrap_or_else(late)
+                match tokio::time::timeout(most, renew(&remote.objects, &object, &next, known.clone())).await {
+                    Ok(renewed) => renewed,
+                    Err(_) => Err(objects::generic("no answer in time")),
+                }
             });
             version = renewed.unwrap_or_else(|error| {
-                tracing::debug!("cannot renew a lease: {}", objects::reason(&error));
+                tracing::debug!("cannot renew a lease: {}", reason(&error));
+                // Not lost for that: the next heartbeat tries again, and others wait longer than one of them.
                 Some(known)
             });
             // Never taken back: another machine works on the key now, or has finished it.
-            told.store(version.is_none(), Ordering::SeqCst);
-        };
-        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat), remote: Arc::clone(self), path, claim, lost }))
+            is_lost.store(version.is_none(), Ordering::SeqCst);
+        });
+        Ok(Some(RemoteLease { _beating: heartbeat, remote: Arc::clone(self), path, claim, lost }))
     }
 }

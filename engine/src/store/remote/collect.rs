@@ -14,7 +14,7 @@ use object_store::path::Path;
 
 use super::objects::{self, Listed};
 use super::pending::Pending;
-use super::records::place;
+use super::records::object_path;
 use super::segments::prefix;
 use super::shared_folder::sweep_unfinished;
 use super::{Remote, RemoteLease};
@@ -36,7 +36,7 @@ const NOTES: &str = "gc";
 
 /// The objects of the shared store, from one listing per folder.
 struct Inventory {
-    artifacts: BTreeMap<ArtifactId, Lot>,
+    artifacts: BTreeMap<Digest, Lot>,
     memos: BTreeMap<Digest, Lot>,
     /// When records were moved to `collected/`.
     collected: BTreeMap<NodeKey, f64>,
@@ -49,19 +49,14 @@ struct Lot {
     newest: f64,
 }
 
-impl Lot {
-    fn add(&mut self, object: &Listed) {
-        self.bytes += object.bytes;
-        self.newest = self.newest.max(object.modified);
-    }
-}
-
 /// Groups objects below `ab/<digest>/…` by digest.
 fn lots(listed: &[Listed]) -> BTreeMap<Digest, Lot> {
     let mut lots: BTreeMap<Digest, Lot> = BTreeMap::new();
     for object in listed {
         if let Some(digest) = object.name.split('/').nth(1).and_then(Digest::parse) {
-            lots.entry(digest).or_default().add(object);
+            let lot = lots.entry(digest).or_default();
+            lot.bytes += object.bytes;
+            lot.newest = lot.newest.max(object.modified);
         }
     }
     lots
@@ -73,20 +68,15 @@ impl Remote {
     }
 
     fn inventory(&self) -> Result<Inventory, StoreError> {
-        let key = |object: &Listed| Some((recorded_key(object.path.filename()?)?, object.modified));
-        Ok(Inventory {
-            artifacts: lots(&self.listed("artifacts")?)
-                .into_iter()
-                .map(|(id, lot)| (ArtifactId::from(id), lot))
-                .collect(),
-            memos: lots(&self.listed("memo")?),
-            collected: self.listed("collected")?.iter().filter_map(key).collect(),
-        })
-    }
-
-    fn server_time(&self) -> Result<f64, StoreError> {
-        let probe = Path::from(format!("leases/clock-{}", self.machine));
-        self.call("write to", objects::clock(&self.objects, &probe))
+        let artifacts = lots(&self.listed("artifacts")?);
+        let memos = lots(&self.listed("memo")?);
+        let mut collected = BTreeMap::new();
+        for object in self.listed("collected")? {
+            if let Some(key) = object.path.filename().and_then(recorded_key) {
+                collected.insert(key, object.modified);
+            }
+        }
+        Ok(Inventory { artifacts, memos, collected })
     }
 
     /// Records what a collection is about to remove.
@@ -104,7 +94,8 @@ impl Remote {
         first: &str,
         until: f64,
     ) -> Result<(), StoreError> {
-        let delete = async |prefix: Path| {
+        let deletions = prefixes.map(async |prefix| {
+            // Listed again, right before it is removed: much time may have passed since the inventory.
             let mut found = objects::list(&self.objects, &prefix).await?;
             if lease.is_lost() || found.iter().any(|object| object.modified > until) {
                 return Ok(());
@@ -114,8 +105,9 @@ impl Remote {
                 objects::delete(&self.objects, &object.path).await?;
             }
             Ok(())
-        };
-        self.call("remove from", objects::all(prefixes.map(delete))).map(drop)
+        });
+        self.call("remove from", objects::all(deletions))?;
+        Ok(())
     }
 }
 
@@ -146,17 +138,21 @@ impl Store {
                 *latest = latest.max(since);
             }
         }
-        let idle = |id: &ArtifactId, lot: &Lot| {
-            let gone = gone.get(id).copied().unwrap_or(f64::NEG_INFINITY);
-            !stock.roots.known.contains(id) && lot.newest.max(gone) <= server - age
-        };
-        let artifacts =
-            there.artifacts.iter().map(|(id, lot)| Lying { id: *id, bytes: lot.bytes, idle: idle(id, lot) });
-        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts) };
+        let mut artifacts = Vec::with_capacity(there.artifacts.len());
+        for (digest, lot) in &there.artifacts {
+            let id = ArtifactId::from(*digest);
+            let gone = gone.get(&id).copied().unwrap_or(f64::NEG_INFINITY);
+            let idle = !stock.roots.known.contains(&id) && lot.newest.max(gone) <= server - age;
+            artifacts.push(Lying { id, bytes: lot.bytes, idle });
+        }
+        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts.into_iter()) };
         if policy.memo {
-            let kept = stock.memos();
-            let unused = |(base, lot): &(&Digest, &Lot)| !kept.contains(base) && lot.newest <= server - age;
-            garbage.memos = there.memos.iter().filter(unused).map(|(base, lot)| (*base, lot.bytes)).collect();
+            let used = stock.memos();
+            for (base, lot) in &there.memos {
+                if !used.contains(base) && lot.newest <= server - age {
+                    garbage.memos.push((*base, lot.bytes));
+                }
+            }
         }
         if policy.forget_runs {
             garbage.runs = stock.old_runs().map(|id| (id.to_owned(), 0)).collect();
@@ -172,23 +168,25 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(Swept::default()) };
         let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default())?;
         let Some(lease) = lease else {
-            return Err(StoreError::Location("another machine is collecting this store; try again later".to_owned()));
+            return Err(StoreError::Collecting);
         };
-        let server = remote.server_time()?;
+        // Ages are those of the server's clock: the clocks of machines differ.
+        let probe = Path::from(format!("leases/clock-{}", remote.machine));
+        let server = remote.call("write to", objects::clock(&remote.objects, &probe))?;
         let garbage = self.shared_garbage_at(remote, policy, now, server)?;
         if !garbage.results.is_empty() {
             let collection = collection(&garbage, policy, now);
+            // Before anything goes: a collection that is killed has said what it meant to remove.
             remote.note(&collection)?;
             self.note_collection(&collection)?;
         }
         for result in &garbage.results {
             self.entomb_shared(remote, &result.key)?;
         }
-        // A machine that slept meanwhile may have been taken for dead: what it knows is old then.
+        // After the records and before the files, which nobody can bring back: a machine that slept meanwhile may have
+        // been taken for dead, and what it knows is old then.
         if !lease.is_ours()? {
-            return Err(StoreError::Location(
-                "another machine is collecting this store now; try again later".to_owned(),
-            ));
+            return Err(StoreError::CollectionLost);
         }
         let until = server - policy.age.max(GRACE).as_secs_f64();
         let artifacts = garbage.artifacts.iter().map(|(id, _)| Path::from(artifact_place(id)));
@@ -199,7 +197,14 @@ impl Store {
         let runs = garbage.runs.iter().map(|(id, _)| Path::from(format!("runs/{id}")));
         remote.delete_below(&lease, runs, "run.json", f64::INFINITY)?;
         sweep_unfinished(&remote.url, server);
-        self.clear_copy(&garbage, now)?;
+        // From this machine's copy too, unless it is in use.
+        if let Others::Nobody { _held } = self.alone()? {
+            let mut removed = self.move_away(&garbage)?;
+            removed.extend(self.release_all(&garbage, now)?.folders);
+            for trash in &removed {
+                remove(trash)?;
+            }
+        }
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
 
@@ -208,49 +213,38 @@ impl Store {
         let Ok(text) = std::fs::read(self.record_path(key, "results")) else { return Ok(()) };
         remote.call("collect in", async {
             // Replaces an older tombstone too: its time decides when the files may be removed.
-            objects::put(&remote.objects, &place(key, "collected"), text.into()).await?;
-            objects::delete(&remote.objects, &place(key, "results")).await
+            objects::put(&remote.objects, &object_path(key, "collected"), text.into()).await?;
+            objects::delete(&remote.objects, &object_path(key, "results")).await
         })?;
         self.entomb(key)
-    }
-
-    /// Removes the files from this machine's copy too, unless it is in use.
-    fn clear_copy(&self, garbage: &Garbage, now: f64) -> Result<(), StoreError> {
-        let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
-        let mut removed = self.move_away(garbage)?;
-        removed.extend(self.release_all(garbage, now)?.folders);
-        removed.iter().try_for_each(|trash| remove(trash))
     }
 
     /// Removes from this machine's copy what other machines have collected.
     pub(super) fn fetch_collections(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let known: BTreeSet<String> = self.collections().into_iter().map(|collection| collection.id).collect();
-        let new = |found: &Listed| found.name.strip_suffix(".json").is_some_and(|id| !known.contains(id));
         let notes = remote.call("read the collections of", async {
-            let found = objects::list(&remote.objects, &Path::from(NOTES)).await?.into_iter().filter(new);
-            objects::get_all(&remote.objects, found.map(|found| ((), found.path))).await
+            let mut found = objects::list(&remote.objects, &Path::from(NOTES)).await?;
+            found.retain(|found| found.name.strip_suffix(".json").is_some_and(|id| !known.contains(id)));
+            objects::get_all(&remote.objects, found.into_iter().map(|found| ((), found.path))).await
         })?;
         for text in notes.into_iter().filter_map(|((), text)| text) {
-            if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
-                self.follow(&collection)?;
-            } else {
+            let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) else {
                 tracing::warn!("ignoring a damaged note of a collection in the shared store");
+                continue;
+            };
+            for key in &collection.keys {
+                // A result that is newer than the collection, or not uploaded yet, was not collected.
+                let older =
+                    matches!(self.result_here(key), RecordState::Whole(result) if result.finished <= collection.time);
+                if older && !self.is_pending(&Pending::Result(*key)) {
+                    self.entomb(key)?;
+                }
             }
+            // Last: killed before, this machine follows the same collection again.
+            self.note_collection(&collection)?;
         }
         Ok(())
-    }
-
-    /// Keeps results that are newer than the collection or not uploaded yet.
-    fn follow(&self, collection: &Collection) -> Result<(), StoreError> {
-        for key in &collection.keys {
-            let older =
-                matches!(self.result_here(key), RecordState::Whole(result) if result.finished <= collection.time);
-            if older && !self.is_pending(&Pending::Result(*key)) {
-                self.entomb(key)?;
-            }
-        }
-        self.note_collection(collection)
     }
 }
 

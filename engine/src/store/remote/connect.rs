@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::flights::Flights;
-use super::objects::{Objects, Reply, get, put_first, reason};
+use super::objects::{Objects, Reply, get, put_first};
 use super::segments::Segments;
 use super::shared_folder::SharedFolder;
 use super::{NAMEPLATE, Remote};
 use crate::endpoint::has_user_info;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::{STORE_FORMAT, Store};
 use crate::store::records::checksum::{seal, sealed_json};
@@ -47,14 +47,11 @@ struct Nameplate {
 /// Reads the nameplate of a local copy; `None` if it is new.
 fn nameplate(root: &Path) -> Result<Option<Nameplate>, StoreError> {
     let path = root.join(NAMEPLATE);
-    let Some(text) = if_there(std::fs::read(&path)).map_err(StoreError::io("read", &path))? else { return Ok(None) };
-    let damaged = || {
-        let path = path.display();
-        let help =
-            "remove it if this folder is the local copy of that store and no other, or name another --store-cache";
-        StoreError::Location(format!("{path} is damaged, so that nobody knows which store this is a copy of: {help}"))
-    };
-    sealed_json(&text).map(Some).ok_or_else(damaged)
+    let Some(text) = if_there(std::fs::read(&path)).context("read", &path)? else { return Ok(None) };
+    match sealed_json(&text) {
+        Some(nameplate) => Ok(Some(nameplate)),
+        None => Err(StoreError::Nameplate(path)),
+    }
 }
 
 /// Retries a failed request for some seconds.
@@ -92,18 +89,28 @@ impl Store {
     }
 
     fn joined(url: &str, cache: &Path, make: bool) -> Result<Self, StoreError> {
-        let objects = objects_at(url)?;
+        // All that may be wrong with a URL comes before a local copy is made, whose folder has parts of it in its name.
+        if has_user_info(url) {
+            return Err(StoreError::UserInfo);
+        }
+        let parsed = Url::parse(url).map_err(|error| StoreError::Url(url.to_owned(), error))?;
+        let objects = open(&parsed).map_err(|error| StoreError::Unusable(url.to_owned(), Box::new(error)))?;
         let mut store = Self::open(cache)?;
         let root = store.root().to_owned();
         let nameplate = nameplate(&root)?;
-        let machine =
-            nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
+        let machine = match &nameplate {
+            Some(known) => known.machine.clone(),
+            None => format!("{:016x}", rand::random::<u64>()),
+        };
         let mut remote = Remote::connect(url, objects, &root, machine)?;
         let found = remote.identify(make)?;
         remote.exists = found.is_some();
         match (found, nameplate) {
-            (Some(found), Some(known)) if found != known.store => return Err(another(url, &root)),
+            (Some(found), Some(known)) if found != known.store => {
+                return Err(StoreError::OtherStore { url: url.to_owned(), cache: root });
+            }
             (Some(found), None) => {
+                // Before anything of the store comes here: the copy of one must not be taken for another's.
                 let nameplate = Nameplate { url: url.to_owned(), store: found, machine: remote.machine.clone() };
                 store.write_file(&root.join(NAMEPLATE), &seal(serde_json::to_vec(&nameplate)?))?;
             }
@@ -114,34 +121,11 @@ impl Store {
     }
 }
 
-fn another(url: &str, cache: &Path) -> StoreError {
-    StoreError::Location(format!(
-        "{0} is the local copy of a store that was at {url} before; another one is there now. It may hold results and \
-         paid rows that are nowhere else. Name another folder with --store-cache, and bring over what was paid for: \
-         `searchmill export --memo rows.tar.zst --store {0}`, then `searchmill import rows.tar.zst`",
-        cache.display()
-    ))
-}
-
-fn unusable(url: &str, why: &str) -> StoreError {
-    StoreError::Location(format!("cannot use the store `{url}`: {why}"))
-}
-
-/// Returns the objects behind a URL. Refuses a wrong URL before a local copy is made: the folder's name has parts of it.
-fn objects_at(url: &str) -> Result<Objects, StoreError> {
-    if has_user_info(url) {
-        let why = "the URL of a store must hold no user name or password: use environment variables";
-        return Err(StoreError::Location(format!("{why} (AWS_ACCESS_KEY_ID, …)")));
-    }
-    let parsed = Url::parse(url).map_err(|error| unusable(url, &error.to_string()))?;
-    open(&parsed).map_err(|error| unusable(url, &reason(&error)))
-}
-
 impl Remote {
     fn connect(url: &str, objects: Objects, cache: &Path, machine: String) -> Result<Self, StoreError> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
-        let runtime = runtime.map_err(|error| unusable(url, &format!("cannot start threads: {error}")))?;
+        let runtime = runtime.map_err(|error| StoreError::Threads(url.to_owned(), error))?;
         let segments = Arc::new(Segments::new(Arc::clone(&objects), machine.clone()));
         runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
         Ok(Self {
@@ -184,6 +168,7 @@ fn open(url: &Url) -> Reply<Objects> {
     let mut options: Vec<(String, String)> =
         std::env::vars().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
     if options.iter().any(|(name, value)| name.contains("ENDPOINT") && value.starts_with("http://")) {
+        // The clients refuse plain HTTP unless they are told.
         options.push(("allow_http".to_owned(), "true".to_owned()));
     }
     macro_rules! built {

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_mins(10);
 
 /// The last failure of a fetch; held while one is under way.
-type Flight = Mutex<Option<(Instant, String)>>;
+type Flight = Mutex<Option<(Instant, Arc<StoreError>)>>;
 
 /// The fetches of this process.
 #[derive(Default)]
@@ -41,14 +41,15 @@ impl Flights {
         let (asked, flight) = (Instant::now(), self.of(what));
         aside(|| {
             let mut failure = flight.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((when, why)) = &*failure
+            if let Some((when, error)) = &*failure
                 && *when >= asked
             {
-                return Err(StoreError::Location(why.clone()));
+                return Err(StoreError::Earlier(Arc::clone(error)));
             }
-            let fetched = fetch();
-            *failure = fetched.as_ref().err().map(|error| (Instant::now(), error.to_string()));
-            fetched
+            let fetched = fetch().map_err(Arc::new);
+            // With the time of the failure: whoever began to wait before it shares it.
+            *failure = fetched.as_ref().err().map(|error| (Instant::now(), Arc::clone(error)));
+            fetched.map_err(StoreError::Earlier)
         })
     }
 }
@@ -88,6 +89,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::error::OperatorError;
     use crate::fingerprint::hash_bytes;
     use crate::store::layout::Store;
 
@@ -98,7 +100,7 @@ mod tests {
             flights.once(&id, || {
                 tries.fetch_add(1, Ordering::SeqCst);
                 sleep(Duration::from_millis(300));
-                if fails { Err(StoreError::Location("unreachable".to_owned())) } else { Ok(()) }
+                if fails { Err(StoreError::Machine(OperatorError::machine("unreachable"))) } else { Ok(()) }
             })
         };
         std::thread::scope(|scope| {

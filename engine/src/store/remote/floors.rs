@@ -14,7 +14,7 @@ use crate::store::records::checksum::seal;
 /// Attempts to update a floor that other machines change at the same time.
 const TRIES: usize = 20;
 
-fn place(base: &Digest) -> Path {
+fn object_path(base: &Digest) -> Path {
     prefix(&base.hex()).join("floor.json")
 }
 
@@ -32,7 +32,7 @@ impl Store {
         if remote.learnt().floors.contains(base) {
             return Ok(None);
         }
-        let path = place(base);
+        let path = object_path(base);
         let floor = remote.call("read from", async {
             let found = objects::get(&remote.objects, &path).await?;
             found.map(|(text, _)| read(&text, &path)).transpose()
@@ -51,7 +51,7 @@ impl Store {
     /// Joins a floor with the one in the shared store.
     pub(in crate::store) fn send_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        let (objects, path) = (&remote.objects, place(base));
+        let (objects, path) = (&remote.objects, object_path(base));
         remote.call("write to", async {
             for _ in 0..TRIES {
                 let there = objects::get(objects, &path).await?;
@@ -59,6 +59,7 @@ impl Store {
                 let text = serde_json::to_vec(&floor.clone().joined(known));
                 let text = Bytes::from(seal(text.map_err(|error| objects::generic(&error.to_string()))?));
                 let sent = text.clone();
+                // Only if it is still what was joined: no machine's floor is lost.
                 let put = match there {
                     Some((_, version)) => objects::replace(objects, &path, text, version).await?,
                     None => objects::put_new(objects, &path, text).await?,
@@ -126,7 +127,7 @@ mod tests {
         let (folder, base) = (tempfile::tempdir().unwrap(), hash_bytes(b"base"));
         let (one, other) = (machine(folder.path(), "one"), machine(folder.path(), "other"));
         one.raise_floor(&base, &key(), &[], 1000).unwrap();
-        let object = folder.path().join("shared").join(place(&base).as_ref());
+        let object = folder.path().join("shared").join(object_path(&base).as_ref());
         std::fs::write(&object, "{").unwrap();
         for _ in 0..2 {
             let error = other.floor(&base).unwrap_err().to_string();

@@ -67,7 +67,7 @@ const NAMEPLATE: &str = "remote.json";
 #[derive(Default)]
 struct Learnt {
     /// Why the store could not be queried when the answer had to be "unknown".
-    fault: Option<String>,
+    fault: Option<Arc<StoreError>>,
     descriptions: BTreeMap<ArtifactId, Artifact>,
     whole: BTreeSet<ArtifactId>,
     /// Floors that were fetched.
@@ -93,7 +93,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Returns why a query failed, if one did.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<Arc<StoreError>> {
         self.learnt().fault.clone()
     }
 
@@ -104,27 +104,27 @@ impl Remote {
     /// Waits for work whose connections live on the remote's own threads; callable from any thread.
     fn wait<T>(&self, work: impl Future<Output = Reply<T>>) -> Reply<T> {
         let Some(runtime) = &self.runtime else { return Err(objects::generic("the store is closed")) };
-        let wait = || {
+        aside(|| {
             let _entered = runtime.enter();
             futures::executor::block_on(unconstrained(work))
-        };
-        aside(wait)
+        })
     }
 
     /// Waits for work and converts a failure to a user error.
-    fn call<T>(&self, action: &str, work: impl Future<Output = Reply<T>>) -> Result<T, StoreError> {
+    fn call<T>(&self, action: &'static str, work: impl Future<Output = Reply<T>>) -> Result<T, StoreError> {
         self.wait(work).map_err(|error| StoreError::Shared {
-            action: action.to_owned(),
+            action,
             url: self.url.clone(),
-            reason: objects::reason(&error),
+            source: Box::new(error),
             cache: self.cache.clone(),
         })
     }
 
     /// Waits for work whose failure the caller treats as "unknown"; `Store::sound` reports the cause later.
-    fn ask<T: Default>(&self, action: &str, work: impl Future<Output = Reply<T>>) -> T {
+    fn ask<T: Default>(&self, action: &'static str, work: impl Future<Output = Reply<T>>) -> T {
         self.call(action, work).unwrap_or_else(|error| {
-            self.learnt().fault.get_or_insert_with(|| error.to_string());
+            // The first failure is the cause; those after it may follow from it.
+            self.learnt().fault.get_or_insert_with(|| Arc::new(error));
             T::default()
         })
     }

@@ -11,7 +11,6 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::io::AsyncWriteExt;
 
-use crate::error::{missing_credentials, root_cause};
 use crate::store::nofollow;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
@@ -43,15 +42,6 @@ pub(super) fn failed(source: std::io::Error) -> Error {
     Error::Generic { store: "searchmill", source: Box::new(source) }
 }
 
-/// Returns the error with its innermost cause.
-pub(super) fn reason(error: &Error) -> String {
-    let (told, innermost) = (error.to_string(), root_cause(error));
-    if let Some(wanted) = missing_credentials(&told) {
-        return wanted.to_owned();
-    }
-    if told.contains(&innermost) { told } else { format!("{told} ({innermost})") }
-}
-
 /// Reads an object and its version; `None` if it does not exist.
 pub(super) async fn get(objects: &Objects, path: &Path) -> Reply<Option<(Bytes, UpdateVersion)>> {
     let found = match objects.get(path).await {
@@ -67,9 +57,11 @@ pub(super) async fn get_all<Name>(
     objects: &Objects,
     named: impl IntoIterator<Item = (Name, Path)>,
 ) -> Reply<Vec<(Name, Option<Bytes>)>> {
-    let read =
-        |(name, path): (Name, Path)| async move { Ok((name, get(objects, &path).await?.map(|(content, _)| content))) };
-    all(named.into_iter().map(read)).await
+    let read = named.into_iter().map(|(name, path)| async move {
+        let found = get(objects, &path).await?;
+        Ok((name, found.map(|(content, _)| content)))
+    });
+    all(read).await
 }
 
 /// Waits for transfers, some of them at a time.
@@ -83,54 +75,59 @@ async fn pause(attempt: u32) {
     tokio::time::sleep(longest.mul_f64(0.5 + 0.5 * rand::random::<f64>())).await;
 }
 
-/// Whether to repeat an unconditional request: the server answers that others write the same object (HTTP 409).
-fn conflicts<T>(outcome: &Reply<T>, attempt: u32) -> bool {
-    matches!(outcome, Err(Error::AlreadyExists { .. })) && attempt < ATTEMPTS
-}
-
-pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply<UpdateVersion> {
-    let content = PutPayload::from_bytes(content);
+/// Repeats an unconditional request while the server answers that others write the same object (HTTP 409).
+async fn repeat<T, F: Future<Output = Reply<T>>>(request: impl Fn() -> F) -> Reply<T> {
     let mut attempt = 0;
     loop {
-        let made = objects.put(path, content.clone()).await;
-        if !conflicts(&made, attempt) {
-            return Ok(made?.into());
+        let outcome = request().await;
+        if attempt == ATTEMPTS || !matches!(outcome, Err(Error::AlreadyExists { .. })) {
+            return outcome;
         }
         pause(attempt).await;
         attempt += 1;
     }
 }
 
+pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply<UpdateVersion> {
+    let content = PutPayload::from_bytes(content);
+    Ok(repeat(|| objects.put(path, content.clone())).await?.into())
+}
+
 /// Writes an object if none exists. A put with a lost answer may have succeeded, so a caller that is refused must check
 /// whose object it is.
 pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> Reply<Put> {
-    let payload = PutPayload::from_bytes(content.clone());
-    for attempt in 0..ATTEMPTS {
-        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match objects.put_opts(path, payload.clone(), options).await {
-            Ok(made) => return Ok(Put::Made(made.into())),
-            // Servers refuse with HTTP 409, 412 or 304, some also because another put is under way: what is there tells.
-            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-                if let Some(found) = get(objects, path).await? {
-                    return Ok(Put::Refused(Some(found)));
-                }
-            }
-            // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment.
-            Err(Error::NotImplemented { .. }) => {
-                return match get(objects, path).await? {
-                    Some(found) => Ok(Put::Refused(Some(found))),
-                    None => put(objects, path, content).await.map(Put::Made),
-                };
-            }
-            Err(error) => return Err(error),
-        }
-        pause(attempt).await;
-    }
-    Err(busy(path))
+    put_if(objects, path, content, None).await
 }
 
-fn busy(path: &Path) -> Error {
-    generic(&format!("{path} is refused again and again, as if others wrote it (HTTP 409 or 412): try again later"))
+/// Writes an object if that version of it is there (`None`: if none exists).
+async fn put_if(objects: &Objects, path: &Path, content: Bytes, version: Option<UpdateVersion>) -> Reply<Put> {
+    let payload = PutPayload::from_bytes(content.clone());
+    for attempt in 0..ATTEMPTS {
+        let mode = version.clone().map_or(PutMode::Create, PutMode::Update);
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let has_conditions = match objects.put_opts(path, payload.clone(), options).await {
+            Ok(made) => return Ok(Put::Made(made.into())),
+            // Servers refuse with HTTP 409, 412 or 304, some also because another put is under way: what is there tells.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => true,
+            Err(Error::NotFound { .. }) if version.is_some() => true,
+            // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment,
+            // and a version that was replaced long ago is still not overwritten.
+            Err(Error::NotImplemented { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        let found = get(objects, path).await?;
+        if found.as_ref().map(|(_, now)| &now.e_tag) != version.as_ref().map(|version| &version.e_tag) {
+            return Ok(Put::Refused(found));
+        }
+        if !has_conditions {
+            return put(objects, path, content).await.map(Put::Made);
+        }
+        // Nothing has changed: another put was under way and came to nothing.
+        pause(attempt).await;
+    }
+    Err(generic(&format!(
+        "{path} is refused again and again, as if others wrote it (HTTP 409 or 412): try again later"
+    )))
 }
 
 /// Writes an object if none exists. Otherwise returns the existing one.
@@ -143,31 +140,7 @@ pub(super) async fn put_first(objects: &Objects, path: &Path, content: Bytes) ->
 
 /// Replaces that version of an object. Like after [`put_new`], a caller that is refused must check whose object it is.
 pub(super) async fn replace(objects: &Objects, path: &Path, content: Bytes, version: UpdateVersion) -> Reply<Put> {
-    let payload = PutPayload::from_bytes(content.clone());
-    for attempt in 0..ATTEMPTS {
-        let options = PutOptions { mode: PutMode::Update(version.clone()), ..PutOptions::default() };
-        match objects.put_opts(path, payload.clone(), options).await {
-            Ok(made) => return Ok(Put::Made(made.into())),
-            Err(Error::Precondition { .. } | Error::NotFound { .. } | Error::AlreadyExists { .. }) => {
-                let found = get(objects, path).await?;
-                // The same version is still there: another put was under way and came to nothing.
-                if found.as_ref().is_none_or(|(_, now)| now.e_tag != version.e_tag) {
-                    return Ok(Put::Refused(found));
-                }
-            }
-            // Without conditions, a version that was replaced long ago is still not overwritten.
-            Err(Error::NotImplemented { .. }) => {
-                let found = get(objects, path).await?;
-                if found.as_ref().is_none_or(|(_, now)| now.e_tag != version.e_tag) {
-                    return Ok(Put::Refused(found));
-                }
-                return put(objects, path, content).await.map(Put::Made);
-            }
-            Err(error) => return Err(error),
-        }
-        pause(attempt).await;
-    }
-    Err(busy(path))
+    put_if(objects, path, content, Some(version)).await
 }
 
 /// An object below a prefix.
@@ -183,11 +156,12 @@ pub(super) struct Listed {
 /// Lists all objects below a prefix, by name.
 pub(super) async fn list(objects: &Objects, prefix: &Path) -> Reply<Vec<Listed>> {
     let found: Vec<_> = objects.list(Some(prefix)).try_collect().await?;
-    let listed = found.iter().filter_map(|meta| {
-        let parts: Vec<String> = meta.location.prefix_match(prefix)?.map(|part| part.as_ref().to_owned()).collect();
-        Some(Listed { path: meta.location.clone(), name: parts.join("/"), bytes: meta.size, modified: seconds(meta) })
-    });
-    let mut listed: Vec<Listed> = listed.collect();
+    let mut listed = Vec::with_capacity(found.len());
+    for meta in found {
+        let Some(parts) = meta.location.prefix_match(prefix) else { continue };
+        let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+        listed.push(Listed { name, bytes: meta.size, modified: seconds(&meta), path: meta.location });
+    }
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(listed)
 }
@@ -206,18 +180,9 @@ pub(super) async fn clock(objects: &Objects, probe: &Path) -> Reply<f64> {
 
 /// Deletes an object if it exists.
 pub(super) async fn delete(objects: &Objects, path: &Path) -> Reply<()> {
-    let mut attempt = 0;
-    loop {
-        let outcome = objects.delete(path).await;
-        if conflicts(&outcome, attempt) {
-            pause(attempt).await;
-            attempt += 1;
-            continue;
-        }
-        return match outcome {
-            Err(Error::NotFound { .. }) => Ok(()),
-            outcome => outcome,
-        };
+    match repeat(|| objects.delete(path)).await {
+        Err(Error::NotFound { .. }) => Ok(()),
+        outcome => outcome,
     }
 }
 
@@ -229,15 +194,7 @@ pub(super) async fn folders(objects: &Objects, prefix: &Path) -> Reply<Vec<Strin
 
 /// Uploads a file, large ones in parts.
 pub(super) async fn upload(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
-    let mut attempt = 0;
-    loop {
-        let outcome = upload_once(objects, path.clone(), file).await;
-        if !conflicts(&outcome, attempt) {
-            return outcome;
-        }
-        pause(attempt).await;
-        attempt += 1;
-    }
+    repeat(|| upload_once(objects, path.clone(), file)).await
 }
 
 async fn upload_once(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
@@ -265,6 +222,7 @@ pub(super) async fn download(objects: &Objects, path: &Path, file: &FilePath) ->
     while let Some(piece) = pieces.try_next().await? {
         to.write_all(&piece).await.map_err(failed)?;
     }
+    // Before it is moved into place: a record that is flushed later must not name files that a power failure empties.
     to.sync_data().await.map_err(failed)?;
     Ok(true)
 }

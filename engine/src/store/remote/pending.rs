@@ -72,9 +72,10 @@ impl Store {
 
     /// Returns uploads noted by this process or by dead ones.
     pub(super) fn pending(&self) -> Vec<Pending> {
-        let others = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|owner| self.is_alive(owner.trim()));
-        let noted = names_in(&self.pending_folder()).into_iter().filter(|(_, path)| !others(path));
-        noted.filter_map(|(name, _)| Pending::parse(&name)).collect()
+        let mut noted = names_in(&self.pending_folder());
+        // What a living process noted is not complete yet, and it uploads it itself.
+        noted.retain(|(_, path)| !fs::read_to_string(path).is_ok_and(|owner| self.is_alive(owner.trim())));
+        noted.iter().filter_map(|(name, _)| Pending::parse(name)).collect()
     }
 
     pub(in crate::store) fn forget_pending(&self, what: &Pending) {

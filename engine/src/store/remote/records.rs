@@ -6,16 +6,16 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use super::Remote;
-use super::objects::{self, Listed};
+use super::objects;
 use crate::fingerprint::NodeKey;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::folder::names_in;
 use crate::store::layout::Store;
 use crate::store::nofollow;
 use crate::store::paths::{record_place, recorded_key};
 use crate::store::records::checksum::sealed_json;
-use crate::store::records::node_result::{NodeResult, OutputRecord};
+use crate::store::records::node_result::NodeResult;
 use crate::store::records::pins::Pin;
 use crate::store::records::results::read_record;
 
@@ -24,13 +24,13 @@ fn whole(text: &[u8], key: &NodeKey) -> Option<NodeResult> {
     read_record(text).filter(|result| result.key == *key)
 }
 
-pub(super) fn place(key: &NodeKey, folder: &str) -> Path {
+pub(super) fn object_path(key: &NodeKey, folder: &str) -> Path {
     Path::from(record_place(key, folder))
 }
 
 impl Remote {
     fn record(&self, key: &NodeKey, folder: &str) -> Option<(Bytes, NodeResult)> {
-        let text = self.ask("read a result of", objects::get(&self.objects, &place(key, folder)))?.0;
+        let text = self.ask("read a result of", objects::get(&self.objects, &object_path(key, folder)))?.0;
         let result = whole(&text, key);
         if result.is_none() {
             tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
@@ -46,26 +46,28 @@ impl Remote {
 
     /// Uploads a record unless one exists. Returns the existing record if it differs.
     fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
-        let (path, own) = (place(&result.key, "results"), Bytes::from(text));
+        let (path, own) = (object_path(&result.key, "results"), Bytes::from(text));
         let first = self.call("record a result in", objects::put_first(&self.objects, &path, own.clone()))?;
         let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
-        let usable = |winner: &NodeResult| {
-            // A result with rejected rows, or cut short by a budget, does not displace a better one.
-            let ours_is_better = result.is_better_than(winner);
-            let fits = |output: &OutputRecord| {
-                self.check(&output.id).is_ok()
-                    && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
-            };
-            // A result computed after `--force` is not given up for an earlier one.
-            let is_less = result.unasked > 0 && winner.unasked == 0;
-            let stands = winner.since() >= result.since() || is_less;
-            !anew && stands && !ours_is_better && winner.outputs.values().all(fits)
-        };
-        let winner = whole(&first, &result.key).filter(usable);
+        let winner = whole(&first, &result.key).filter(|winner| !anew && self.stands(winner, result));
         if winner.is_none() {
             self.call("record a result in", objects::put(&self.objects, &path, own))?;
         }
         Ok(winner)
+    }
+
+    /// Whether a result that another machine recorded first stands against this one.
+    fn stands(&self, winner: &NodeResult, result: &NodeResult) -> bool {
+        // A result computed after `--force` is not given up for an earlier one.
+        let is_less = result.unasked > 0 && winner.unasked == 0;
+        let is_outdated = winner.since() < result.since() && !is_less;
+        // A result with rejected rows, or cut short by a budget, does not displace a better one.
+        !is_outdated
+            && !result.is_better_than(winner)
+            && winner.outputs.values().all(|output| {
+                self.check(&output.id).is_ok()
+                    && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
+            })
     }
 }
 
@@ -73,7 +75,7 @@ impl Store {
     /// Fetches the record of a key from the shared store and caches it.
     pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, folder)?;
-        self.keep_record(key, folder, &text);
+        self.cache_record(key, folder, &text);
         Some(result)
     }
 
@@ -81,13 +83,14 @@ impl Store {
     /// one.
     pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, "results")?;
-        (result.since() >= since).then(|| {
-            self.keep_record(key, "results", &text);
-            result
-        })
+        if result.since() < since {
+            return None;
+        }
+        self.cache_record(key, "results", &text);
+        Some(result)
     }
 
-    fn keep_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
+    fn cache_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
         if let Err(error) = self.write_file(&self.record_path(key, folder), text) {
             tracing::warn!("cannot cache a fetched record: {error}");
         }
@@ -101,6 +104,7 @@ impl Store {
         anew: bool,
     ) -> Result<Option<NodeResult>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
+        // Before the record: whoever finds it must find its files.
         for output in result.outputs.values() {
             self.send_artifact(&output.id)?;
         }
@@ -114,7 +118,9 @@ impl Store {
     pub(super) fn send_tombstone(&self, key: &NodeKey) -> Result<(), StoreError> {
         let text = std::fs::read(self.record_path(key, "collected"));
         let (Some(remote), Ok(text)) = (&self.remote, text) else { return Ok(()) };
-        remote.call("write to", objects::put_new(&remote.objects, &place(key, "collected"), text.into())).map(drop)
+        remote
+            .call("write to", objects::put_new(&remote.objects, &object_path(key, "collected"), text.into()))
+            .map(drop)
     }
 
     /// Fetches all records that are missing here, for commands that read everything.
@@ -126,13 +132,13 @@ impl Store {
         let (live, collected) = (remote.keys("results")?, remote.keys("collected")?);
         for (folder, keys) in [("results", &live), ("collected", &collected)] {
             let here: BTreeSet<NodeKey> = self.keys_below(folder).into_iter().collect();
-            let missing = keys.difference(&here).map(|key| (key, place(key, folder)));
+            let missing = keys.difference(&here).map(|key| (key, object_path(key, folder)));
             for (key, text) in remote.call("read", objects::get_all(&remote.objects, missing))? {
                 let Some(text) = text else { continue };
                 if whole(&text, key).is_some() {
                     self.write_file(&self.record_path(key, folder), &text)?;
                 } else {
-                    tracing::warn!("ignoring the damaged record {} in the shared store", place(key, folder));
+                    tracing::warn!("ignoring the damaged record {} in the shared store", object_path(key, folder));
                 }
             }
         }
@@ -156,16 +162,18 @@ impl Store {
     /// Replaces the local pins by those of the shared store.
     pub(in crate::store) fn fetch_pins(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        let named = |found: Listed| Some((found.path.filename()?.to_owned(), found.path));
         let found = remote.call("read the pins of", async {
-            let found = objects::list(&remote.objects, &Path::from("pins")).await?;
-            objects::get_all(&remote.objects, found.into_iter().filter_map(named)).await
+            let found = objects::list(&remote.objects, &Path::from("pins")).await?.into_iter();
+            let named = found.filter_map(|found| Some((found.path.filename()?.to_owned(), found.path)));
+            objects::get_all(&remote.objects, named).await
         })?;
         let folder = self.root().join("pins");
         let pins: BTreeMap<String, Bytes> = found.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
-        for (_, path) in names_in(&folder).into_iter().filter(|(name, _)| !pins.contains_key(name)) {
-            // Another process may remove it at the same time.
-            if_there(nofollow::remove_file(&path)).map_err(StoreError::io("remove", &path))?;
+        for (name, path) in names_in(&folder) {
+            if !pins.contains_key(&name) {
+                // Another process may remove it at the same time.
+                if_there(nofollow::remove_file(&path)).context("remove", &path)?;
+            }
         }
         pins.iter().try_for_each(|(name, text)| self.write_file(&folder.join(name), text))
     }

@@ -10,7 +10,7 @@ use super::flights::OnlyFetch;
 use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, range_of, text};
 use super::{Remote, objects};
 use crate::fingerprint::Digest;
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::{if_there, open_to_lock};
 use crate::store::folder::{names_below, names_in};
 use crate::store::layout::Store;
@@ -33,9 +33,9 @@ impl Remote {
         fits: impl Fn(&String) -> bool,
     ) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
         self.call("read cached rows of", async {
-            let found =
-                objects::list(&self.objects, &prefix(base)).await?.into_iter().filter(|found| fits(&found.name));
-            objects::get_all(&self.objects, found.map(|found| (found.name, found.path))).await
+            let mut found = objects::list(&self.objects, &prefix(base)).await?;
+            found.retain(|found| fits(&found.name));
+            objects::get_all(&self.objects, found.into_iter().map(|found| (found.name, found.path))).await
         })
     }
 }
@@ -77,22 +77,26 @@ impl Store {
         // One thread or process at a time: a second one would set aside what the first one has fetched.
         let lock_path = self.root().join("leases").join("mending");
         let _alone = open_to_lock(&lock_path).and_then(|file| file.lock().map(|()| file));
-        let bytes = if_there(fs::read(path)).map_err(StoreError::io("read", path))?;
-        if bytes.is_none_or(|bytes| scan_bytes(&bytes, |_| {}).gaps == 0) {
-            return Ok(());
+        match if_there(fs::read(path)).context("read", path)? {
+            Some(bytes) if scan_bytes(&bytes, |_| {}).gaps > 0 => {}
+            // The one that was faster has fetched it already.
+            _ => return Ok(()),
         }
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
-        let is_of_it = |found: &String| *found == name || (is_plain(found) && range_of(found, &own).is_some());
-        let fetched = remote.segments_of(&base, is_of_it)?;
+        let fetched = remote
+            .segments_of(&base, |found| *found == name || (is_plain(found) && range_of(found, &own).is_some()))?;
+        // What was never uploaded is nowhere else: its intact records stay in use.
         if fetched.is_empty() {
             return Ok(());
         }
-        nofollow::rename(path, &path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
-        fetched
-            .into_iter()
-            .filter_map(|(name, content)| Some((name, content?)))
-            .try_for_each(|(name, content)| self.keep_segment(folder, &name, &content))
+        nofollow::rename(path, &path.with_extension("damaged")).context("rename", path)?;
+        for (name, content) in fetched {
+            if let Some(content) = content {
+                self.cache_segment(folder, &name, &content)?;
+            }
+        }
+        Ok(())
     }
 
     /// Fetches new segments. Returns whether all listed objects still existed.
@@ -103,7 +107,7 @@ impl Store {
         let mut all = true;
         for (name, content) in fetched {
             match content {
-                Some(content) => self.keep_segment(&folder, &name, &content)?,
+                Some(content) => self.cache_segment(&folder, &name, &content)?,
                 // Its owner has replaced it meanwhile; the next listing has the replacement.
                 None => all = false,
             }
@@ -111,14 +115,15 @@ impl Store {
         Ok(all)
     }
 
-    fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
+    fn cache_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
         let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
         if whole < bytes {
             tracing::warn!("rows {name} in the shared store are damaged: using {whole} of {bytes} bytes");
         }
         let path = folder.join(name);
+        // Noted after it is here: killed in between, this machine fetches it once more.
         self.write_file(&path, content)?;
-        note(&path, name).map_err(StoreError::io("write", &path))
+        note(&path, name).context("write", &path)
     }
 
     /// Uploads segments left behind by processes that died on this machine.
@@ -127,11 +132,18 @@ impl Store {
         for (_, folder) in names_below(&self.root().join("memo")) {
             let known = noted(&folder);
             for (name, path) in names_in(&folder) {
-                let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
-                if is_growing(&path) {
+                let Some(stem) = name.strip_suffix(".rows") else { continue };
+                if known.contains(&name) {
+                    continue;
+                }
+                // A running process uploads its segment itself. Without file locks this is unknown, and the segment is
+                // uploaded: a duplicate upload is harmless.
+                let file = fs::File::open(&path);
+                if file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock))) {
                     continue;
                 }
                 let segment = object_name(&remote.machine, stem);
+                // The dead process noted what it had uploaded.
                 let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
                 let (sent, bytes) = (sent.unwrap_or(0), fs::metadata(&path).map_or(0, |metadata| metadata.len()));
                 if bytes > sent {
@@ -150,11 +162,4 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// Whether a running process writes to the segment; it then uploads it itself. Without file locks this is unknown and
-/// the segment is uploaded: a duplicate upload is harmless.
-fn is_growing(path: &FilePath) -> bool {
-    let locked = |file: fs::File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-    fs::File::open(path).is_ok_and(locked)
 }

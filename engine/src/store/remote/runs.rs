@@ -6,7 +6,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply};
-use crate::store::error::StoreError;
+use crate::store::error::{IoContext, StoreError};
 use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::nofollow;
@@ -40,8 +40,9 @@ impl Store {
         let mut files = Vec::new();
         for name in FILES {
             let path = self.run_folder(id).join(name);
-            let text = if_there(std::fs::read(&path)).map_err(StoreError::io("read", &path))?;
-            files.extend(text.map(|text| (Path::from(format!("runs/{id}/{name}")), text)));
+            if let Some(text) = if_there(std::fs::read(&path)).context("read", &path)? {
+                files.push((Path::from(format!("runs/{id}/{name}")), text));
+            }
         }
         remote.call("record a run in", async {
             for (path, text) in files {
@@ -58,15 +59,17 @@ impl Store {
         let fetched = remote.call("read the runs of", async {
             let ids = objects::folders(&remote.objects, &Path::from("runs")).await?;
             let new = ids.into_iter().filter(|id| is_run_id(id) && !here.contains(id));
+            // A run without its last file has not ended: it comes with a later look.
             objects::all(new.map(|id| get_run(&remote.objects, id))).await
         })?;
         for (id, files) in fetched.into_iter().flatten() {
             let folder = self.temporary();
-            nofollow::create_folder(&folder).map_err(StoreError::io("create", &folder))?;
+            nofollow::create_folder(&folder).context("create", &folder)?;
             for (name, text) in files {
                 let path = folder.join(name);
-                nofollow::write(&path, text).map_err(StoreError::io("write", &path))?;
+                nofollow::write(&path, text).context("write", &path)?;
             }
+            // As a whole: a run with some of its files would count as damaged.
             if let Err(error) = self.rename(&folder, &self.run_folder(&id)) {
                 // Another process was faster.
                 tracing::debug!("cannot rename {}: {error}", folder.display());

@@ -18,8 +18,9 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Reply, failed};
-use crate::store::files::open_to_append;
+use crate::store::error::reason;
 use crate::store::memo::segment::whole_records;
+use crate::store::nofollow;
 use crate::store::paths::sharded;
 
 /// Upload interval: short at first, so that little is lost if a machine is suspended early, then longer.
@@ -97,7 +98,7 @@ impl Segments {
 
     /// Uploads new records repeatedly until the store is closed.
     pub(super) async fn keep_sending(segments: Weak<Self>) {
-        let mut told = false;
+        let mut warned = false;
         loop {
             tokio::time::sleep(FIRST).await;
             let Some(segments) = segments.upgrade() else { return };
@@ -110,10 +111,11 @@ impl Segments {
                 segment.wait = (segment.wait * 2).min(EVERY);
                 segment.due = Instant::now() + segment.wait;
                 if let Err(error) = sent
-                    && !told
+                    && !warned
                 {
-                    told = true;
-                    let reason = objects::reason(&error);
+                    // Once: the end of the run fails with the reason if it lasts.
+                    warned = true;
+                    let reason = reason(&error);
                     tracing::warn!("cannot upload cached rows now; they remain in the local copy: {reason}");
                 }
             }
@@ -125,6 +127,7 @@ impl Segment {
     /// Uploads the whole records appended since the last upload.
     pub(super) async fn send(&mut self, objects: &Objects) -> Reply<()> {
         let bytes = self.read(self.sent).map_err(failed)?;
+        // The process may be in the middle of a record.
         let whole = whole_records(&bytes);
         if whole == 0 {
             return Ok(());
@@ -145,6 +148,7 @@ impl Segment {
             let existing = objects::put_first(objects, &path, content.clone()).await?;
             // Either a put with a lost answer succeeded, or two processes upload the segment of a dead one.
             if existing.is_none_or(|existing| existing == content) {
+                // Noted once it is there: killed in between, the next run finds equal content under its name.
                 note(&self.path, &name).map_err(failed)?;
                 return Ok(name);
             }
@@ -162,6 +166,7 @@ impl Segment {
         let first = self.objects.first().and_then(|name| range_of(name, &self.name)).map_or(0, |range| range.0);
         let content = Bytes::from(self.read(first).map_err(failed)?).slice(..(self.sent - first) as usize);
         let name = self.put(objects, first, content).await?;
+        // After the whole is there: another machine that lists meanwhile finds rows twice, never too few.
         for old in std::mem::replace(&mut self.objects, vec![name]) {
             objects.delete(&self.prefix.clone().join(old.as_str())).await?;
         }
@@ -194,7 +199,8 @@ pub(super) fn bytes_of(object: &str) -> Option<usize> {
 
 /// Records that an object is local.
 pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
-    open_to_append(&beside.with_file_name(LIST))?.write_all(format!("{object}\n").as_bytes())
+    // One write: of two processes that append, no line is cut by the other's.
+    nofollow::append(&beside.with_file_name(LIST))?.write_all(format!("{object}\n").as_bytes())
 }
 
 pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
@@ -204,8 +210,9 @@ pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
 
 /// Whether a name can be that of a segment and of a file.
 pub(super) fn is_plain(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    !name.starts_with('.') && name.strip_suffix(".rows").is_some() && name.chars().all(plain)
+    !name.starts_with('.')
+        && name.strip_suffix(".rows").is_some()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ impl Store {
                 Pending::Run(id) => self.send_run(id)?,
                 Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
             }
+            // One by one: if the store goes away, the rest stays noted.
             self.forget_pending(&what);
         }
         self.send_segments()
@@ -39,6 +40,7 @@ impl Store {
         if self.remote.is_none() {
             return Ok(());
         }
+        // What was paid for first, then the run that says so.
         self.finish_segments()?;
         self.send_run(id)?;
         self.forget_pending(&Pending::Run(id.to_owned()));
