@@ -12,15 +12,13 @@ use arrow::datatypes::{Field, SchemaRef};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
-use searchmill_agent::episode::Offer;
-use searchmill_agent::policy::{Api, Policy, PolicyParams};
+use searchmill_agent::policy::{Api, ChatModel, PolicyParams, RowSample};
 use searchmill_agent::prompt::hint;
-use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
     AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue,
     Ports, RowFailure, RowOutput, RowShape, Usage,
 };
-use searchmill_schemas::{Question, RecordKind, Trajectory, from_batch, text_column};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -86,9 +84,8 @@ impl Operator for Judge {
     }
 
     fn open(params: &JudgeParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-        let chat = ProtocolParams::ToolCall.open(&ProtocolSettings::default());
-        let policy = params.policy.open(chat, "", None, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { policy, params: params.clone() })))
+        let model = params.policy.open_chat(None, inputs, context)?;
+        Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { model, params: params.clone() })))
     }
 }
 
@@ -120,7 +117,7 @@ fn columns(policy: &PolicyParams) -> Vec<String> {
 }
 
 struct JudgeKernel {
-    policy: Box<dyn Policy>,
+    model: Box<dyn ChatModel>,
     params: JudgeParams,
 }
 
@@ -137,14 +134,14 @@ impl JudgeKernel {
         let JudgeParams { rule, instructions, .. } = &self.params;
         let case = (rollout.question.as_str(), rollout.golden_answers.as_slice(), rollout.prediction.as_str());
         let asked = rule.messages(instructions.as_deref(), case);
-        let question = Question { id: rollout.question_id, question: rollout.question, ..Question::default() };
-        let reply = self.policy.begin(&question, 0, context).act(&asked, Offer::Nothing).await?;
-        let usage = reply.usage().at(&self.policy.prices());
+        let sample = RowSample { row: &rollout.question_id, number: 0, context };
+        let reply = self.model.reply(&asked, sample).await?;
+        let usage = reply.usage().at(&self.model.prices());
         match self.params.rule.read(&reply.message.content) {
             Ok(verdict) => Ok((Verdict { judge: reply.model, ..verdict }, usage)),
             Err(message) => {
-                let hint = hint(&reply.message).map_or_else(String::new, |hint| format!(": {hint}"));
-                let mut failure = RowFailure::new(FailureKind::BadResponse, format!("{message}{hint}"));
+                let message = format!("{message}{}", hint(&reply.message));
+                let mut failure = RowFailure::new(FailureKind::BadResponse, message);
                 failure.detail = Some(reply.message.content);
                 failure.usage = usage;
                 Err(failure)

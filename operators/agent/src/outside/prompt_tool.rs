@@ -26,7 +26,7 @@ impl PromptTool {
     pub(super) fn open(params: &PromptToolParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
         let output = params.answer().map_err(|issue| OperatorError::pipeline(issue.message))?;
         let described = output.described().map(str::to_owned);
-        let service = PromptService::open(&params.asks(), (&output, described), place, context)?;
+        let service = PromptService::open(&params.asks(), &output, described, place, context)?;
         Ok(Self { params: params.clone(), service, output })
     }
 

@@ -32,11 +32,11 @@ impl PromptRanking {
         let of_order =
             order.described().map(|described| format!("{described}: the numbers of the passages, best first"));
         let of_score = score.described().map(str::to_owned);
-        let alone = PromptService::open(&asks, (&score, of_score), place, context)?;
+        let alone = PromptService::open(&asks, &score, of_score, place, context)?;
         if alone.prompts.names().iter().any(|name| name == DOCUMENT) {
             return Ok(Self { service: alone, is_alone: true });
         }
-        Ok(Self { service: PromptService::open(&asks, (&order, of_order), place, context)?, is_alone: false })
+        Ok(Self { service: PromptService::open(&asks, &order, of_order, place, context)?, is_alone: false })
     }
 
     /// Returns the order of the passages (`{id, document_id, title, text, score}`), or an error for the model.

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use rand::Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Computed, Context, FailureKind, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
+    Computed, Context, FailureKind, Inputs, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
 };
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{
@@ -19,9 +19,9 @@ use searchmill_schemas::{Message, Question, Role, SampledWith, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use super::api::Api;
-use super::{Actor, Policy, Reply};
+use super::{Actor, ChatModel, Policy, Reply, RowSample};
 use crate::episode::Offer;
-use crate::protocol::{Protocol, Seen};
+use crate::protocol::{ChatFormat, Seen};
 use crate::tokens::{RewrittenHistory, TurnTokens};
 
 /// A decoder run in this process: from a folder, the Hugging Face Hub, or another node (`from: {model: …}`; an
@@ -114,15 +114,10 @@ pub struct LocalModel {
     model: TextModel,
     name: String,
     params: ModelParams,
-    /// Tool definitions as a JSON list.
-    tools: String,
+    format: Arc<dyn ChatFormat>,
     tool_name: String,
     /// Texts that end a message.
     stop: Vec<String>,
-    /// Whether the model continues one text.
-    one_text: bool,
-    /// Whether results are messages of the user.
-    in_turns: bool,
     /// Whether tokens are recorded, and what happens to rewritten history.
     record: Option<RewrittenHistory>,
     /// What identifies the weights, if it is known.
@@ -133,12 +128,13 @@ impl LocalModel {
     /// Loads the model.
     pub fn open(
         params: &ModelParams,
-        trees: &[&TreeInput],
-        (protocol, tool_name): (&dyn Protocol, &str),
+        inputs: &Inputs,
+        format: Arc<dyn ChatFormat>,
+        tool_name: &str,
         record: Option<RewrittenHistory>,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let trees = &params.source().used(trees);
+        let trees = &params.source().used(&inputs.trees("model"));
         let (folder, adapter) = params.source().folders(trees, context)?;
         let compute = Compute::leased(context, params.dtype)?;
         context.progress().log(&format!("the model runs on {}", compute.name()));
@@ -158,10 +154,9 @@ impl LocalModel {
             // A row's logits depend on the other rows of its batch, and so on when their searches end.
             context.computed_on(Computed::declared(Repeatability::Not));
         }
-        let stop = [params.stop.as_slice(), protocol.stop()].concat();
-        let (tools, one_text, in_turns) = (protocol.tools().to_owned(), protocol.is_one_text(), protocol.is_in_turns());
-        let (tool_name, revision) = (tool_name.to_owned(), params.source().revision(trees, context));
-        Ok(Self { model, name, params, tools, tool_name, stop, one_text, in_turns, record, revision })
+        let stop = [params.stop.as_slice(), format.stop()].concat();
+        let revision = params.source().revision(trees, context);
+        Ok(Self { model, name, params, format, tool_name: tool_name.to_owned(), stop, record, revision })
     }
 
     fn chat_messages(&self, messages: &[Message]) -> Vec<ChatMessage> {
@@ -171,7 +166,7 @@ impl LocalModel {
     /// Tokenises a conversation. Tools remain in the prompt even if the model may not use them any more: it was
     /// trained that way, and the cached prefix stays valid.
     fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, String> {
-        self.model.chat_tokens(&self.chat_messages(messages), &self.tools, &self.params.template_options)
+        self.model.chat_tokens(&self.chat_messages(messages), self.format.tools(), &self.params.template_options)
     }
 
     /// Returns the tokens of one text: the opening by the chat template or as plain text, what the environment added,
@@ -241,7 +236,7 @@ impl LocalModel {
         record: RewrittenHistory,
     ) -> Result<TurnTokens, String> {
         let (all, options) = (self.chat_messages(messages), &self.params.template_options);
-        let newly = self.model.read_on(&mut chat.tokens, &all, &self.tools, options)?;
+        let newly = self.model.read_on(&mut chat.tokens, &all, self.format.tools(), options)?;
         if newly.rewritten {
             record.allow("the chat template renders earlier turns in other words than the model read or wrote")?;
         }
@@ -249,6 +244,13 @@ impl LocalModel {
         // The model's message comes next.
         chat.taken = count + 1;
         Ok(TurnTokens { read: vec![(first, newly.tokens)], restarts: newly.rewritten, ..TurnTokens::default() })
+    }
+
+    /// Returns the seed of a message after this number of messages.
+    fn seed(&self, sample: RowSample<'_>, messages: usize) -> u64 {
+        let mut chance = crate::chance::stream(self.params.seed, sample.row, sample.number);
+        chance.set_stream(messages as u64);
+        chance.random()
     }
 
     async fn complete(&self, prompt: Vec<u32>, seed: u64) -> Result<Completion, RowFailure> {
@@ -365,6 +367,13 @@ fn name(params: &ModelParams, trees: &[&TreeInput]) -> String {
     params.model.iter().cloned().chain(bound).chain(params.adapter.iter().cloned()).collect::<Vec<_>>().join("+")
 }
 
+impl ChatModel for LocalModel {
+    fn reply<'a>(&'a self, messages: &'a [Message], sample: RowSample<'a>) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let seed = self.seed(sample, messages.len());
+        async move { self.say(&mut Chat::default(), messages, messages.len(), seed).await }.boxed()
+    }
+}
+
 impl Policy for LocalModel {
     fn name(&self) -> &'static str {
         "model"
@@ -381,32 +390,32 @@ impl Policy for LocalModel {
         })
     }
 
-    fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
-        Box::new(Speaker { model: self, question, sample, text: OneText::default(), chat: Chat::default() })
+    fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
+        let sample = RowSample { row: &question.id, number: sample, context };
+        Box::new(Speaker { model: self, sample, text: OneText::default(), chat: Chat::default() })
     }
 }
 
 /// The model in one conversation.
 struct Speaker<'a> {
     model: &'a LocalModel,
-    question: &'a Question,
-    sample: u32,
+    sample: RowSample<'a>,
     text: OneText,
     chat: Chat,
 }
 
 impl Actor for Speaker<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], _offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let mut chance = crate::chance::stream(self.model.params.seed, &self.question.id, self.sample);
-        chance.set_stream(messages.len() as u64);
-        let seed = chance.random();
-        let (model, text, chat) = (self.model, &mut self.text, &mut self.chat);
         async move {
-            if model.one_text {
-                return model.go_on(text, messages, seed).await;
+            let model = self.model;
+            let seed = model.seed(self.sample, messages.len());
+            if model.format.is_one_text() {
+                return model.go_on(&mut self.text, messages, seed).await;
             }
-            let (seen, mut aside) = (Seen::of(messages, model.in_turns), Chat::default());
-            let chat = if seen.is_aside { &mut aside } else { chat };
+            let seen = Seen::of(messages, model.format.is_in_turns());
+            // An aside is a chat of its own: its tokens do not enter the one that grows.
+            let mut aside = Chat::default();
+            let chat = if seen.is_aside { &mut aside } else { &mut self.chat };
             model.say(chat, &seen.messages, messages.len(), seed).await
         }
         .boxed()

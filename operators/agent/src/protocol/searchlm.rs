@@ -12,7 +12,7 @@ use searchmill_text::thoughts;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
+use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::Passages;
 use super::read_back::read_back;
 use super::text::ERROR;
@@ -231,6 +231,16 @@ fn step(text: &str) -> Step {
     }
 }
 
+impl ChatFormat for SearchLmProtocol {
+    fn is_in_turns(&self) -> bool {
+        true
+    }
+
+    fn stop(&self) -> &[String] {
+        &self.stop
+    }
+}
+
 impl Protocol for SearchLmProtocol {
     #[expect(clippy::unnecessary_literal_bound, reason = "other protocols return their own text")]
     fn name(&self) -> &str {
@@ -244,14 +254,6 @@ impl Protocol for SearchLmProtocol {
 
     fn searches(&self) -> bool {
         self.searching
-    }
-
-    fn is_in_turns(&self) -> bool {
-        true
-    }
-
-    fn stop(&self) -> &[String] {
-        &self.stop
     }
 
     fn parse(&self, message: &Message) -> Vec<Action> {

@@ -6,7 +6,7 @@ use searchmill_schemas::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
+use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::{Passages, filled};
 use super::query::{QueryForm, SEPARATOR};
 use super::read_back::read_back;
@@ -235,6 +235,24 @@ fn closed_book(format: &TextFormat) -> String {
     )
 }
 
+impl ChatFormat for TextProtocol {
+    fn is_one_text(&self) -> bool {
+        true
+    }
+
+    fn stop(&self) -> &[String] {
+        &self.stop
+    }
+
+    fn missing_stop(&self, text: &str) -> Option<&str> {
+        if self.format.search.is_open(text) {
+            return Some(&self.format.search.close);
+        }
+        let answer = &self.format.answer;
+        (self.format.stop_at_answer && answer.is_open(text)).then_some(answer.close.as_str())
+    }
+}
+
 impl Protocol for TextProtocol {
     fn name(&self) -> &str {
         &self.format.name
@@ -250,20 +268,6 @@ impl Protocol for TextProtocol {
 
     fn searches(&self) -> bool {
         self.searching
-    }
-
-    fn is_one_text(&self) -> bool {
-        true
-    }
-
-    fn stop(&self) -> &[String] {
-        &self.stop
-    }
-
-    fn missing_stop(&self, text: &str) -> Option<&str> {
-        let tags = [Some(&self.format.search), Some(&self.format.answer).filter(|_| self.format.stop_at_answer)];
-        let open = tags.into_iter().flatten().find(|tags| tags.is_open(text));
-        open.map(|tags| tags.close.as_str())
     }
 
     fn parse(&self, message: &Message) -> Vec<Action> {

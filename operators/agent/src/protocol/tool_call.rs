@@ -6,7 +6,7 @@ use searchmill_schemas::{Message, Observation, Role, ToolCall};
 use searchmill_text::unambiguous;
 use serde_json::{Value, json};
 
-use super::contract::{Action, INSUFFICIENT, Protocol, ProtocolSettings, QUESTION, Speech, joined};
+use super::contract::{Action, ChatFormat, INSUFFICIENT, Protocol, ProtocolSettings, QUESTION, Speech, joined};
 use super::definition::ToolDefinition;
 use super::offer::{OfferedCall, ToolOffer};
 use super::tags::Tags;
@@ -95,6 +95,12 @@ impl ToolCallProtocol {
     }
 }
 
+impl ChatFormat for ToolCallProtocol {
+    fn tools(&self) -> &str {
+        &self.tools
+    }
+}
+
 impl Protocol for ToolCallProtocol {
     #[expect(clippy::unnecessary_literal_bound, reason = "other protocols return their own text")]
     fn name(&self) -> &str {
@@ -104,10 +110,6 @@ impl Protocol for ToolCallProtocol {
     fn opening(&self, question: &str) -> Vec<Message> {
         let asked = self.user_prompt.replace(QUESTION, question);
         vec![Message::text(Role::System, &self.system_prompt), Message::text(Role::User, asked)]
-    }
-
-    fn tools(&self) -> &str {
-        &self.tools
     }
 
     fn parse(&self, message: &Message) -> Vec<Action> {

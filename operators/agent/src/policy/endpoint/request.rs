@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Api, EndpointParams};
 use crate::episode::Offer;
-use crate::protocol::Protocol;
+use crate::protocol::ChatFormat;
 
 /// The part of the body shared by all requests of a node.
 pub(super) struct RequestFrame {
@@ -45,12 +45,12 @@ impl Form {
 }
 
 impl RequestFrame {
-    /// Builds the frame for these params and the protocol's tools and stop texts. `records`: with the answers' tokens.
-    pub(super) fn new(params: &EndpointParams, protocol: &dyn Protocol, records: bool) -> Self {
-        let (tools, stop) = (protocol.tools(), protocol.stop());
+    /// Builds the frame for these params and the format's tools and stop texts. `records`: with the answers' tokens.
+    pub(super) fn new(params: &EndpointParams, format: &dyn ChatFormat, records: bool) -> Self {
+        let (tools, stop) = (format.tools(), format.stop());
         let form = match params.api {
             Api::Completions => Form::Prompt,
-            Api::Chat if protocol.is_one_text() => Form::Continued,
+            Api::Chat if format.is_one_text() => Form::Continued,
             Api::Chat => Form::Chat,
         };
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
@@ -275,7 +275,7 @@ mod tests {
     use searchmill_schemas::Role;
 
     use super::*;
-    use crate::protocol::{ProtocolParams, ProtocolSettings};
+    use crate::protocol::{Protocol, ProtocolParams, ProtocolSettings};
 
     fn native(tool: Option<&str>) -> Arc<dyn Protocol> {
         ProtocolParams::ToolCall.open(&ProtocolSettings { tool, ..ProtocolSettings::default() })
