@@ -54,6 +54,7 @@ impl World {
 
     fn imprint(&self, position: u64, category: &str, draws: &mut Draws) -> String {
         let newsroom = draws.below(NEWSROOMS);
+        // A newsroom has one name in all articles.
         let mut paper = self.draws(purpose::TITLE, newsroom);
         let stem = self.passer_by(Kind::City, &mut paper);
         let source = format!("The {stem} {}", paper.word(&PAPERS));
@@ -146,6 +147,7 @@ impl<'a> Teller<'a> {
                 if let Some(sentence) = self.world.sentence(fact) {
                     self.append(&sentence);
                     let object = self.world.stated(fact).and_then(super::value::Value::entity);
+                    // After a name of the same kind, a pronoun would be ambiguous.
                     self.in_focus = object.is_none_or(|object| !self.is_alike(object.kind));
                 }
             }
