@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::Field;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -76,8 +76,8 @@ impl Operator for Judge {
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {
-                let judged = |schema: &SchemaRef| (PORT.to_owned(), with_fields(schema, &fields()));
-                inputs.get(PORT).map(judged).into_iter().collect()
+                let judged = inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields())));
+                judged.into_iter().collect()
             })
             .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
         params.policy.declared(declaration)
@@ -112,8 +112,11 @@ fn issues(params: &JudgeParams) -> Vec<ParamIssue> {
 
 /// Columns that decide a verdict. A local model seeds its sampling by the id of the question.
 fn columns(policy: &PolicyParams) -> Vec<String> {
-    let id = matches!(policy, PolicyParams::Model(_)).then_some("question_id");
-    id.into_iter().chain(["question", "golden_answers", "prediction"]).map(str::to_owned).collect()
+    let mut columns = ["question", "golden_answers", "prediction"].map(str::to_owned).to_vec();
+    if matches!(policy, PolicyParams::Model(_)) {
+        columns.insert(0, "question_id".to_owned());
+    }
+    columns
 }
 
 struct JudgeKernel {
@@ -124,10 +127,11 @@ struct JudgeKernel {
 impl JudgeKernel {
     /// Asks for the verdict on a rollout, with its usage.
     async fn verdict(&self, rollout: Trajectory, context: &Context) -> Result<(Verdict, Usage), RowFailure> {
-        let unusable = |message: &str| RowFailure::new(FailureKind::Data, message);
+        // Neither right nor wrong, whatever was predicted.
         if rollout.golden_answers.iter().all(|answer| normalize_answer(answer).is_empty()) {
             return Err(unusable("there is no golden answer to judge by"));
         }
+        // An empty prediction is wrong under every rule: no call is paid for that.
         if rollout.prediction.trim().is_empty() {
             return Ok((Verdict::no_answer(), Usage::default()));
         }
@@ -141,10 +145,8 @@ impl JudgeKernel {
             Ok(verdict) => Ok((Verdict { judge: reply.model, ..verdict }, usage)),
             Err(message) => {
                 let message = format!("{message}{}", hint(&reply.message));
-                let mut failure = RowFailure::new(FailureKind::BadResponse, message);
-                failure.detail = Some(reply.message.content);
-                failure.usage = usage;
-                Err(failure)
+                let failure = RowFailure::new(FailureKind::BadResponse, message);
+                Err(RowFailure { detail: Some(reply.message.content), usage, ..failure })
             }
         }
     }
@@ -158,16 +160,24 @@ impl AsyncMapKernel for JudgeKernel {
     /// Puts the remembered verdict beside the columns of this row.
     fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
         let [(port, judged)] = <[_; 1]>::try_from(output.batches).ok()?;
-        let column = |field: Field| Some((field.clone(), Arc::clone(judged.column_by_name(field.name())?)));
-        let columns = fields().into_iter().map(column).collect::<Option<Vec<_>>>()?;
+        let mut columns = Vec::new();
+        for field in fields() {
+            let column = Arc::clone(judged.column_by_name(field.name())?);
+            columns.push((field, column));
+        }
         Some(RowOutput { batches: vec![(port, with_columns(row, columns).ok()?)], usage: output.usage })
     }
 
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
         let ids = text_column(rows, "id")?;
-        let verdicts = Verdict::of_rows(rows).ok_or_else(|| OperatorError::data("the rows hold no verdicts"))?;
-        let said = verdicts.into_iter().map(|verdict| json!([verdict.right, verdict.rationale, verdict.judge]));
-        Ok(ids.iter().flatten().map(str::to_owned).zip(said.map(|said| said.to_string())).collect())
+        let Some(verdicts) = Verdict::of_rows(rows) else {
+            return Err(OperatorError::data("the rows hold no verdicts"));
+        };
+        let mut said = Vec::with_capacity(verdicts.len());
+        for (id, verdict) in ids.iter().flatten().zip(verdicts) {
+            said.push((id.to_owned(), json!([verdict.right, verdict.rationale, verdict.judge]).to_string()));
+        }
+        Ok(said)
     }
 
     fn run<'a>(
@@ -177,9 +187,8 @@ impl AsyncMapKernel for JudgeKernel {
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         async move {
-            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
-            let rollout = from_batch::<Trajectory>(row).map_err(|error| unusable(error.0))?.pop();
-            let rollout = rollout.ok_or_else(|| unusable("there is no rollout in the row".to_owned()))?;
+            let mut rollouts = from_batch::<Trajectory>(row).map_err(|error| unusable(error.0))?;
+            let Some(rollout) = rollouts.pop() else { return Err(unusable("there is no rollout in the row")) };
             let (verdict, usage) = self.verdict(rollout, context).await?;
             let columns: [ArrayRef; 3] = [
                 Arc::new(BooleanArray::from(vec![verdict.right])),
@@ -192,6 +201,10 @@ impl AsyncMapKernel for JudgeKernel {
         }
         .boxed()
     }
+}
+
+fn unusable(message: impl Into<String>) -> RowFailure {
+    RowFailure::new(FailureKind::Data, message)
 }
 
 /// The columns of a verdict.

@@ -127,16 +127,14 @@ impl Operator for Map {
         let prompts = Prompts::new(prompt).map_err(unusable)?;
         let output = Output::new(&params.answer(), params.explode.as_deref()).map_err(unusable)?;
         let input = inputs.rows(ROWS)?;
+        // What the declaration could not check: the columns of some inputs are known only now.
         if let Some(issue) = unknown(&prompts.readers(), &input.schema).into_iter().next() {
             return Err(unusable(issue));
         }
         let made = MadeRows::new(params, &output, input)?;
         let format = if params.constrained { output.response_format() } else { None };
         let model = policy.open_chat(format, inputs, context)?;
-        let passing = match &params.until {
-            Some(until) => Some(until.open(&made.columns(input)?)?),
-            None => None,
-        };
+        let passing = params.until.as_ref().map(|until| until.open(&made.columns(input)?)).transpose()?;
         let (samples, repairs) = (params.samples, params.repairs);
         let kernel = PromptKernel { prompts, output, made, model, passing, samples, repairs };
         Ok(Kernel::AsyncMap(Arc::new(kernel)))

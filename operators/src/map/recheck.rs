@@ -20,15 +20,17 @@ pub(super) struct MapRecheck {
 impl MapRecheck {
     pub(super) fn open(params: &MapParams, inputs: &Inputs) -> Result<Self, OperatorError> {
         let input = inputs.rows(ROWS)?;
-        let answer = Output::new(&params.answer(), params.explode.as_deref());
-        let answer =
-            answer.map(|output| output.columns().clone()).map_err(|issue| OperatorError::pipeline(issue.message))?;
-        // Another kind may store a column in another type, and derived ids differ.
-        let kept_kind = params.kind.is_none();
-        let is_copied =
-            |name: &str| answer.column_with_name(name).is_none() && kept_kind && (name != "id" || params.keeps_ids());
-        let names = input.schema.fields().iter().map(|field| field.name().clone());
-        let columns: Vec<String> = names.filter(|name| is_copied(name)).collect();
+        let output = Output::new(&params.answer(), params.explode.as_deref())
+            .map_err(|issue| OperatorError::pipeline(issue.message))?;
+        let mut columns = Vec::new();
+        for field in input.schema.fields() {
+            let name = field.name();
+            let is_written = output.columns().column_with_name(name).is_some();
+            // Another kind may store a column in another type, and derived ids differ.
+            if !is_written && params.kind.is_none() && (name != "id" || params.keeps_ids()) {
+                columns.push(name.clone());
+            }
+        }
         let mut given = BTreeSet::new();
         for batch in input.batches() {
             given.extend(shown(&batch?, &columns)?);
@@ -43,19 +45,19 @@ impl Recheck for MapRecheck {
     }
 
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
-        let found = shown(rows, &self.columns)?;
-        let strange = found.iter().filter(|row| !self.given.contains(*row));
-        let difference = |row: &String| RowDifference {
-            row: String::new(),
-            what: "columns of the input".to_owned(),
-            recorded: row.clone(),
-            derived: "no such row was given".to_owned(),
-        };
-        Ok(Rechecked {
-            compared: found.len() as u64,
-            differences: strange.map(difference).collect(),
-            ..Rechecked::default()
-        })
+        let mut found = Rechecked::default();
+        for row in shown(rows, &self.columns)? {
+            found.compared += 1;
+            if !self.given.contains(&row) {
+                found.differences.push(RowDifference {
+                    row: String::new(),
+                    what: "columns of the input".to_owned(),
+                    recorded: row,
+                    derived: "no such row was given".to_owned(),
+                });
+            }
+        }
+        Ok(found)
     }
 }
 

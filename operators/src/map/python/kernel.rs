@@ -158,8 +158,11 @@ impl AsyncMapKernel for EachRow {
     }
 
     fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
-        let label = |(port, made): &(String, RecordBatch)| Some((port.clone(), self.calls.made.label(row, made)?));
-        Some(RowOutput { batches: output.batches.iter().map(label).collect::<Option<_>>()?, usage: output.usage })
+        let mut batches = Vec::with_capacity(output.batches.len());
+        for (port, made) in output.batches {
+            batches.push((port, self.calls.made.label(row, &made)?));
+        }
+        Some(RowOutput { batches, usage: output.usage })
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {

@@ -47,19 +47,27 @@ pub(super) struct MadeByPython {
 
 impl MadeByPython {
     pub(super) fn new(kind: RecordKind, output: Option<Output>, input: &RowsInput) -> Self {
-        let has = |schema: &Schema, name: &str| schema.column_with_name(name).is_some();
-        let in_output = |name: &str| output.as_ref().is_some_and(|output| has(output.columns(), name));
-        let given = |name: &str| has(&input.schema, name) || in_output(name);
-        let origin = origin(input.kind).filter(|name| kind != input.kind && !given(name) && has(&input.schema, ID));
-        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
-        let missing = |field: &&FieldRef| !given(field.name()) && Some(field.name().as_str()) != origin;
-        let may_be_empty = |field: &FieldRef| field.is_nullable() || matches!(field.data_type(), DataType::List(_));
-        let required = own.fields().iter().filter(missing).filter(|field| !may_be_empty(field));
-        let required = required.map(|field| field.name().clone()).collect();
-        let mut others: Vec<FieldRef> =
-            input.schema.fields().iter().filter(|field| !in_output(field.name())).cloned().collect();
+        let fields = output.as_ref().map(Output::fields).unwrap_or_default();
+        let in_output: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let mut given = in_output.clone();
+        given.extend(input.schema.fields().iter().map(|field| field.name().clone()));
+        let has_ids = input.schema.column_with_name(ID).is_some();
+        let origin = origin(input.kind).filter(|name| kind != input.kind && !given.contains(*name) && has_ids);
+        let mut others = input.schema.fields().to_vec();
+        others.retain(|field| !in_output.contains(field.name()));
         others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
-        others.extend(own.fields().iter().filter(missing).cloned());
+        let mut required = Vec::new();
+        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
+        for field in own.fields() {
+            if given.contains(field.name()) || Some(field.name().as_str()) == origin {
+                continue;
+            }
+            // Null or an empty list stands for a column that the function leaves out.
+            if !field.is_nullable() && !matches!(field.data_type(), DataType::List(_)) {
+                required.push(field.name().clone());
+            }
+            others.push(Arc::clone(field));
+        }
         Self { kind, output, input: Arc::clone(&input.schema), others, required, origin, riding: BTreeSet::new() }
     }
 
@@ -106,8 +114,13 @@ impl MadeByPython {
                 return Ok(Some(format!("column `{name}` is {}: its type is {}", shown(value), field.data_type())));
             }
         }
-        let missing = self.required.iter().find(|name| !object.contains_key(*name));
-        Ok(missing.map(|name| format!("a {} row needs `{name}`, and the function did not return it", self.kind)))
+        for name in &self.required {
+            if !object.contains_key(name) {
+                let message = format!("a {} row needs `{name}`, and the function did not return it", self.kind);
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
     }
 
     /// Makes the rows of a batch.
@@ -156,17 +169,20 @@ impl MadeByPython {
         made: &[Made],
     ) -> Result<ArrayRef, OperatorError> {
         let name = field.name().as_str();
-        let ids = || -> Result<&StringArray, OperatorError> { Ok(text_column(batch, ID)?) };
         if name == ID && self.kind.id_column().is_some() && batch.column_by_name(ID).is_some() {
-            let ids = ids()?;
-            let id = |made: &Made| match made.place {
-                Some(place) => format!("{}#{place}", ids.value(made.row)),
-                None => ids.value(made.row).to_owned(),
-            };
-            return Ok(Arc::new(StringArray::from_iter_values(made.iter().map(id))));
+            let ids = text_column(batch, ID)?;
+            let mut derived = Vec::with_capacity(made.len());
+            for made in made {
+                let id = ids.value(made.row);
+                derived.push(match made.place {
+                    Some(place) => format!("{id}#{place}"),
+                    None => id.to_owned(),
+                });
+            }
+            return Ok(Arc::new(StringArray::from(derived)));
         }
         if Some(name) == self.origin {
-            return Ok(take(ids()?, rows, None)?);
+            return Ok(take(text_column(batch, ID)?, rows, None)?);
         }
         match (batch.column_by_name(name), field.data_type()) {
             (Some(column), _) => Ok(take(column, rows, None)?),
@@ -219,9 +235,11 @@ impl MadeByPython {
         if !passed.iter().any(|name| name == ID) && self.input.column_with_name(ID).is_some() {
             passed.push(ID.to_owned());
         }
-        let rides =
-            |field: &&FieldRef| self.input.column_with_name(field.name()).is_some() && !passed.contains(field.name());
-        self.riding = self.others.iter().filter(rides).map(|field| field.name().clone()).collect();
+        for field in &self.others {
+            if self.input.column_with_name(field.name()).is_some() && !passed.contains(field.name()) {
+                self.riding.insert(field.name().clone());
+            }
+        }
         passed
     }
 
@@ -229,14 +247,14 @@ impl MadeByPython {
     pub(super) fn label(&self, row: &RecordBatch, made: &RecordBatch) -> Option<RecordBatch> {
         let first = UInt32Array::from(vec![0; made.num_rows()]);
         let fields = made.schema();
-        let columns = fields.fields().iter().zip(made.columns()).map(|(field, column)| {
-            if !self.riding.contains(field.name()) {
-                return Some(Arc::clone(column));
+        let mut columns = made.columns().to_vec();
+        for (field, column) in fields.fields().iter().zip(&mut columns) {
+            if self.riding.contains(field.name()) {
+                let array = take(row.column_by_name(field.name())?, &first, None).ok()?;
+                *column = arrow::compute::cast(&array, field.data_type()).ok()?;
             }
-            let array = take(row.column_by_name(field.name())?, &first, None).ok()?;
-            arrow::compute::cast(&array, field.data_type()).ok()
-        });
-        RecordBatch::try_new(Arc::clone(&fields), columns.collect::<Option<_>>()?).ok()
+        }
+        RecordBatch::try_new(fields, columns).ok()
     }
 }
 
@@ -307,12 +325,16 @@ fn cast_as(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef,
     })
 }
 
+/// The items of a list type.
+fn item_of(data_type: &DataType) -> Option<&Field> {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
+    }
+}
+
 /// Whether values of one type may be values of the other: texts, numbers, yes and no, lists and objects of such.
 fn is_alike(found: &DataType, wanted: &DataType) -> bool {
-    let list = |data_type: &DataType| match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(Arc::clone(item)),
-        _ => None,
-    };
     match (found, wanted) {
         (DataType::Null, _) => true,
         (DataType::Dictionary(_, values), wanted) => is_alike(values, wanted),
@@ -322,7 +344,7 @@ fn is_alike(found: &DataType, wanted: &DataType) -> bool {
                     found.name() == wanted.name() && is_alike(found.data_type(), wanted.data_type())
                 })
         }
-        (found, wanted) => match (list(found), list(wanted)) {
+        (found, wanted) => match (item_of(found), item_of(wanted)) {
             (Some(found), Some(wanted)) => is_alike(found.data_type(), wanted.data_type()),
             _ => found == wanted || is_text(found) && is_text(wanted) || found.is_numeric() && wanted.is_numeric(),
         },
