@@ -144,6 +144,7 @@ impl Episode {
 
     /// Starts the next turn; before the last one, asks the model for its answer.
     fn ask(&mut self) -> Command {
+        // The tokens of a turn are known only after it: a rollout may exceed the limit by one turn.
         if self.rules.limits.max_total_tokens.is_some_and(|most| self.tokens_after_the_prompt() >= most) {
             self.limit = Some("max_total_tokens");
             return Command::End;
@@ -158,6 +159,7 @@ impl Episode {
         if self.limit.is_none() || !self.rules.limits.ask_for_answer {
             return Command::Ask(Offer::Tools);
         }
+        // Before the first turn there is nothing that could have been found.
         if self.turns > 0 {
             self.messages.extend(self.rules.protocol.request_answer(&self.question));
         }
@@ -191,6 +193,7 @@ impl Episode {
     /// Processes the model's message. Only text written by the model is parsed.
     fn hear(&mut self, message: Message) -> Command {
         self.turns += 1;
+        // The reply to the request for the answer is the answer, whatever tags it holds.
         let is_read = message.is_model() && !self.closing;
         let actions = if is_read { self.rules.protocol.parse(&message) } else { Vec::new() };
         let ends = is_read && actions.is_empty() && self.limit.is_none();
@@ -203,6 +206,7 @@ impl Episode {
         }
         self.tool_calls += actions.iter().filter(|action| action.is_call()).count();
         if actions.is_empty() || self.limit.is_some() {
+            // Without tools the first message is the answer, and no limit ended the rollout.
             let stopped = self.has_tools() || !actions.is_empty();
             self.limit = self.limit.filter(|_| stopped);
             return Command::End;
@@ -213,6 +217,7 @@ impl Episode {
         }
         self.open = actions.into_iter().map(|action| self.admitted(action)).collect();
         let calls: Vec<Value> = self.open.iter().filter_map(|action| action.arguments.as_ref().ok().cloned()).collect();
+        // All actions were refused: the model reads why, and may go on.
         if calls.is_empty() {
             return self.step(Event::Returned(Vec::new()));
         }
@@ -268,8 +273,10 @@ impl Episode {
 
     /// Adds the model's reply to a request about results, which is no turn, and the results.
     fn choose(&mut self, mut reply: Message, answered: Vec<(Action, ToolResult)>) -> Command {
+        // Only what the model wrote is parsed.
         let text = if reply.is_model() { reply.content.as_str() } else { "" };
         let shown = self.rules.protocol.render_chosen(text, answered);
+        // The id of the call marks the reply as part of the aside.
         reply.tool_call_id = self.messages.last().and_then(|request| request.tool_call_id.clone());
         self.messages.push(reply);
         self.messages.extend(shown);

@@ -80,6 +80,7 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
         return false;
     }
     let sought = sought_texts(trajectory);
+    // A null question: that nothing was found is the only support that its answer can have.
     if trajectory.evidence.is_empty() && sought.is_empty() {
         return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
     }
@@ -89,6 +90,7 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
 /// Tool messages that are not errors. A protocol's own text before the model's first message is not a result.
 pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Message> {
     let tool = Role::Tool.name();
+    // A prefill (`<think>`) has the role of a result, and stands before it.
     let first = trajectory.messages.iter().position(Message::is_model).unwrap_or(0);
     trajectory.messages[first..].iter().filter(move |message| message.role == tool && message.error.is_none())
 }

@@ -47,16 +47,15 @@ impl ObservationLimit {
             let content = format!("{open}{}{close}", &inner[..kept]);
             message.content = content;
             message.observations.truncate(shown);
-            let whole = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-            cuts.push(CutObservation { message: whole(place + number), tokens: whole(tokens) });
+            let position = i32::try_from(place + number).unwrap_or(i32::MAX);
+            cuts.push(CutObservation { message: position, tokens: i32::try_from(tokens).unwrap_or(i32::MAX) });
         }
         Ok((messages, cuts))
     }
 
     /// Cuts a text between tags to the limit; `None` if it is short enough. The tags alone may exceed the limit.
     fn cut(&self, open: &str, inner: &str, close: &str) -> Result<Option<Cut>, String> {
-        let count = |kept: usize| (self.starts)(&format!("{open}{}{close}", &inner[..kept])).map(|starts| starts.len());
-        let tokens = count(inner.len())?;
+        let tokens = (self.starts)(&format!("{open}{inner}{close}"))?.len();
         if tokens <= self.most {
             return Ok(None);
         }
@@ -74,7 +73,7 @@ impl ObservationLimit {
             }
             // Tokens at a cut may be others than in the whole text, and white space at an end may count.
             for kept in [kept, inner[..kept].trim_end().len()] {
-                if count(kept)? <= self.most {
+                if (self.starts)(&format!("{open}{}{close}", &inner[..kept]))?.len() <= self.most {
                     return Ok(Some(Cut { kept, tokens }));
                 }
             }
@@ -86,20 +85,26 @@ impl ObservationLimit {
 /// Splits a tool message into what stands around the results and the results.
 fn parts<'t>(protocol: &dyn Protocol, content: &'t str) -> (&'t str, &'t str, &'t str) {
     let (open, close) = protocol.observation_tags();
-    let inner = content.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
-    inner.map_or(("", content, ""), |inner| {
-        let end = open.len() + inner.len();
-        (&content[..open.len()], inner, &content[end..])
-    })
+    let Some(inner) = content.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)) else {
+        return ("", content, "");
+    };
+    let end = open.len() + inner.len();
+    (&content[..open.len()], inner, &content[end..])
 }
 
 /// Returns how many of a message's passages begin in the first `kept` bytes of its results.
 fn shown(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message: &Message, kept: usize) -> usize {
-    let begins_after = |count: usize| match count {
-        0 => 0,
-        _ => parts(protocol, &rendered(protocol, answered, message, count)).1.len(),
-    };
-    (0..message.observations.len()).take_while(|count| begins_after(*count) < kept).count()
+    for count in 0..message.observations.len() {
+        // A passage begins where the text of those before it ends.
+        let begin = match count {
+            0 => 0,
+            _ => parts(protocol, &rendered(protocol, answered, message, count)).1.len(),
+        };
+        if begin >= kept {
+            return count;
+        }
+    }
+    message.observations.len()
 }
 
 /// Returns the text of a message with only its first `count` passages.
@@ -111,8 +116,14 @@ fn rendered(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message:
         if left == 0 {
             break;
         }
-        let result = result.as_ref().map(|found| found[..found.len().min(left)].to_vec()).map_err(Clone::clone);
-        left -= result.as_ref().map_or(0, Vec::len);
+        let result = match result {
+            Ok(found) => {
+                let found = found[..found.len().min(left)].to_vec();
+                left -= found.len();
+                Ok(found)
+            }
+            Err(error) => Err(error.clone()),
+        };
         first.push((action.clone(), result));
     }
     protocol.render(first).into_iter().next().map(|message| message.content).unwrap_or_default()

@@ -61,6 +61,7 @@ pub struct RecordedSearch<'m> {
 pub fn searches<'m>(protocol: &dyn Protocol, messages: &'m [Message]) -> Vec<RecordedSearch<'m>> {
     let mut found = Vec::new();
     for (place, message) in messages.iter().enumerate() {
+        // Without results behind it, a message searched nothing: it is the answer, or was refused.
         let shown = shown_after(messages, place);
         if !message.is_model() || message.is_aside() || shown.iter().all(|message| message.tool_call_id.is_none()) {
             continue;
@@ -199,9 +200,11 @@ impl Recorded {
     pub(super) fn call(&self, call: OfferedCall<'_>, messages: &[Message]) -> Called {
         let exact = self.exact.get(&(digest(messages), call.id.to_owned()));
         let key = (call.tool.to_owned(), call.arguments.to_string());
-        let known = exact.or_else(|| self.answers.get(&key)).cloned();
-        let unknown = || Err(failure_of(call.tool, "this call was not recorded, and the tool is offline"));
-        let result = known.unwrap_or_else(unknown);
+        // A call that this conversation did not record is answered by the same call of another one.
+        let result = match exact.or(self.answers.get(&key)) {
+            Some(result) => result.clone(),
+            None => Err(failure_of(call.tool, "this call was not recorded, and the tool is offline")),
+        };
         Called { failed: result.is_err(), ..Called::from(result) }
     }
 }

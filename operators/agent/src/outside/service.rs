@@ -17,7 +17,8 @@ pub(super) trait Exchange: Send + Sync {
     type Answer: Send;
 
     /// Sends the request once and returns the text that is kept.
-    fn attempt<'a>(&'a self, context: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>>;
+    fn attempt(&self, context: &Context, attempt: &Attempt)
+    -> impl Future<Output = Result<String, CallFailure>> + Send;
 
     /// Reads a text, new or kept.
     ///
@@ -70,6 +71,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
         async move {
             let redactor = self.context.redactor();
             let answered = self.exchange.attempt(self.context, attempt).await.and_then(|mut text| {
+                // Before it is stored: the journal outlives the run.
                 redactor.clean_all([&mut text]);
                 let calls = u64::from(attempt.number());
                 serde_json::to_vec(&Kept { text, calls }).map_err(bad)

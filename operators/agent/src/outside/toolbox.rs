@@ -77,7 +77,7 @@ impl Toolbox {
         let fault = Fault::default();
         // Its place in the declaration is behind those of the tools.
         let place = tools.iter().filter_map(ToolParams::service).count();
-        let reranker = rerank.map(|rerank| Reranker::open(rerank, (place, name), &fault, context)).transpose()?;
+        let reranker = rerank.map(|rerank| Reranker::open(rerank, place, name, &fault, context)).transpose()?;
         let (http, functions, prompts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (search, mcp) = (searcher, Vec::new());
         let live = live.map(|top_k| Live { tool: None, top_k });
@@ -211,15 +211,16 @@ impl Tool for Toolbox {
 /// Returns what the models of recorded rollouts were offered beside the search tool `search`: what the params say, and
 /// the tools of MCP servers, which only the record knows.
 pub fn recorded_offers(tools: &[ToolParams], recorded: &[ToolOffer], search: &str) -> Vec<ToolOffer> {
-    let declared = || tools.iter().filter_map(ToolParams::offer);
+    let mut declared: Vec<ToolOffer> = tools.iter().filter_map(ToolParams::offer).collect();
     if !tools.iter().any(|tool| matches!(tool, ToolParams::Mcp(_))) {
-        return declared().collect();
+        return declared;
     }
-    let of_params = |name: &str| declared().find(|offer| offer.name == name);
-    let others = recorded.iter().filter(|offer| offer.name != search);
-    let mut offers: Vec<_> = others.map(|offer| of_params(&offer.name).unwrap_or_else(|| offer.clone())).collect();
-    let missing = declared().filter(|offer| recorded.iter().all(|known| known.name != offer.name));
-    offers.extend(missing);
+    let mut offers = Vec::new();
+    for offer in recorded.iter().filter(|offer| offer.name != search) {
+        offers.push(declared.iter().find(|own| own.name == offer.name).unwrap_or(offer).clone());
+    }
+    declared.retain(|offer| recorded.iter().all(|known| known.name != offer.name));
+    offers.extend(declared);
     offers
 }
 

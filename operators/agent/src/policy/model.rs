@@ -95,16 +95,18 @@ impl ModelParams {
 
     pub(super) fn check(&self) -> Vec<ParamIssue> {
         let mut issues = self.source().check("policy.model");
-        let mut require = |field: &str, fine: bool, message: &str| {
-            if !fine {
+        let rules = [
+            (self.temperature >= 0.0 && self.temperature.is_finite(), "temperature", "must not be negative"),
+            (self.top_p > 0.0 && self.top_p <= 1.0, "top_p", "must be above 0 and at most 1"),
+            (self.max_tokens > 0, "max_tokens", "must be at least 1"),
+            (self.context != Some(0), "context", "must be at least 1"),
+            (self.stop.iter().all(|stop| !stop.is_empty()), "stop", "a stop text must not be empty"),
+        ];
+        for (holds, field, message) in rules {
+            if !holds {
                 issues.push(ParamIssue::new(format!("policy.model.{field}"), message));
             }
-        };
-        require("temperature", self.temperature >= 0.0 && self.temperature.is_finite(), "must not be negative");
-        require("top_p", self.top_p > 0.0 && self.top_p <= 1.0, "must be above 0 and at most 1");
-        require("max_tokens", self.max_tokens > 0, "must be at least 1");
-        require("context", self.context != Some(0), "must be at least 1");
-        require("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop text must not be empty");
+        }
         issues
     }
 }
@@ -140,6 +142,7 @@ impl LocalModel {
         context.progress().log(&format!("the model runs on {}", compute.name()));
         let (plain, device) = (compute.is_plain(), compute.name());
         let opening = Opening {
+            // As many rows as the engine has in flight share a batch.
             rows: context.concurrency(),
             context: params.context,
             threads: context.threads(),
@@ -186,11 +189,12 @@ impl LocalModel {
             text.taken = opening;
             fresh.push((0, 0));
         }
-        for (place, message) in messages.iter().enumerate().skip(text.taken) {
+        for (position, message) in messages.iter().enumerate().skip(text.taken) {
+            // The tokens in which the model wrote it: encoding its text again may give others.
             if let Some(written) = text.written.take().filter(|_| message.is_model()) {
                 text.tokens.extend(written);
             } else {
-                fresh.push((place, text.tokens.len()));
+                fresh.push((position, text.tokens.len()));
                 text.tokens.extend(self.model.plain_tokens(&message.content, false)?);
             }
         }
@@ -214,6 +218,7 @@ impl LocalModel {
     async fn say(&self, chat: &mut Chat, messages: &[Message], count: usize, seed: u64) -> Result<Reply, RowFailure> {
         let (prompt, read) = match self.record {
             None => (self.prompt(messages).map_err(unusable)?, None),
+            // The prompt goes on from the tokens that were sampled: the rendered text may have others.
             Some(record) => {
                 let read = self.read_on(chat, messages, count, record).map_err(unusable)?;
                 (chat.tokens.tokens().to_vec(), Some(read))
@@ -270,8 +275,7 @@ impl LocalModel {
             alternatives: 0,
             stream: false,
         };
-        let said = self.model.complete(request).await;
-        said.map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
+        self.model.complete(request).await.map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
     }
 
     /// Converts the output to a message. `thinks`: the chat template has already opened the initial thought.
@@ -281,10 +285,9 @@ impl LocalModel {
         let number = messages.iter().filter(|message| message.is_model()).count();
         let mut message = Message::text(Role::Assistant, speech.content);
         message.reasoning = speech.reasoning;
-        let calls = speech.calls.into_iter().enumerate();
-        message.tool_calls = calls
-            .map(|(call, (name, arguments))| ToolCall { id: format!("call_{number}_{call}"), name, arguments })
-            .collect();
+        for (call, (name, arguments)) in speech.calls.into_iter().enumerate() {
+            message.tool_calls.push(ToolCall { id: format!("call_{number}_{call}"), name, arguments });
+        }
         let reason = match said.finish {
             Finish::Length => "length",
             Finish::Stop if message.tool_calls.is_empty() => "stop",
@@ -321,9 +324,12 @@ impl OneText {
             let read = vec![(0, self.tokens.clone())];
             return Ok(TurnTokens { read, restarts: true, ..TurnTokens::default() });
         }
-        let ends = fresh.iter().skip(1).map(|(_, start)| *start).chain([self.tokens.len()]);
-        let read = fresh.iter().zip(ends).map(|((place, start), end)| (*place, self.tokens[*start..end].to_vec()));
-        Ok(TurnTokens { read: read.collect(), ..TurnTokens::default() })
+        let mut read = Vec::with_capacity(fresh.len());
+        for (index, (position, start)) in fresh.iter().enumerate() {
+            let end = fresh.get(index + 1).map_or(self.tokens.len(), |(_, next)| *next);
+            read.push((*position, self.tokens[*start..end].to_vec()));
+        }
+        Ok(TurnTokens { read, ..TurnTokens::default() })
     }
 }
 
@@ -350,21 +356,25 @@ fn unusable(message: String) -> RowFailure {
 
 /// Converts a message for the chat template.
 pub fn chat_message(message: &Message, with_reasoning: bool) -> ChatMessage {
-    let call =
-        |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
+    let calls = message.tool_calls.iter().cloned();
+    let calls = calls.map(|ToolCall { id, name, arguments }| Said { id, name, arguments }).collect();
     ChatMessage {
         role: message.role.clone(),
         content: message.content.clone(),
-        reasoning: message.reasoning.clone().filter(|_| with_reasoning),
-        calls: message.tool_calls.iter().map(call).collect(),
+        reasoning: if with_reasoning { message.reasoning.clone() } else { None },
+        calls,
         call_id: message.tool_call_id.clone(),
     }
 }
 
 /// Model name in trajectories: as given in the params, or the digests of the bound artifacts.
 fn name(params: &ModelParams, trees: &[&TreeInput]) -> String {
-    let bound = trees.iter().map(|tree| format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
-    params.model.iter().cloned().chain(bound).chain(params.adapter.iter().cloned()).collect::<Vec<_>>().join("+")
+    let mut parts = Vec::from_iter(params.model.clone());
+    for tree in trees {
+        parts.push(format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
+    }
+    parts.extend(params.adapter.clone());
+    parts.join("+")
 }
 
 impl ChatModel for LocalModel {

@@ -36,12 +36,8 @@ impl PolicyParams {
         let declaration = declaration.repeatability(self.repeatability());
         match self {
             Self::Endpoint(endpoint) => {
-                let declaration = declaration.endpoint(Some(endpoint.endpoint()));
-                if !endpoint.identify_by_url {
-                    return declaration;
-                }
-                let address = endpoint.address().to_owned();
-                declaration.reads(move |_| vec![Source::Identity(address.clone())])
+                let identity = endpoint.identify_by_url.then(|| Source::Identity(endpoint.address().to_owned()));
+                declaration.endpoint(Some(endpoint.endpoint())).reads(move |_| identity.iter().cloned().collect())
             }
             Self::Model(model) => model.source().declared(declaration),
             Self::Evidence(_) => declaration,
@@ -67,6 +63,7 @@ impl PolicyParams {
             Self::Model(ModelParams { seed, .. }) | Self::Evidence(EvidenceParams { seed, .. }) => {
                 *seed = seed.wrapping_add(spread);
             }
+            // A server draws by itself; its param `seed` is sent as it is written.
             Self::Endpoint(_) => {}
         }
         policy

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use searchmill_schemas::{Message, Role};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::{Passages, filled};
@@ -94,35 +94,33 @@ fn answer() -> Tags {
 impl TextFormat {
     /// Returns what is wrong, with paths below the format.
     pub(super) fn check(&self) -> Vec<(String, String)> {
-        let mut issues = Vec::new();
-        let mut require = |path: &str, fine: bool, message: &str| {
-            if !fine {
-                issues.push((path.to_owned(), message.to_owned()));
-            }
-        };
-        require("name", !self.name.trim().is_empty(), "must not be empty");
         let known = ["tool_call", "research", "r1-searcher", "search-r1", "tool-tags", "searchlm"];
-        require("name", !known.contains(&self.name.as_str()), "is the name of another protocol");
-        require("prompt", self.prompt.contains(QUESTION), "must contain `{question}`");
+        let mut rules = vec![
+            (!self.name.trim().is_empty(), "name", "must not be empty"),
+            (!known.contains(&self.name.as_str()), "name", "is the name of another protocol"),
+            (self.prompt.contains(QUESTION), "prompt", "must contain `{question}`"),
+        ];
         for (path, tags) in [("search", &self.search), ("answer", &self.answer)] {
-            let named = !tags.open.trim().is_empty() && !tags.close.trim().is_empty();
-            require(path, named, "a tag is empty; write two, such as [\"<search>\", \"</search>\"]");
-            require(path, !named || tags.open != tags.close, "the opening and the closing tag must differ");
+            let is_pair = !tags.open.trim().is_empty() && !tags.close.trim().is_empty();
+            rules.push((is_pair, path, "a tag is empty; write two, such as [\"<search>\", \"</search>\"]"));
+            let differ = !is_pair || tags.open != tags.close;
+            rules.push((differ, path, "the opening and the closing tag must differ"));
         }
-        let distinct = !self.search.meets(&self.answer);
-        require("search", distinct, "must differ from `answer`, and no tag may be a part of another");
-        require("result", !self.result.open.trim().is_empty(), "needs an opening tag, such as `<result>`");
-        require("result", !self.result.meets(&self.search), "must differ from `search`: results would read as queries");
         let unknown = self.passages.unknown_place().map(|name| {
             format!("there is no `{{{name}}}`; use {{rank}}, {{contents}}, {{title}}, {{text}}, {{id}}, {{score}}")
         });
-        require("passages.each", unknown.is_none(), &unknown.unwrap_or_default());
-        for (path, template, part) in
-            [("teacher.search", &self.teacher.search, "{search}"), ("teacher.answer", &self.teacher.answer, "{answer}")]
-        {
-            require(path, template.contains(part), &format!("must contain `{part}`"));
-        }
-        issues
+        let is_distinct = !self.search.meets(&self.answer);
+        let is_result = !self.result.meets(&self.search);
+        rules.extend([
+            (is_distinct, "search", "must differ from `answer`, and no tag may be a part of another"),
+            (!self.result.open.trim().is_empty(), "result", "needs an opening tag, such as `<result>`"),
+            (is_result, "result", "must differ from `search`: results would read as queries"),
+            (unknown.is_none(), "passages.each", unknown.as_deref().unwrap_or_default()),
+            (self.teacher.search.contains("{search}"), "teacher.search", "must contain `{search}`"),
+            (self.teacher.answer.contains("{answer}"), "teacher.answer", "must contain `{answer}`"),
+        ]);
+        rules.retain(|(holds, ..)| !holds);
+        rules.into_iter().map(|(_, path, message)| (path.to_owned(), message.to_owned())).collect()
     }
 }
 
@@ -259,11 +257,15 @@ impl Protocol for TextProtocol {
     }
 
     fn opening(&self, question: &str) -> Vec<Message> {
-        let system = self.format.system.iter().map(|text| Message::text(Role::System, text));
-        let user = Message::text(Role::User, self.format.prompt.replace(QUESTION, question));
-        let prefill = Some(&self.format.prefill).filter(|text| !text.is_empty());
-        let prefill = prefill.map(|text| Message::text(Role::Tool, text));
-        system.chain([user]).chain(prefill).collect()
+        let mut messages = Vec::new();
+        if let Some(system) = &self.format.system {
+            messages.push(Message::text(Role::System, system));
+        }
+        messages.push(Message::text(Role::User, self.format.prompt.replace(QUESTION, question)));
+        if !self.format.prefill.is_empty() {
+            messages.push(Message::text(Role::Tool, &self.format.prefill));
+        }
+        messages
     }
 
     fn searches(&self) -> bool {
@@ -276,11 +278,12 @@ impl Protocol for TextProtocol {
         match self.first_pair(text) {
             Some(Pair::Answer) => Vec::new(),
             Some(Pair::Query(query)) => {
-                let action = |arguments| Action { id: "search_0".to_owned(), tool: "search".to_owned(), arguments };
-                match self.format.query.read(query) {
-                    Ok(queries) => queries.into_iter().map(|query| action(Ok(json!({"query": query})))).collect(),
-                    Err(error) => vec![action(Err(error))],
-                }
+                let searches: Vec<Result<Value, String>> = match self.format.query.read(query) {
+                    Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
+                    Err(error) => vec![Err(error)],
+                };
+                let (id, tool) = ("search_0".to_owned(), "search".to_owned());
+                searches.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
             }
             None if cut_off => Vec::new(),
             None => self.invalid().into_iter().collect(),
@@ -320,6 +323,7 @@ impl Protocol for TextProtocol {
             };
             answered.push((action.clone(), result));
         }
+        // A text that renders otherwise was not written by this protocol with these passages.
         let again = self.results(answered.clone());
         let is_same = again.content == message.content && again.observations == message.observations;
         is_same.then(|| answered.into_iter().map(|(_, result)| result).collect())

@@ -116,8 +116,8 @@ impl Client {
             tools.extend(found.iter().cloned());
             cursor = page.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned();
             if cursor.is_none() {
-                let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-                tools.sort_by_key(name);
+                // Servers list them in any order; the model is always offered the same one.
+                tools.sort_by_key(|tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned());
                 return Ok(tools);
             }
         }
@@ -141,15 +141,17 @@ impl Client {
     }
 }
 
+/// What the model reads of a tool.
+fn definition<'t>(tools: &'t [Value], name: &Value) -> Option<[Option<&'t Value>; 2]> {
+    let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
+    Some([tool.get("description"), tool.get("inputSchema")])
+}
+
 /// Fails if a tool that the rollouts were told is gone or has another definition.
 fn changed(told: &[Value], found: &[Value]) -> Result<(), CallFailure> {
-    let of = |tools: &[Value], name: &Value| {
-        let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
-        Some((tool.get("description").cloned(), tool.get("inputSchema").cloned()))
-    };
     for tool in told {
         let name = tool.get("name").unwrap_or(&Value::Null);
-        if of(told, name) != of(found, name) {
+        if definition(told, name) != definition(found, name) {
             let message = format!(
                 "its tool {name} is not what it was when the rollouts began: `--force` this node to begin anew with \
                  the tools as they are"

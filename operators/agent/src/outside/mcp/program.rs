@@ -63,8 +63,9 @@ impl ProgramServer {
     /// Fails if the program has read a file of the user that no key covers.
     fn covered(&self) -> Result<(), Fault> {
         let running = locked(&self.running);
-        let check = |talk: &Talk| talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
-        let Some(Err(error)) = running.as_ref().map(check) else { return Ok(()) };
+        let Some(talk) = running.as_ref() else { return Ok(()) };
+        let checked = talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
+        let Err(error) = checked else { return Ok(()) };
         let failure = CallFailure::new(FailureKind::Refused, error.text(), None);
         Err(Fault::Failed(CallFailure { same_for_all: true, ..failure }))
     }

@@ -62,23 +62,15 @@ impl Endpoint {
 
     /// Reads a stored answer. Its failures may still hold secrets.
     fn read(&self, answer: &[u8], redactor: &Redactor) -> Result<Answer, CallFailure> {
-        let kept = match Kept::read(answer, self.exchange.stream) {
-            Ok(kept) => kept,
-            Err(Unread { message, detail }) if detail.trim().is_empty() => {
-                return Err(bad_response(message, detail.as_bytes()));
-            }
-            Err(Unread { message, detail }) => {
-                return Err(bad_response(format!("{message}: {}", one_line(&detail)), detail.as_bytes()));
-            }
-        };
-        let tokens = if self.record.is_none() {
-            None
-        } else {
-            match kept.heard.tokens().whole() {
-                Ok(tokens) => Some(tokens),
-                Err(message) => return Err(without_tokens(message, kept.heard.withholds_tokens())),
-            }
-        };
+        let kept = Kept::read(answer, self.exchange.stream).map_err(|Unread { message, detail }| {
+            let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
+            bad_response(format!("{message}{ending}"), detail.as_bytes())
+        })?;
+        let mut tokens = None;
+        if self.record.is_some() {
+            let whole = kept.heard.tokens().whole();
+            tokens = Some(whole.map_err(|message| without_tokens(message, kept.heard.withholds_tokens()))?);
+        }
         match kept.reply(self.format.as_ref(), redactor, tokens.is_some()) {
             Ok(reply) => Ok(Answer { reply, tokens }),
             // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.

@@ -75,6 +75,7 @@ async fn list(http: &Client, base: &str, authorization: Option<&HeaderValue>) ->
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.ok()? {
         body.extend_from_slice(&bytes);
+        // A page of any length may stand at a wrong address.
         if body.len() > MOST_BYTES {
             return None;
         }

@@ -109,6 +109,7 @@ impl Heard {
     /// Converts the answer to a message.
     pub(super) fn message(&self) -> Message {
         let mut said = self.message.clone();
+        // A refusal stands in a field of its own, beside an empty content (OpenAI).
         let content = said.content.as_ref().map(text).filter(|text| !text.is_empty()).or(said.refusal.take());
         let mut message = Message::text(Role::Assistant, content.unwrap_or_default());
         message.reasoning = said.thought();
@@ -129,6 +130,7 @@ impl Heard {
         if redactor.is_empty() {
             return;
         }
+        // Compared below, so that the copy is made only where tokens are recorded.
         let before = self.tokens.is_some().then(|| self.message.clone());
         redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
         self.stop_reason.iter_mut().for_each(|reason| clean(reason, redactor));
@@ -172,6 +174,7 @@ fn clean(value: &mut Value, redactor: &Redactor) {
             *map = cleaned.collect();
         }
         Value::Number(number) => {
+            // A secret of digits alone may be written as a number.
             if let Cow::Owned(struck) = redactor.strike(&number.to_string()) {
                 *value = Value::String(struck);
             }
@@ -207,8 +210,10 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let stop_reason = choice.stopped_by();
     let mut tokens = WireTokens::default();
     choice.tokens(completion.prompt_token_ids, &mut tokens);
-    let plain = |text: String| WireMessage { content: Some(Value::String(text)), ..WireMessage::default() };
-    let message = choice.text.map(plain).or(choice.message).or(choice.delta);
+    let message = match choice.text {
+        Some(text) => Some(WireMessage { content: Some(Value::String(text)), ..WireMessage::default() }),
+        None => choice.message.or(choice.delta),
+    };
     let message = message.ok_or("the response's choice has no message and no text")?;
     let heard = Heard::new(message, completion.model, completion.usage, choice.finish_reason);
     heard.stopped_by(stop_reason).of_tokens(tokens).unless_given_up()
@@ -219,6 +224,7 @@ fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
     let mut ids = BTreeSet::new();
     let mut made = Vec::with_capacity(calls.len());
     for (place, call) in calls.into_iter().enumerate() {
+        // Some servers send no ids, or one id for all calls.
         let named = call.id.filter(|id| !id.is_empty() && !ids.contains(id));
         let id = named.unwrap_or_else(|| {
             let mut number = place;

@@ -126,20 +126,25 @@ pub(super) struct Unread {
     pub(super) detail: String,
 }
 
+impl From<String> for Unread {
+    fn from(message: String) -> Self {
+        Self { message, detail: String::new() }
+    }
+}
+
 impl Kept {
     /// Reads a stored answer; `streams`: answers are streamed.
     ///
     /// # Errors
     /// If it is no answer, or not all of one.
     pub(super) fn read(stored: &[u8], streams: bool) -> Result<Self, Unread> {
-        let unread = |message: String| Unread { message, detail: String::new() };
         let Some(end) = stored.iter().position(|byte| *byte == b'\n') else {
-            return understood(stored, streams).map_err(unread);
+            return Ok(understood(stored, streams)?);
         };
-        let head: Head = serde_json::from_slice(&stored[..end]).map_err(|error| unread(error.to_string()))?;
+        let head: Head = serde_json::from_slice(&stored[..end]).map_err(|error| error.to_string())?;
         let body = &stored[end + 1..];
         let body = if head.zstd { zstd::decode_all(body) } else { Ok(body.to_vec()) };
-        let raw = Raw { content_type: head.content_type, body: body.map_err(|error| unread(error.to_string()))? };
+        let raw = Raw { content_type: head.content_type, body: body.map_err(|error| error.to_string())? };
         match raw.heard() {
             Ok(heard) => Ok(Self { heard, calls: head.calls }),
             Err(message) => Err(Unread { message, detail: raw.detail() }),
@@ -149,15 +154,14 @@ impl Kept {
 
 /// Reads an answer that was stored without its body.
 fn understood(stored: &[u8], streams: bool) -> Result<Kept, String> {
-    let wrong = |error: serde_json::Error| error.to_string();
-    let value: Value = serde_json::from_slice(stored).map_err(wrong)?;
+    let value: Value = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
     let calls = value["calls"].as_u64().ok_or("it has no number of attempts")?;
     // Streams that were cut were stored as complete if each event said so.
     let is_cut = matches!(value["finish_reason"].as_str().map(str::trim), Some("" | "null"));
     if streams && is_cut {
         return Err("the stream ended before the answer did".to_owned());
     }
-    Ok(Kept { heard: serde_json::from_value(value).map_err(wrong)?, calls })
+    Ok(Kept { heard: serde_json::from_value(value).map_err(|error| error.to_string())?, calls })
 }
 
 #[cfg(test)]
