@@ -25,7 +25,7 @@ use super::shared::until::Until;
 use params::{MapParams, ROWS};
 use prompt_kernel::PromptKernel;
 use recheck::MapRecheck;
-use rows::MadeRows;
+use rows::OutputRows;
 
 /// Asks a language model about each row and adds its answer as columns. The prompt is a Jinja template over the columns
 /// of the row; the columns that it names decide the answer. An answer that
@@ -131,7 +131,7 @@ impl Operator for Map {
         if let Some(issue) = unknown(&prompts.readers(), &input.schema).into_iter().next() {
             return Err(unusable(issue));
         }
-        let made = MadeRows::new(params, &output, input)?;
+        let made = OutputRows::new(params, &output, input)?;
         let format = if params.constrained { output.response_format() } else { None };
         let model = policy.open_chat(format, inputs, context)?;
         let passing = params.until.as_ref().map(|until| until.open(&made.columns(input)?)).transpose()?;
@@ -181,7 +181,7 @@ fn unknown(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssu
 /// Returns the columns of rows of another kind, with those that only some inputs have.
 fn columns_of_kind(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
     let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
-    MadeRows::known(params, params.kind?.into(), &output, inputs.get(ROWS)?)
+    OutputRows::known(params, params.kind?.into(), &output, inputs.get(ROWS)?)
 }
 
 fn ports(params: &MapParams) -> Ports {

@@ -152,11 +152,16 @@ impl Episode {
         if self.closing {
             return Command::Ask(Offer::Nothing);
         }
-        self.limit = self.next_limit();
+        let limits = &self.rules.limits;
+        self.limit = if self.search_refused && limits.ask_for_answer {
+            Some("max_searches")
+        } else {
+            (self.turns + 1 >= limits.max_turns).then_some("max_turns")
+        };
         if !self.has_tools() {
             return Command::Ask(Offer::Nothing);
         }
-        if self.limit.is_none() || !self.rules.limits.ask_for_answer {
+        if self.limit.is_none() || !limits.ask_for_answer {
             return Command::Ask(Offer::Tools);
         }
         // Before the first turn there is nothing that could have been found.
@@ -166,24 +171,13 @@ impl Episode {
         Command::Ask(Offer::Nothing)
     }
 
-    /// The limit that makes the next turn the last one, if any.
-    fn next_limit(&self) -> Option<&'static str> {
-        let limits = &self.rules.limits;
-        if self.search_refused && limits.ask_for_answer {
-            return Some("max_searches");
-        }
-        (self.turns + 1 >= limits.max_turns).then_some("max_turns")
-    }
-
     /// Tokens after the prompt, as the policy counted them; those of the newest tool responses are not counted yet.
     fn tokens_after_the_prompt(&self) -> u64 {
-        let turns = || self.messages.iter().filter(|message| message.is_model() && !message.is_aside());
-        let Some(prompt) = turns().next().and_then(|first| first.prompt_tokens) else { return 0 };
-        let last = turns().next_back();
-        let sum = |message: &Message| {
-            message.prompt_tokens.unwrap_or(0).saturating_add(message.completion_tokens.unwrap_or(0))
-        };
-        u64::try_from(last.map_or(0, sum).saturating_sub(prompt)).unwrap_or(0)
+        let mut turns = self.said();
+        let Some(last) = turns.next() else { return 0 };
+        let Some(prompt) = turns.last().unwrap_or(last).prompt_tokens else { return 0 };
+        let tokens = last.prompt_tokens.unwrap_or(0).saturating_add(last.completion_tokens.unwrap_or(0));
+        u64::try_from(tokens.saturating_sub(prompt)).unwrap_or(0)
     }
 
     fn has_tools(&self) -> bool {
@@ -243,14 +237,14 @@ impl Episode {
     /// about them first.
     fn show(&mut self, results: Vec<ToolResult>) -> Command {
         let mut results = results.into_iter();
-        let answered = std::mem::take(&mut self.open).into_iter().map(|action| {
+        let mut answered = Vec::with_capacity(self.open.len());
+        for action in std::mem::take(&mut self.open) {
             let result = match &action.arguments {
-                Ok(_) => results.next().unwrap_or_else(|| Err("the call gave no result".to_owned())),
+                Ok(_) => results.next().unwrap_or(Err("the call gave no result".to_owned())),
                 Err(reason) => Err(reason.clone()),
             };
-            (action, result)
-        });
-        let answered: Vec<_> = answered.collect();
+            answered.push((action, result));
+        }
         let protocol = self.rules.protocol.as_ref();
         if let Some(request) = protocol.ask_about(&answered) {
             self.messages.push(request);

@@ -84,7 +84,9 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
     if trajectory.evidence.is_empty() && sought.is_empty() {
         return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
     }
-    shows_document(&gold_documents(trajectory), &results) || shows_text(trajectory, &results, &sought)
+    let tagged = trajectory.is_one_text();
+    shows_document(&gold_documents(trajectory), &results)
+        || results.iter().any(|message| shows_any(&nfkc(&message.content), &sought, tagged))
 }
 
 /// Tool messages that are not errors. A protocol's own text before the model's first message is not a result.
@@ -117,11 +119,6 @@ fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
 fn shows_document(gold: &GoldDocuments, results: &[&Message]) -> bool {
     let mut observations = results.iter().flat_map(|message| &message.observations);
     !gold.is_empty() && observations.any(|seen| !gold.found_in(&seen.document_id, seen.title.as_deref()).is_empty())
-}
-
-fn shows_text(trajectory: &Trajectory, results: &[&Message], sought: &[String]) -> bool {
-    let tagged = trajectory.is_one_text();
-    results.iter().any(|message| shows_any(&nfkc(&message.content), sought, tagged))
 }
 
 /// Normalises a result. Normalising deletes punctuation; a tag of a text protocol would join the word beside it.

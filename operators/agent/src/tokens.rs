@@ -94,8 +94,9 @@ impl TokenLog {
         let is_aside = messages.last().is_some_and(Message::is_aside);
         let branch = self.branches.of(is_aside, turn.restarts);
         for (message, ids) in turn.read.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-            // An aside begins with its request, the last message.
-            let first = if is_aside { messages.len() - 1 } else { beside_asides(messages, message) };
+            // An aside begins with its request, the last message. In the conversation, asides are passed over.
+            let asides = messages.iter().skip(message).take_while(|message| message.is_aside()).count();
+            let first = if is_aside { messages.len() - 1 } else { message + asides };
             self.push(first, branch, ids, None);
         }
         self.push(messages.len(), branch, turn.sampled, Some(turn.logprobs));
@@ -111,11 +112,6 @@ impl TokenLog {
     pub fn spans(self) -> Vec<TokenSpan> {
         self.spans
     }
-}
-
-/// Returns the position of the first message from `place` on that belongs to no aside.
-fn beside_asides(messages: &[Message], place: usize) -> usize {
-    place + messages.iter().skip(place).take_while(|message| message.is_aside()).count()
 }
 
 /// Numbers of branches, in the order in which they begin.

@@ -29,18 +29,22 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
     writer.write(&chosen)?;
     writer.finish()?;
     drop(writer);
-    let rows = serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>();
-    let rows = rows.map(|row| row.map(with_metadata));
-    rows.collect::<Result<_, _>>().map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))
+    let mut rows = Vec::with_capacity(batch.num_rows());
+    for row in serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>() {
+        let mut row = row.map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))?;
+        if let Some(Value::String(text)) = row.get(METADATA)
+            && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
+        {
+            row.insert(METADATA.to_owned(), Value::Object(object));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
-fn with_metadata(mut row: Map<String, Value>) -> Map<String, Value> {
-    if let Some(Value::String(text)) = row.get(METADATA)
-        && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
-    {
-        row.insert(METADATA.to_owned(), Value::Object(object));
-    }
-    row
+/// Returns these columns of each row as the text of a JSON object.
+pub(super) fn texts(batch: &RecordBatch, columns: &[String]) -> Result<Vec<String>, OperatorError> {
+    Ok(objects(batch, columns)?.into_iter().map(|row| Value::Object(row).to_string()).collect())
 }
 
 /// Returns the objects as columns. They must have been checked against the schema.

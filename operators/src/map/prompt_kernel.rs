@@ -1,25 +1,23 @@
 //! Asks the model about one row at a time.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_agent::policy::{ChatModel, RowSample};
 use searchmill_agent::prompt::{Asked, Output, Prompts, Unfit, ask};
 use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput};
 use searchmill_schemas::text_column;
-use serde_json::Value;
 
 use super::cells;
 use super::params::ROWS;
-use super::rows::MadeRows;
+use super::rows::OutputRows;
 use crate::shared::until::Passing;
 
 /// Asks, reads the answer, and asks again if it does not fit.
 pub(super) struct PromptKernel {
     pub(super) prompts: Prompts,
     pub(super) output: Output,
-    pub(super) made: MadeRows,
+    pub(super) made: OutputRows,
     pub(super) model: Box<dyn ChatModel>,
     /// The predicate of `until`.
     pub(super) passing: Option<Passing>,
@@ -84,11 +82,12 @@ impl AsyncMapKernel for PromptKernel {
     /// A row without an id is known by its content.
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
         if !self.made.has_ids() {
-            let shown = shown(rows, &rows.schema())?;
-            return Ok(shown.into_iter().map(|row| (row, String::new())).collect());
+            let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+            return Ok(cells::texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
         }
+        let names: Vec<String> = self.output.fields().iter().map(|field| field.name().clone()).collect();
         let mut said = Vec::with_capacity(rows.num_rows());
-        for (id, answer) in text_column(rows, "id")?.iter().zip(shown(rows, self.output.columns())?) {
+        for (id, answer) in text_column(rows, "id")?.iter().zip(cells::texts(rows, &names)?) {
             said.push((id.unwrap_or_default().to_owned(), answer));
         }
         Ok(said)
@@ -102,11 +101,4 @@ impl AsyncMapKernel for PromptKernel {
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         self.make(row, sample, context).boxed()
     }
-}
-
-/// Returns these columns of each row as JSON text.
-fn shown(rows: &RecordBatch, columns: &Schema) -> Result<Vec<String>, OperatorError> {
-    let names: Vec<String> = columns.fields().iter().map(|field| field.name().clone()).collect();
-    let objects = cells::objects(rows, &names)?;
-    Ok(objects.into_iter().map(|object| Value::Object(object).to_string()).collect())
 }

@@ -18,7 +18,7 @@ use searchmill_schemas::RecordKind;
 use super::params::{MapParams, ROWS, Remember};
 use crate::shared::until::Until;
 use kernel::{Calls, EachRow, Parts};
-use output_rows::MadeByPython;
+use output_rows::PythonRows;
 
 /// Processes of a function without a stated number (at most): each imports the file.
 const PROCESSES: usize = 4;
@@ -176,7 +176,7 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let input = inputs.rows(ROWS)?;
     let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
-    let made = MadeByPython::new(kind, output, input);
+    let made = PythonRows::new(kind, output, input);
     let mut passing = None;
     if let Some(until) = &params.until {
         let none = made.make(&RecordBatch::new_empty(Arc::clone(&input.schema)), &[])?;

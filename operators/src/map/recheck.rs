@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use arrow::array::RecordBatch;
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{Inputs, OperatorError, Recheck, Rechecked, RowDifference};
-use serde_json::Value;
 
 use super::cells;
 use super::params::{MapParams, ROWS};
@@ -33,7 +32,7 @@ impl MapRecheck {
         }
         let mut given = BTreeSet::new();
         for batch in input.batches() {
-            given.extend(shown(&batch?, &columns)?);
+            given.extend(cells::texts(&batch?, &columns)?);
         }
         Ok(Self { columns, given })
     }
@@ -46,7 +45,7 @@ impl Recheck for MapRecheck {
 
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
         let mut found = Rechecked::default();
-        for row in shown(rows, &self.columns)? {
+        for row in cells::texts(rows, &self.columns)? {
             found.compared += 1;
             if !self.given.contains(&row) {
                 found.differences.push(RowDifference {
@@ -59,8 +58,4 @@ impl Recheck for MapRecheck {
         }
         Ok(found)
     }
-}
-
-fn shown(rows: &RecordBatch, columns: &[String]) -> Result<Vec<String>, OperatorError> {
-    Ok(cells::objects(rows, columns)?.into_iter().map(|row| Value::Object(row).to_string()).collect())
 }

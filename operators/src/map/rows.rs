@@ -19,7 +19,7 @@ const SAMPLE: &str = "sample";
 const ID: &str = "id";
 
 /// Makes the rows.
-pub(super) struct MadeRows {
+pub(super) struct OutputRows {
     kind: RecordKind,
     /// Columns of the answer.
     answer: Arc<Schema>,
@@ -31,7 +31,7 @@ pub(super) struct MadeRows {
     derives_ids: bool,
 }
 
-impl MadeRows {
+impl OutputRows {
     /// Checks that rows of the wanted kind can be made.
     ///
     /// # Errors

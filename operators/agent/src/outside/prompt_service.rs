@@ -11,7 +11,7 @@ use crate::policy::endpoint::{Endpoint, Observer};
 use crate::prompt::{Answer, Asked, Output, Prompts, ask, unusable};
 
 /// What a call gave: the answer, or an error that the caller reads; and its cost.
-pub(super) type Told<T> = (Result<T, String>, Usage);
+pub(super) type Answered<T> = (Result<T, String>, Usage);
 
 /// A prompt and the endpoint that it is sent to.
 pub(super) struct PromptService {
@@ -53,7 +53,7 @@ impl PromptService {
         values: &Map<String, Value>,
         read: impl Fn(Answer<'_>) -> Result<T, String>,
         context: &Context,
-    ) -> Result<Told<T>, RowFailure> {
+    ) -> Result<Answered<T>, RowFailure> {
         let described = self.described.as_deref();
         let messages = match self.prompts.render(values, described) {
             Ok(messages) => messages,

@@ -7,7 +7,7 @@ use searchmill_engine::operator::{Context, OperatorError, RowFailure, Usage};
 use serde_json::{Map, Value, json};
 
 use super::prompt_params::{DOCUMENT, DOCUMENTS, QUERY, RerankPromptParams};
-use super::prompt_service::{PromptService, Told};
+use super::prompt_service::{Answered, PromptService};
 use crate::prompt::{Answer, Output, object_in, said};
 
 /// Places and scores of passages, best first.
@@ -48,7 +48,7 @@ impl PromptRanking {
         query: &str,
         mut documents: Vec<Value>,
         context: &Context,
-    ) -> Result<Told<Order>, RowFailure> {
+    ) -> Result<Answered<Order>, RowFailure> {
         if self.is_alone {
             return self.scored(query, documents, context).await;
         }
@@ -62,7 +62,12 @@ impl PromptRanking {
     }
 
     /// Asks about each passage. All answers are awaited, as each is paid for.
-    async fn scored(&self, query: &str, documents: Vec<Value>, context: &Context) -> Result<Told<Order>, RowFailure> {
+    async fn scored(
+        &self,
+        query: &str,
+        documents: Vec<Value>,
+        context: &Context,
+    ) -> Result<Answered<Order>, RowFailure> {
         let mut asked = Vec::with_capacity(documents.len());
         for document in documents {
             let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENT.to_owned(), document)]);

@@ -11,6 +11,7 @@ mod template;
 pub use answer::{Answer, object_in, said};
 pub use ask::{Asked, Unfit, ask, hint};
 pub use output::Output;
+pub use schema::short_of;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 pub use template::{Parts, Prompt, PromptMessage, PromptRole, Prompts, Reader, missing};
 

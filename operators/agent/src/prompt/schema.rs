@@ -53,7 +53,7 @@ impl Typed {
                 let shown = format!("[{}, …]", item.shown);
                 Ok(Self { schema, kind: Kind::List(Box::new(item)), nullable: false, shown })
             }
-            Value::Object(fields) if is_choice(fields) => Self::choice(&fields["enum"]),
+            Value::Object(fields) if fields.len() == 1 && written["enum"].is_array() => Self::choice(&written["enum"]),
             Value::Object(_) => Self::object(fields_of(written)?, depth),
             other => Err(format!("`{other}` is no type: {TYPES}")),
         }
@@ -243,10 +243,6 @@ fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
     if fields.is_empty() { Err("names no field".to_owned()) } else { Ok(fields) }
 }
 
-fn is_choice(fields: &Map<String, Value>) -> bool {
-    fields.len() == 1 && fields.get("enum").is_some_and(Value::is_array)
-}
-
 fn whole(number: &serde_json::Number) -> Result<i64, String> {
     if let Some(whole) = number.as_i64() {
         return Ok(whole);
@@ -258,7 +254,8 @@ fn whole(number: &serde_json::Number) -> Result<i64, String> {
     }
 }
 
-fn short_of(value: &Value) -> String {
+/// Returns the beginning of a value, for a message.
+pub fn short_of(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("`{}…`", &text[..end]),

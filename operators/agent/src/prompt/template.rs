@@ -237,7 +237,7 @@ impl Prompts {
         for (place, role, template) in &self.messages {
             let text = template
                 .render(&self.environment, variables.clone())
-                .map_err(|error| format!("`{place}`: {}{}", told(&error), quoted(&error, template.source())))?;
+                .map_err(|error| format!("`{place}`: {}{}", message_of(&error), quoted(&error, template.source())))?;
             if text.len() > LONGEST {
                 return Err(format!("`{place}` has {} bytes; the longest prompt has {LONGEST}", text.len()));
             }
@@ -278,21 +278,21 @@ fn read_at(template: &str, name: &str) -> Option<Word> {
 }
 
 fn no_template(place: &str, error: &minijinja::Error) -> ParamIssue {
-    ParamIssue::new(place, format!("the prompt is no template: {}", told(error)))
+    ParamIssue::new(place, format!("the prompt is no template: {}", message_of(error)))
 }
 
-/// Returns an issue for each name that is not among the known ones. `readers` are those of [`Prompts::readers`]; `told`
+/// Returns an issue for each name that is not among the known ones. `readers` are those of [`Prompts::readers`]; `lack`
 /// says what lacks a name, `what` what the names are, in the plural.
 pub fn missing(
     readers: &BTreeMap<String, Reader>,
     known: &[&str],
-    told: impl Fn(&str) -> String,
+    lack: impl Fn(&str) -> String,
     what: &str,
 ) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     for (name, reader) in readers {
         if !known.contains(&name.as_str()) {
-            let issue = ParamIssue::new(reader.place.clone(), told(name));
+            let issue = ParamIssue::new(reader.place.clone(), lack(name));
             issues.push(issue.about(reader.word.clone()).with_help(suggest(name, known, what)));
         }
     }
@@ -300,7 +300,7 @@ pub fn missing(
 }
 
 /// Returns an error of a template with its line.
-fn told(error: &minijinja::Error) -> String {
+fn message_of(error: &minijinja::Error) -> String {
     let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
     let detail = error.detail().map_or_else(String::new, |detail| format!(" ({detail})"));
     format!("{line}{}{detail}", error.kind())

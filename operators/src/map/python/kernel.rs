@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{Reject, text_column};
 use serde_json::Value;
 
-use super::output_rows::{Made, MadeByPython};
+use super::output_rows::{PythonRows, ReturnedRow};
 use crate::map::cells;
 use crate::map::params::ROWS;
 use crate::shared::until::Passing;
@@ -26,7 +26,7 @@ const LONGEST_ID: usize = 80;
 /// The processes, and how rows are made of what they return.
 pub(super) struct Calls {
     pub(super) pool: Pool,
-    pub(super) made: MadeByPython,
+    pub(super) made: PythonRows,
     /// Places of the columns that are passed.
     pub(super) columns: Vec<usize>,
 }
@@ -38,10 +38,10 @@ impl Calls {
         let (mut made, mut failed) = (Vec::new(), Vec::new());
         for (row, called) in called.into_iter().enumerate() {
             let objects = match called {
-                Called::Row(object) => vec![Made { row, place: None, object }],
+                Called::Row(object) => vec![ReturnedRow { row, place: None, object }],
                 Called::Rows(objects) => {
                     let rows = objects.into_iter().enumerate();
-                    rows.map(|(place, object)| Made { row, place: Some(place), object }).collect()
+                    rows.map(|(place, object)| ReturnedRow { row, place: Some(place), object }).collect()
                 }
                 Called::Failed(failure) => {
                     failed.push((row, failure));

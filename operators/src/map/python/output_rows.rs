@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use searchmill_agent::prompt::Output;
+use searchmill_agent::prompt::{Output, short_of};
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const ID: &str = "id";
 const METADATA: &str = "metadata";
 
 /// What the function returned for a row.
-pub(super) struct Made {
+pub(super) struct ReturnedRow {
     /// The input row, by its place in the batch.
     pub(super) row: usize,
     /// Place in a list that the function returned.
@@ -31,7 +31,7 @@ pub(super) struct Made {
 
 /// Makes rows. Columns that the function left out are those of its input row; new ones are in `output` or belong to the
 /// kind.
-pub(super) struct MadeByPython {
+pub(super) struct PythonRows {
     kind: RecordKind,
     output: Option<Output>,
     input: Arc<Schema>,
@@ -45,7 +45,7 @@ pub(super) struct MadeByPython {
     riding: BTreeSet<String>,
 }
 
-impl MadeByPython {
+impl PythonRows {
     pub(super) fn new(kind: RecordKind, output: Option<Output>, input: &RowsInput) -> Self {
         let fields = output.as_ref().map(Output::fields).unwrap_or_default();
         let in_output: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
@@ -75,7 +75,7 @@ impl MadeByPython {
     ///
     /// # Errors
     /// Fails if the function returned a column that nothing declares.
-    pub(super) fn checked(&self, rows: Vec<Made>) -> Result<Result<Vec<Made>, String>, OperatorError> {
+    pub(super) fn checked(&self, rows: Vec<ReturnedRow>) -> Result<Result<Vec<ReturnedRow>, String>, OperatorError> {
         let mut checked = Vec::with_capacity(rows.len());
         for mut made in rows {
             if let Some(output) = &self.output {
@@ -111,7 +111,7 @@ impl MadeByPython {
                 *value = Value::String(value.to_string());
             }
             if !fits(value, field.data_type(), field.is_nullable()) {
-                return Ok(Some(format!("column `{name}` is {}: its type is {}", shown(value), field.data_type())));
+                return Ok(Some(format!("column `{name}` is {}: its type is {}", short_of(value), field.data_type())));
             }
         }
         for name in &self.required {
@@ -127,7 +127,7 @@ impl MadeByPython {
     ///
     /// # Errors
     /// Fails if they do not fit the kind.
-    pub(super) fn make(&self, batch: &RecordBatch, made: &[Made]) -> Result<RecordBatch, OperatorError> {
+    pub(super) fn make(&self, batch: &RecordBatch, made: &[ReturnedRow]) -> Result<RecordBatch, OperatorError> {
         let rows = UInt32Array::from_iter_values(made.iter().map(|made| u32::try_from(made.row).unwrap_or(u32::MAX)));
         let objects: Vec<&Map<String, Value>> = made.iter().map(|made| &made.object).collect();
         let returned: BTreeSet<&String> = objects.iter().flat_map(|object| object.keys()).collect();
@@ -166,7 +166,7 @@ impl MadeByPython {
         batch: &RecordBatch,
         field: &Field,
         rows: &UInt32Array,
-        made: &[Made],
+        made: &[ReturnedRow],
     ) -> Result<ArrayRef, OperatorError> {
         let name = field.name().as_str();
         if name == ID && self.kind.id_column().is_some() && batch.column_by_name(ID).is_some() {
@@ -289,14 +289,6 @@ fn fits(value: &Value, data_type: &DataType, nullable: bool) -> bool {
                 })
         }),
         _ => true,
-    }
-}
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
     }
 }
 

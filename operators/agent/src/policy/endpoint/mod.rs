@@ -25,7 +25,7 @@ use searchmill_schemas::{Message, Question, SampledWith};
 use self::exchange::{Exchange, bad_response, redacted};
 pub(crate) use self::observer::Observer;
 use self::request::{Asked, Conversation, RequestFrame};
-use self::stored_answer::{Kept, Unread};
+use self::stored_answer::{StoredAnswer, Unread};
 use super::{Actor, ChatModel, EndpointParams, Policy, Reply, RowSample};
 use crate::episode::Offer;
 use crate::protocol::{ChatFormat, Seen};
@@ -62,16 +62,16 @@ impl Endpoint {
 
     /// Reads a stored answer. Its failures may still hold secrets.
     fn read(&self, answer: &[u8], redactor: &Redactor) -> Result<Answer, CallFailure> {
-        let kept = Kept::read(answer, self.exchange.stream).map_err(|Unread { message, detail }| {
+        let stored = StoredAnswer::read(answer, self.exchange.stream).map_err(|Unread { message, detail }| {
             let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
             bad_response(format!("{message}{ending}"), detail.as_bytes())
         })?;
         let mut tokens = None;
         if self.record.is_some() {
-            let whole = kept.heard.tokens().whole();
-            tokens = Some(whole.map_err(|message| without_tokens(message, kept.heard.withholds_tokens()))?);
+            let whole = stored.heard.tokens().whole();
+            tokens = Some(whole.map_err(|message| without_tokens(message, stored.heard.withheld))?);
         }
-        match kept.reply(self.format.as_ref(), redactor, tokens.is_some()) {
+        match stored.reply(self.format.as_ref(), redactor, tokens.is_some()) {
             Ok(reply) => Ok(Answer { reply, tokens }),
             // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.
             Err(message) => Err(CallFailure::new(FailureKind::Refused, message, None)),
@@ -218,7 +218,7 @@ fn without_tokens(message: String, is_secret: bool) -> CallFailure {
 
 const IGNORED_STOP: &str = "the server ignored `stop`, so its tokens are not those of the message";
 
-impl Kept {
+impl StoredAnswer {
     /// Returns the reply; `exact`: its text must be that of its tokens.
     fn reply(&self, format: &dyn ChatFormat, redactor: &Redactor, exact: bool) -> Result<Reply, String> {
         let mut message = self.heard.message();
@@ -247,7 +247,7 @@ impl Kept {
                 "the server separates `reasoning_content` from the text, which the protocol continues: {mend}"
             ));
         }
-        let cut = match self.heard.stop_reason() {
+        let cut = match &self.heard.stop_reason {
             Some(reason) => format.stop().iter().map(String::as_str).find(|stop| Some(*stop) == reason.as_str()),
             None if message.finish_reason.as_deref() == Some("stop") => format.missing_stop(&message.content),
             None => None,

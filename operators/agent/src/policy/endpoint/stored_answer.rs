@@ -113,7 +113,7 @@ pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Ve
 }
 
 /// A stored answer.
-pub(super) struct Kept {
+pub(super) struct StoredAnswer {
     pub(super) heard: Heard,
     /// Number of attempts.
     pub(super) calls: u64,
@@ -132,14 +132,22 @@ impl From<String> for Unread {
     }
 }
 
-impl Kept {
+impl StoredAnswer {
     /// Reads a stored answer; `streams`: answers are streamed.
     ///
     /// # Errors
     /// If it is no answer, or not all of one.
     pub(super) fn read(stored: &[u8], streams: bool) -> Result<Self, Unread> {
         let Some(end) = stored.iter().position(|byte| *byte == b'\n') else {
-            return Ok(understood(stored, streams)?);
+            // Stored without its body.
+            let value: Value = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
+            let calls = value["calls"].as_u64().ok_or("it has no number of attempts".to_owned())?;
+            // Streams that were cut were stored as complete if each event said so.
+            let is_cut = matches!(value["finish_reason"].as_str().map(str::trim), Some("" | "null"));
+            if streams && is_cut {
+                return Err(Unread::from("the stream ended before the answer did".to_owned()));
+            }
+            return Ok(Self { heard: serde_json::from_value(value).map_err(|error| error.to_string())?, calls });
         };
         let head: Head = serde_json::from_slice(&stored[..end]).map_err(|error| error.to_string())?;
         let body = &stored[end + 1..];
@@ -150,18 +158,6 @@ impl Kept {
             Err(message) => Err(Unread { message, detail: raw.detail() }),
         }
     }
-}
-
-/// Reads an answer that was stored without its body.
-fn understood(stored: &[u8], streams: bool) -> Result<Kept, String> {
-    let value: Value = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
-    let calls = value["calls"].as_u64().ok_or("it has no number of attempts")?;
-    // Streams that were cut were stored as complete if each event said so.
-    let is_cut = matches!(value["finish_reason"].as_str().map(str::trim), Some("" | "null"));
-    if streams && is_cut {
-        return Err("the stream ended before the answer did".to_owned());
-    }
-    Ok(Kept { heard: serde_json::from_value(value).map_err(|error| error.to_string())?, calls })
 }
 
 #[cfg(test)]
@@ -180,9 +176,9 @@ mod tests {
         pieces.iter().map(event).collect::<String>() + &end
     }
 
-    fn kept(body: &str, redactor: &Redactor) -> (Vec<u8>, Result<Kept, String>) {
+    fn kept(body: &str, redactor: &Redactor) -> (Vec<u8>, Result<StoredAnswer, String>) {
         let (stored, heard) = write(raw(body), 3, redactor).expect("a stored form");
-        let read = Kept::read(&stored, true);
+        let read = StoredAnswer::read(&stored, true);
         if let Ok(kept) = &read {
             assert_eq!((Ok(&kept.heard), kept.calls), (heard.as_ref(), 3));
         }
@@ -258,8 +254,9 @@ mod tests {
             let usage = json!({"prompt_tokens": 1, "completion_tokens": 2});
             json!({"model": "m", "message": message, "usage": usage, "finish_reason": reason, "calls": 2}).to_string()
         };
-        let read =
-            |reason: Value, streams| Kept::read(old(reason).as_bytes(), streams).map_err(|unread| unread.message);
+        let read = |reason: Value, streams| {
+            StoredAnswer::read(old(reason).as_bytes(), streams).map_err(|unread| unread.message)
+        };
         let kept = read(json!("stop"), true).expect("an answer");
         let message = kept.heard.message();
         assert_eq!((message.content.as_str(), message.reasoning.as_deref(), kept.calls), ("Tael", None, 2));

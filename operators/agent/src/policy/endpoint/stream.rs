@@ -167,8 +167,9 @@ impl Joined {
             tool_calls: self.calls.into_iter().map(CallPieces::whole).collect(),
             ..WireMessage::default()
         };
-        let heard = Heard::new(message, self.model, self.usage, self.finish_reason);
-        heard.stopped_by(self.stop_reason).of_tokens(self.tokens)
+        let mut heard = Heard::new(message, self.model, self.usage, self.finish_reason);
+        (heard.stop_reason, heard.tokens) = (self.stop_reason, self.tokens.reported());
+        heard
     }
 }
 
