@@ -83,6 +83,7 @@ impl JudgeRule {
                 let lower = said(answer).to_ascii_lowercase();
                 let mut words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
                 words.retain(|word| !word.is_empty());
+                // An answer that holds both words weighs them, and is no verdict.
                 match (words.first(), words.contains(&"true"), words.contains(&"false")) {
                     (Some(&"true"), _, false) => Ok(Verdict::new(true, None)),
                     (Some(&"false"), false, _) => Ok(Verdict::new(false, None)),

@@ -80,6 +80,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
                 }
                 Err(mut failure) => {
                     redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
+                    // Of several attempts one is enough: no model can mend what it met.
                     self.hopeless.fetch_or(failure.same_for_all, Ordering::Relaxed);
                     Err(failure)
                 }

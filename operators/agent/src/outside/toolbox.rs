@@ -103,6 +103,7 @@ impl Toolbox {
         for tool in tools {
             offers.extend(tool.offer());
             match tool {
+                // It calls no service: it has no place in the declaration.
                 ToolParams::Open(_) => continue,
                 ToolParams::Http(http) => {
                     self.http.insert(http.name.clone(), HttpTool::open(http, place, layout, context)?);

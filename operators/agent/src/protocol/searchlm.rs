@@ -142,6 +142,7 @@ impl SearchLmProtocol {
             },
             searching,
             tells_invalid: settings.tells_invalid,
+            // The environment writes this tag: a model that goes on after it makes up passages.
             stop: [SEARCH.to_owned()],
             passages: Passages {
                 each: "Title: {title}. Content: {text}".to_owned(),

@@ -143,6 +143,7 @@ impl EachRow {
             }
             Err(error) => {
                 let message = error.message.clone();
+                // The first error fails the node; rows that come later are not called.
                 if error.blame != Blame::Cancelled {
                     self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }

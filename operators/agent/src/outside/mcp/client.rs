@@ -51,6 +51,7 @@ impl Client {
         let session = self.session(attempt, true).await?;
         let result = match self.request("tools/call", params.clone(), Some(&session), attempt).await {
             Err(Fault::Gone) => {
+                // The server has forgotten the session: once more, with a new one.
                 self.forget(&session).await;
                 let session = self.session(attempt, true).await?;
                 self.request("tools/call", params, Some(&session), attempt).await
@@ -69,6 +70,7 @@ impl Client {
 
     async fn forget(&self, gone: &Arc<Session>) {
         let mut known = self.session.lock().await;
+        // Another call may have opened a new session already.
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, gone)) {
             *known = None;
         }
@@ -78,6 +80,7 @@ impl Client {
     /// rollouts were told.
     async fn session(&self, attempt: &Attempt, calls: bool) -> Result<Arc<Session>, CallFailure> {
         let mut known = self.session.lock().await;
+        // Locked over the handshake: other calls wait for this session instead of opening their own.
         let alive = !matches!(&self.server, Server::Program(program) if !program.is_running());
         if let Some(session) = known.as_ref().filter(|_| alive) {
             return Ok(Arc::clone(session));

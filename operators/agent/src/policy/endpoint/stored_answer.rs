@@ -104,6 +104,7 @@ pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Ve
         // No parser can read it any more.
         raw.body = b"{\"error\": \"the answer could not be read, and is not kept, as it holds a secret\"}".to_vec();
     }
+    // A body that cannot be compressed is stored as it is.
     let packed = if raw.body.len() > LONG { zstd::encode_all(raw.body.as_slice(), 1).ok() } else { None };
     let head = Head { calls, content_type: raw.content_type, zstd: packed.is_some() };
     let mut stored = serde_json::to_vec(&head).map_err(|error| error.to_string())?;

@@ -85,6 +85,7 @@ impl<'a> Piece<'a> {
         }
         let ways = self.ways(question, hidden);
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
+        // Chance decides which of the first two comes first; the others follow in their order.
         let place = match self.tries {
             0 => first,
             1 => 1 - first.min(1),
