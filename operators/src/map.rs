@@ -131,12 +131,12 @@ impl Operator for Map {
         if let Some(issue) = unknown(&prompts.readers(), &input.schema).into_iter().next() {
             return Err(unusable(issue));
         }
-        let made = OutputRows::new(params, &output, input)?;
+        let rows = OutputRows::new(params, &output, input)?;
         let format = if params.constrained { output.response_format() } else { None };
         let model = policy.open_chat(format, inputs, context)?;
-        let passing = params.until.as_ref().map(|until| until.open(&made.columns(input)?)).transpose()?;
+        let passing = params.until.as_ref().map(|until| until.open(&rows.columns(input)?)).transpose()?;
         let (samples, repairs) = (params.samples, params.repairs);
-        let kernel = PromptKernel { prompts, output, made, model, passing, samples, repairs };
+        let kernel = PromptKernel { prompts, output, rows, model, passing, samples, repairs };
         Ok(Kernel::AsyncMap(Arc::new(kernel)))
     }
 }

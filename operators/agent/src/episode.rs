@@ -136,7 +136,7 @@ impl Episode {
             Event::Started => self.ask(),
             Event::Said(message) => match self.choosing.take() {
                 Some(answered) => self.choose(message, answered),
-                None => self.hear(message),
+                None => self.receive(message),
             },
             Event::Returned(results) => self.show(results),
         }
@@ -185,7 +185,7 @@ impl Episode {
     }
 
     /// Processes the model's message. Only text written by the model is parsed.
-    fn hear(&mut self, message: Message) -> Command {
+    fn receive(&mut self, message: Message) -> Command {
         self.turns += 1;
         // The reply to the request for the answer is the answer, whatever tags it holds.
         let is_read = message.is_model() && !self.closing;

@@ -17,7 +17,7 @@ pub struct ObservationLimit {
 /// Results between tags, cut off.
 struct Cut {
     /// Bytes of the results that stay.
-    kept: usize,
+    length: usize,
     /// Size of the whole message.
     tokens: usize,
 }
@@ -42,9 +42,9 @@ impl ObservationLimit {
         }
         for (number, message) in messages.iter_mut().enumerate() {
             let (open, inner, close) = parts(protocol, &message.content);
-            let Some(Cut { kept, tokens }) = self.cut(open, inner, close)? else { continue };
-            let shown = shown(protocol, &answered, message, inner[..kept].trim_end().len());
-            let content = format!("{open}{}{close}", &inner[..kept]);
+            let Some(Cut { length, tokens }) = self.cut(open, inner, close)? else { continue };
+            let shown = shown(protocol, &answered, message, inner[..length].trim_end().len());
+            let content = format!("{open}{}{close}", &inner[..length]);
             message.content = content;
             message.observations.truncate(shown);
             let position = i32::try_from(place + number).unwrap_or(i32::MAX);
@@ -64,17 +64,17 @@ impl ObservationLimit {
         let closing = if close.is_empty() { 0 } else { (self.starts)(close)?.len() };
         let mut left = self.most.saturating_sub(closing).min(starts.len().saturating_sub(1));
         loop {
-            let mut kept = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
-            while !inner.is_char_boundary(kept) {
-                kept -= 1;
+            let mut length = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
+            while !inner.is_char_boundary(length) {
+                length -= 1;
             }
-            if kept == 0 || left == 0 {
-                return Ok(Some(Cut { kept: 0, tokens }));
+            if length == 0 || left == 0 {
+                return Ok(Some(Cut { length: 0, tokens }));
             }
             // Tokens at a cut may be others than in the whole text, and white space at an end may count.
-            for kept in [kept, inner[..kept].trim_end().len()] {
-                if (self.starts)(&format!("{open}{}{close}", &inner[..kept]))?.len() <= self.most {
-                    return Ok(Some(Cut { kept, tokens }));
+            for length in [length, inner[..length].trim_end().len()] {
+                if (self.starts)(&format!("{open}{}{close}", &inner[..length]))?.len() <= self.most {
+                    return Ok(Some(Cut { length, tokens }));
                 }
             }
             left -= 1;
@@ -92,15 +92,15 @@ fn parts<'t>(protocol: &dyn Protocol, content: &'t str) -> (&'t str, &'t str, &'
     (&content[..open.len()], inner, &content[end..])
 }
 
-/// Returns how many of a message's passages begin in the first `kept` bytes of its results.
-fn shown(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message: &Message, kept: usize) -> usize {
+/// Returns how many of a message's passages begin in the first `length` bytes of its results.
+fn shown(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message: &Message, length: usize) -> usize {
     for count in 0..message.observations.len() {
         // A passage begins where the text of those before it ends.
         let begin = match count {
             0 => 0,
             _ => parts(protocol, &rendered(protocol, answered, message, count)).1.len(),
         };
-        if begin >= kept {
+        if begin >= length {
             return count;
         }
     }

@@ -11,13 +11,13 @@ use super::verdict::{PORT, Verdict};
 /// Compares judged rollouts with those that were given, and the verdicts on empty predictions. The judge's own words are
 /// compared with its remembered answers.
 pub(super) struct JudgeRecheck {
-    given: BTreeMap<String, Trajectory>,
+    rollouts: BTreeMap<String, Trajectory>,
 }
 
 impl JudgeRecheck {
     pub(super) fn open(inputs: &Inputs) -> Result<Self, OperatorError> {
-        let given = inputs.rows(PORT)?.read_all::<Trajectory>()?;
-        Ok(Self { given: given.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
+        let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?;
+        Ok(Self { rollouts: rollouts.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
     }
 }
 
@@ -31,13 +31,13 @@ impl Recheck for JudgeRecheck {
         let mut found = Rechecked::default();
         for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
             found.compared += 1;
-            match self.given.get(&judged.id) {
+            match self.rollouts.get(&judged.id) {
                 None => {
                     let (recorded, derived) = ("judged".to_owned(), "not given".to_owned());
                     found.differences.push(difference(&judged, "rollout", recorded, derived));
                 }
-                Some(given) if *given != judged => {
-                    found.differences.push(difference(&judged, "rollout", json(&judged), json(given)));
+                Some(original) if *original != judged => {
+                    found.differences.push(difference(&judged, "rollout", json(&judged), json(original)));
                 }
                 Some(_) => {}
             }

@@ -17,7 +17,7 @@ use crate::shared::until::Passing;
 pub(super) struct PromptKernel {
     pub(super) prompts: Prompts,
     pub(super) output: Output,
-    pub(super) made: OutputRows,
+    pub(super) rows: OutputRows,
     pub(super) model: Box<dyn ChatModel>,
     /// The predicate of `until`.
     pub(super) passing: Option<Passing>,
@@ -46,7 +46,7 @@ impl PromptKernel {
                 return Err(RowFailure { detail: Some(detail), usage, ..failure });
             }
         };
-        match self.made.make(row, sample, &answers) {
+        match self.rows.make(row, sample, &answers) {
             Ok(made) => Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage }),
             Err(error) => Err(RowFailure { usage, ..failed(error.message) }),
         }
@@ -69,7 +69,7 @@ impl AsyncMapKernel for PromptKernel {
     fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
         let mut batches = Vec::with_capacity(output.batches.len());
         for (port, made) in output.batches {
-            batches.push((port, self.made.label(row, sample, &made)?));
+            batches.push((port, self.rows.label(row, sample, &made)?));
         }
         Some(RowOutput { batches, usage: output.usage })
     }
@@ -81,7 +81,7 @@ impl AsyncMapKernel for PromptKernel {
 
     /// A row without an id is known by its content.
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
-        if !self.made.has_ids() {
+        if !self.rows.has_ids() {
             let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
             return Ok(cells::texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
         }

@@ -13,7 +13,7 @@ use super::params::{MapParams, ROWS};
 pub(super) struct MapRecheck {
     /// Copied columns: those of the input that the operator does not write.
     columns: Vec<String>,
-    given: BTreeSet<String>,
+    input_rows: BTreeSet<String>,
 }
 
 impl MapRecheck {
@@ -30,11 +30,11 @@ impl MapRecheck {
                 columns.push(name.clone());
             }
         }
-        let mut given = BTreeSet::new();
+        let mut input_rows = BTreeSet::new();
         for batch in input.batches() {
-            given.extend(cells::texts(&batch?, &columns)?);
+            input_rows.extend(cells::texts(&batch?, &columns)?);
         }
-        Ok(Self { columns, given })
+        Ok(Self { columns, input_rows })
     }
 }
 
@@ -47,7 +47,7 @@ impl Recheck for MapRecheck {
         let mut found = Rechecked::default();
         for row in cells::texts(rows, &self.columns)? {
             found.compared += 1;
-            if !self.given.contains(&row) {
+            if !self.input_rows.contains(&row) {
                 found.differences.push(RowDifference {
                     row: String::new(),
                     what: "columns of the input".to_owned(),

@@ -71,8 +71,8 @@ impl OutputRows {
         let answer = Arc::clone(output.columns());
         let derives_ids = kind.id_column().is_some() && answer.column_with_name(ID).is_none();
         let explodes = params.explode.is_some();
-        let made = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
-        let columns = made.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
+        let rows = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
+        let columns = rows.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
         let kinds = [RecordKind::Document, RecordKind::Chunk, RecordKind::Question, RecordKind::Trajectory];
         let mut origins = Vec::new();
         for name in kinds.into_iter().filter_map(origin) {
@@ -146,8 +146,8 @@ impl OutputRows {
             new.push((field.as_ref().clone(), Arc::clone(column)));
         }
         new.extend(self.filled(&repeated, count));
-        let made = with_columns(&repeated, new)?;
-        conformed(self.kind, &made).map_err(|error| OperatorError::data(error.0))
+        let batch = with_columns(&repeated, new)?;
+        conformed(self.kind, &batch).map_err(|error| OperatorError::data(error.0))
     }
 
     fn id(&self, id: &str, sample: u32, place: usize) -> String {

@@ -283,8 +283,8 @@ impl Calls {
         let tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
         for (tool, Tally { calls, failed, reasons }) in tallies.iter().filter(|(_, tally)| tally.failed > 0) {
-            let told = most_frequent(reasons);
-            warnings.push(format!("warning: {failed} of {calls} calls of `{tool}` failed: {told}"));
+            let frequent = most_frequent(reasons);
+            warnings.push(format!("warning: {failed} of {calls} calls of `{tool}` failed: {frequent}"));
         }
         warnings
     }

@@ -152,12 +152,12 @@ impl FunctionTool {
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let mut given = Map::new();
+        let mut values = Map::new();
         for name in arguments(&self.params) {
             let value = call.arguments.get(&name).cloned().unwrap_or_default();
-            given.insert(name, value);
+            values.insert(name, value);
         }
-        let calling = Calling { tool: self, arguments: given };
+        let calling = Calling { tool: self, arguments: values };
         let request = self.function.request(&calling.arguments);
         self.function.service.call(call.tool, &calling, request, context).await
     }

@@ -483,8 +483,8 @@ pub(super) fn schema_fault(schema: &Value) -> Option<(String, String)> {
 impl ResultPlaces {
     fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let named = [("list", &self.list), ("id", &self.id), ("title", &self.title), ("score", &self.score)];
-        let given = named.into_iter().filter_map(|(name, place)| Some((name, place.as_deref()?)));
-        given.chain([("text", self.text.as_str())])
+        let paths = named.into_iter().filter_map(|(name, place)| Some((name, place.as_deref()?)));
+        paths.chain([("text", self.text.as_str())])
     }
 }
 

@@ -39,7 +39,7 @@ struct One {
 pub(super) fn whole(text: &str, max_chars: usize) -> Vec<Found> {
     let text = text.trim().to_owned();
     let one = One { text: text.clone(), ..One::default() };
-    if text.is_empty() { Vec::new() } else { vec![found(text, one, max_chars)] }
+    if text.is_empty() { Vec::new() } else { vec![passage(text, one, max_chars)] }
 }
 
 /// Returns the passages of a JSON answer.
@@ -55,7 +55,7 @@ pub(super) fn placed(
     let Some(list) = &places.list else {
         let one = one(answer, places)?;
         let title = if one.title.is_empty() { String::new() } else { format!("{}\n", one.title) };
-        return Ok(vec![found(format!("{title}{}", one.text.trim()), one, max_chars)]);
+        return Ok(vec![passage(format!("{title}{}", one.text.trim()), one, max_chars)]);
     };
     let items = match answer.pointer(list) {
         Some(Value::Array(items)) => items,
@@ -81,7 +81,7 @@ pub(super) fn placed(
                 format!("[{}]{title}{id}\n{text}", place + 1)
             }
         };
-        let passage = found(contents, one, left);
+        let passage = passage(contents, one, left);
         left = left.saturating_sub(passage.contents.chars().count());
         shown.push(passage);
         if left == 0 {
@@ -115,7 +115,7 @@ fn optional(item: &Value, place: Option<&str>) -> Option<String> {
 }
 
 /// A passage that shows `contents`, at most so many characters of it.
-fn found(mut contents: String, one: One, max_chars: usize) -> Found {
+fn passage(mut contents: String, one: One, max_chars: usize) -> Found {
     let id = one.id.unwrap_or_else(|| content_id(&one.title, &one.text));
     if let Some((end, _)) = contents.char_indices().nth(max_chars) {
         contents.truncate(end);

@@ -160,9 +160,9 @@ pub(super) fn late(timeout: Duration) -> CallFailure {
 /// The beginning of a text, on one line.
 pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut kept: String = line.chars().take(DETAIL_CHARS).collect();
-    if kept.len() < line.len() {
-        kept.push('…');
+    let mut short: String = line.chars().take(DETAIL_CHARS).collect();
+    if short.len() < line.len() {
+        short.push('…');
     }
-    kept
+    short
 }

@@ -167,10 +167,10 @@ pub(super) fn unknown_functions(
     template: &Template<'_, '_>,
     undeclared: &BTreeSet<String>,
 ) -> BTreeSet<String> {
-    let given: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
+    let globals: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
     let mut unknown = BTreeSet::new();
     for (how, name) in used(template) {
-        if how == Use::Function && undeclared.contains(&name) && !given.contains(name.as_str()) {
+        if how == Use::Function && undeclared.contains(&name) && !globals.contains(name.as_str()) {
             unknown.insert(name);
         }
     }

@@ -183,7 +183,7 @@ impl Prompts {
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(FUEL));
         let whitespace = WhitespaceConfig { keep_trailing_newline: true, ..WhitespaceConfig::default() };
-        let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
+        let globals: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
@@ -206,7 +206,7 @@ impl Prompts {
         environment.clear_templates();
         prepare(&mut environment);
         let describes = readers.remove(OUTPUT_SCHEMA).is_some();
-        readers.retain(|name, _| !given.contains(name));
+        readers.retain(|name, _| !globals.contains(name));
         Ok(Self { environment, messages, readers, describes, unknown })
     }
 

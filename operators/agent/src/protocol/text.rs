@@ -161,7 +161,7 @@ impl TextProtocol {
             format.system = None;
         }
         if settings.tells_invalid {
-            format.invalid.get_or_insert_with(|| told_invalid(&format.search, &format.answer));
+            format.invalid.get_or_insert_with(|| invalid_remark(&format.search, &format.answer));
         }
         let stop = [Some(&format.search.close), Some(&format.answer.close).filter(|_| format.stop_at_answer)];
         let stop = stop.into_iter().flatten().cloned().collect();
@@ -216,7 +216,7 @@ impl TextProtocol {
 }
 
 /// Remark on a message with neither a query nor an answer.
-fn told_invalid(search: &Tags, answer: &Tags) -> String {
+fn invalid_remark(search: &Tags, answer: &Tags) -> String {
     format!(
         "\nThat was neither a search nor an answer. A query is between {} and {}, the final answer between {} and {}.\n",
         search.open, search.close, answer.open, answer.close

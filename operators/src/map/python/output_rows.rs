@@ -49,17 +49,17 @@ impl PythonRows {
     pub(super) fn new(kind: RecordKind, output: Option<Output>, input: &RowsInput) -> Self {
         let fields = output.as_ref().map(Output::fields).unwrap_or_default();
         let in_output: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
-        let mut given = in_output.clone();
-        given.extend(input.schema.fields().iter().map(|field| field.name().clone()));
+        let mut known = in_output.clone();
+        known.extend(input.schema.fields().iter().map(|field| field.name().clone()));
         let has_ids = input.schema.column_with_name(ID).is_some();
-        let origin = origin(input.kind).filter(|name| kind != input.kind && !given.contains(*name) && has_ids);
+        let origin = origin(input.kind).filter(|name| kind != input.kind && !known.contains(*name) && has_ids);
         let mut others = input.schema.fields().to_vec();
         others.retain(|field| !in_output.contains(field.name()));
         others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
         let mut required = Vec::new();
         let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
         for field in own.fields() {
-            if given.contains(field.name()) || Some(field.name().as_str()) == origin {
+            if known.contains(field.name()) || Some(field.name().as_str()) == origin {
                 continue;
             }
             // Null or an empty list stands for a column that the function leaves out.
@@ -146,8 +146,9 @@ impl PythonRows {
             arrays.push(match decoded.column_by_name(name) {
                 None => base,
                 Some(decoded) => {
-                    let given: BooleanArray = objects.iter().map(|object| Some(object.contains_key(name))).collect();
-                    zip(&given, decoded, &base)?
+                    let is_returned: BooleanArray =
+                        objects.iter().map(|object| Some(object.contains_key(name))).collect();
+                    zip(&is_returned, decoded, &base)?
                 }
             });
         }

@@ -33,7 +33,7 @@ impl HttpServer {
         if answered.status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
             return Err(Fault::Gone);
         }
-        let given = match answered.headers.get(SESSION).map(HeaderValue::to_str) {
+        let session_id = match answered.headers.get(SESSION).map(HeaderValue::to_str) {
             Some(Ok(id)) => Some(id.to_owned()),
             _ => None,
         };
@@ -45,7 +45,7 @@ impl HttpServer {
         // An error status may carry a JSON-RPC error that says more.
         for message in &messages {
             if let Some(result) = response(message, id) {
-                return Ok((result?, given));
+                return Ok((result?, session_id));
             }
         }
         let answered = self.wire.accepted(answered).map_err(Fault::Failed)?;

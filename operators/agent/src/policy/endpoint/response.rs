@@ -203,12 +203,12 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
 /// Converts calls. Each gets an id of its own: results are told apart by it.
 fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
     let mut ids = BTreeSet::new();
-    let mut made = Vec::with_capacity(calls.len());
-    for (place, call) in calls.into_iter().enumerate() {
+    let mut converted = Vec::with_capacity(calls.len());
+    for (index, call) in calls.into_iter().enumerate() {
         // Some servers send no ids, or one id for all calls.
         let named = call.id.filter(|id| !id.is_empty() && !ids.contains(id));
         let id = named.unwrap_or_else(|| {
-            let mut number = place;
+            let mut number = index;
             while ids.contains(&format!("call_{number}")) {
                 number += 1;
             }
@@ -216,9 +216,9 @@ fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
         });
         ids.insert(id.clone());
         let arguments = as_written(call.arguments.unwrap_or_default());
-        made.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
+        converted.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
     }
-    made
+    converted
 }
 
 /// Returns the object that a server encoded as text within text; other arguments stay as they are.
