@@ -96,6 +96,7 @@ impl World {
         let slot = self.places.inverse(position);
         let (unit, mut offset) = (slot / UNIT, slot % UNIT);
         if unit >= self.units {
+            // The documents behind the last whole unit.
             return Subject::Digest(self.units * Self::digests_per_unit() + slot - self.units * UNIT);
         }
         for kind in Kind::ALL {

@@ -138,6 +138,7 @@ impl Toolbox {
         };
         match (&self.reranker, &called.result) {
             (Some(reranker), Ok(found)) if !found.is_empty() => {
+                // The search was paid for, whatever the reranker does.
                 let mut ordered = reranker.call(query, found, moment.context).await.map_err(|mut failure| {
                     failure.usage += called.usage;
                     failure
@@ -180,6 +181,7 @@ impl Toolbox {
             let opened = opener.call(call, moment.messages);
             return opened.map(Called::from).map_err(|error| RowFailure::new(FailureKind::Data, error.message));
         }
+        // The record answers for every service: none is called.
         if let Some(recorded) = &self.recorded {
             return Ok(recorded.call(call, moment.messages));
         }

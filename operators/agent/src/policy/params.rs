@@ -306,13 +306,11 @@ impl EndpointParams {
         let mut issues = Vec::new();
         for name in ["return_token_ids", "logprobs", "top_logprobs", "logprobs_mode"] {
             if self.extra.contains_key(name) {
-                let path = format!("policy.endpoint.extra.{name}");
-                issues.push(ParamIssue::new(path, "this field is set by `record: tokens`"));
+                issues.push(issue(&format!("extra.{name}"), "this field is set by `record: tokens`"));
             }
         }
         let Some(temperature) = self.temperature else {
-            let message = "`record: tokens` records the temperature, so it must be set";
-            let issue = ParamIssue::new("policy.endpoint.temperature", message);
+            let issue = issue("temperature", "`record: tokens` records the temperature, so it must be set");
             issues.push(issue.with_help("write the temperature to sample with, for example 1"));
             return issues;
         };
@@ -334,7 +332,7 @@ impl EndpointParams {
         let message = "with this value, the server's raw log-probabilities are not those of the sampled tokens";
         let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample \
                     at temperature 1 from all tokens";
-        issues.push(ParamIssue::new(format!("policy.endpoint.{field}"), message).with_help(help));
+        issues.push(issue(&field, message).with_help(help));
         issues
     }
 
@@ -350,27 +348,27 @@ impl EndpointParams {
             (is_patient, "timeout_seconds", "must be above 0 and at most 86400 (a day)"),
             (is_alert, "stall_seconds", "must be above 0 and at most 86400 (a day)"),
         ];
-        let mut broken = Vec::new();
+        let mut issues = Vec::new();
         for (holds, field, message) in rules {
             if !holds {
-                broken.push((field.to_owned(), message));
+                issues.push(issue(field, message));
             }
         }
         if let Some(name) = self.prices.as_ref().and_then(Prices::fault) {
-            broken.push((format!("prices.{name}"), "must not be negative"));
+            issues.push(issue(&format!("prices.{name}"), "must not be negative"));
         }
         if let Some(name) = self.limits.fault() {
-            broken.push((format!("limits.{name}"), "must be above 0"));
+            issues.push(issue(&format!("limits.{name}"), "must be above 0"));
         }
         for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
-            broken.push((format!("extra.{name}"), "this field is set by searchmill: use the param instead"));
-        }
-        let mut issues = Vec::new();
-        for (field, message) in broken {
-            issues.push(ParamIssue::new(format!("policy.endpoint.{field}"), message));
+            issues.push(issue(&format!("extra.{name}"), "this field is set by searchmill: use the param instead"));
         }
         issues
     }
+}
+
+fn issue(field: &str, message: &str) -> ParamIssue {
+    ParamIssue::new(format!("policy.endpoint.{field}"), message)
 }
 
 /// The policy: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
@@ -433,6 +431,7 @@ impl<'de> Visitor<'de> for PolicyVisitor {
         let name: String = map.next_key()?.ok_or_else(|| A::Error::custom("no policy is given"))?;
         let policy = match name.as_str() {
             "endpoint" => PolicyParams::Endpoint(map.next_value()?),
+            // A policy without options is written `{evidence: }`, too: YAML reads that as null.
             "evidence" => PolicyParams::Evidence(map.next_value::<Option<EvidenceParams>>()?.unwrap_or_default()),
             "model" => PolicyParams::Model(map.next_value::<Option<ModelParams>>()?.unwrap_or_default()),
             _ => return Err(A::Error::unknown_variant(&name, POLICIES)),
