@@ -173,11 +173,8 @@ impl AsyncMapKernel for JudgeKernel {
         let Some(verdicts) = Verdict::of_rows(rows) else {
             return Err(OperatorError::data("the rows hold no verdicts"));
         };
-        let mut said = Vec::with_capacity(verdicts.len());
-        for (id, verdict) in ids.iter().flatten().zip(verdicts) {
-            said.push((id.to_owned(), json!([verdict.right, verdict.rationale, verdict.judge]).to_string()));
-        }
-        Ok(said)
+        let said = verdicts.iter().map(|verdict| json!([verdict.right, verdict.rationale, verdict.judge]).to_string());
+        Ok(ids.iter().flatten().map(str::to_owned).zip(said).collect())
     }
 
     fn run<'a>(

@@ -90,28 +90,18 @@ impl Operator for Map {
             }
             Err(issue) => found.push(issue),
         }
+        // Each rule of the declaration owns its params.
+        let (checked, known, typed, recorded) = (params.clone(), params.clone(), params.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
             // Answers are read otherwise than before; the rows of functions are what they were.
             .revision(2)
             .issues(found)
             .uses_gpus(matches!(params.policy, Some(PolicyParams::Model(_))))
             .rows(RowShape { columns, samples: params.samples, goal: params.until.as_ref().map(Until::goal) })
-            .checks_columns({
-                let params = params.clone();
-                move |inputs| column_issues(&params, &readers, inputs)
-            })
-            .gives({
-                let params = params.clone();
-                move |inputs| of_rows(given_columns(&params, inputs))
-            })
-            .gives_at_most({
-                let params = params.clone();
-                move |inputs| of_rows(columns_of_kind(&params, inputs))
-            })
-            .rechecks({
-                let params = params.clone();
-                move |inputs, _| Ok(Box::new(MapRecheck::open(&params, inputs)?))
-            });
+            .checks_columns(move |inputs| column_issues(&checked, &readers, inputs))
+            .gives(move |inputs| of_rows(given_columns(&known, inputs)))
+            .gives_at_most(move |inputs| of_rows(columns_of_kind(&typed, inputs)))
+            .rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&recorded, inputs)?)));
         match &params.policy {
             Some(policy) => policy.declared(declaration),
             None => {

@@ -66,12 +66,11 @@ impl AsyncMapKernel for PromptKernel {
         self.prompts.names()
     }
 
-    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
-        let mut batches = Vec::with_capacity(output.batches.len());
-        for (port, made) in output.batches {
-            batches.push((port, self.rows.label(row, sample, &made)?));
+    fn label(&self, row: &RecordBatch, sample: u32, mut output: RowOutput) -> Option<RowOutput> {
+        for (_, rows) in &mut output.batches {
+            *rows = self.rows.label(row, sample, rows)?;
         }
-        Some(RowOutput { batches, usage: output.usage })
+        Some(output)
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
@@ -86,11 +85,8 @@ impl AsyncMapKernel for PromptKernel {
             return Ok(cells::texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
         }
         let names: Vec<String> = self.output.fields().iter().map(|field| field.name().clone()).collect();
-        let mut said = Vec::with_capacity(rows.num_rows());
-        for (id, answer) in text_column(rows, "id")?.iter().zip(cells::texts(rows, &names)?) {
-            said.push((id.unwrap_or_default().to_owned(), answer));
-        }
-        Ok(said)
+        let ids = text_column(rows, "id")?.iter().map(|id| id.unwrap_or_default().to_owned());
+        Ok(ids.zip(cells::texts(rows, &names)?).collect())
     }
 
     fn run<'a>(

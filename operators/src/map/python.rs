@@ -88,32 +88,28 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
         Ok(function) => function,
         Err(issue) => return declaration.issues([issue]),
     };
+    // Each rule of the declaration owns its function.
+    let (read, checked, typed) = (function.clone(), function.clone(), params.clone());
     let remembers = params.remember.is_some();
     declaration
         .issues(function.issues())
         .unseen(Some(function.unseen()))
-        .checks_files({
-            let (function, params) = (function.clone(), params.clone());
-            move |directory| {
-                let written = params.python.as_deref().unwrap_or_default();
-                let mut issues = Vec::from_iter(function.file_issue("python", written, directory));
-                if let Some(signature) = function.signature(directory) {
-                    issues.extend(signature_issues(&params, &signature));
-                }
-                issues
+        .checks_files(move |directory| {
+            let written = typed.python.as_deref().unwrap_or_default();
+            let mut issues = Vec::from_iter(checked.file_issue("python", written, directory));
+            if let Some(signature) = checked.signature(directory) {
+                issues.extend(signature_issues(&typed, &signature));
             }
+            issues
         })
-        .reads({
-            let function = function.clone();
-            move |directory| {
-                let mut sources = function.sources(directory);
-                // Rows that are remembered are known by the columns that were passed. Other results of before may lack
-                // some: they were told from the text of the file.
-                if !remembers {
-                    sources.push(Source::Identity("columns of the loaded function".to_owned()));
-                }
-                sources
+        .reads(move |directory| {
+            let mut sources = read.sources(directory);
+            // Rows that are remembered are known by the columns that were passed. Other results of before may lack
+            // some: they were told from the text of the file.
+            if !remembers {
+                sources.push(Source::Identity("columns of the loaded function".to_owned()));
             }
+            sources
         })
         .fetches(move |context| function.fetch(context))
 }

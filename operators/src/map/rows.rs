@@ -74,12 +74,8 @@ impl OutputRows {
         let rows = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
         let columns = rows.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
         let kinds = [RecordKind::Document, RecordKind::Chunk, RecordKind::Question, RecordKind::Trajectory];
-        let mut origins = Vec::new();
-        for name in kinds.into_iter().filter_map(origin) {
-            if !has(&columns, name) {
-                origins.push(Field::new(name, DataType::Utf8, true));
-            }
-        }
+        let origins = kinds.into_iter().filter_map(origin).filter(|name| !has(&columns, name));
+        let origins: Vec<Field> = origins.map(|name| Field::new(name, DataType::Utf8, true)).collect();
         Some(with_fields(&columns, &origins))
     }
 
@@ -113,11 +109,8 @@ impl OutputRows {
     /// Puts the columns of remembered rows beside those of this row.
     pub(super) fn label(&self, row: &RecordBatch, sample: u32, made: &RecordBatch) -> Option<RecordBatch> {
         let schema = made.schema();
-        let mut indices = Vec::with_capacity(self.answer.fields().len());
-        for field in self.answer.fields() {
-            indices.push(schema.index_of(field.name()).ok()?);
-        }
-        let answers = made.project(&indices).ok()?;
+        let indices = self.answer.fields().iter().map(|field| schema.index_of(field.name()).ok());
+        let answers = made.project(&indices.collect::<Option<Vec<_>>>()?).ok()?;
         self.beside(row, sample, &answers).ok()
     }
 

@@ -34,13 +34,8 @@ pub(super) fn figures(batch: &RecordBatch) -> Vec<(&'static str, f64)> {
     {
         return Vec::new();
     }
-    let mut figures = Vec::new();
-    for rollout in from_batch::<Trajectory>(batch).unwrap_or_default() {
-        if let Some((name, _)) = ending(&rollout) {
-            figures.push((name, 1.0));
-        }
-    }
-    figures
+    let rollouts = from_batch::<Trajectory>(batch).unwrap_or_default();
+    rollouts.iter().filter_map(ending).map(|(name, _)| (name, 1.0)).collect()
 }
 
 fn ending(rollout: &Trajectory) -> Option<Ending> {

@@ -71,11 +71,8 @@ fn listed(call: &Value) -> Result<Vec<String>, String> {
         Some(query) => std::slice::from_ref(query),
         None => return Err(FORM.to_owned()),
     };
-    let mut queries = Vec::with_capacity(items.len());
-    for item in items {
-        queries.push(item.as_str().ok_or(FORM)?.trim().to_owned());
-    }
-    Ok(queries)
+    let queries: Option<Vec<String>> = items.iter().map(|item| Some(item.as_str()?.trim().to_owned())).collect();
+    Ok(queries.ok_or(FORM)?)
 }
 
 #[cfg(test)]

@@ -158,12 +158,11 @@ impl AsyncMapKernel for EachRow {
         self.reads.clone()
     }
 
-    fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
-        let mut batches = Vec::with_capacity(output.batches.len());
-        for (port, made) in output.batches {
-            batches.push((port, self.calls.made.label(row, &made)?));
+    fn label(&self, row: &RecordBatch, _sample: u32, mut output: RowOutput) -> Option<RowOutput> {
+        for (_, rows) in &mut output.batches {
+            *rows = self.calls.made.label(row, rows)?;
         }
-        Some(RowOutput { batches, usage: output.usage })
+        Some(output)
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
