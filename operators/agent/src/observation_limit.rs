@@ -23,7 +23,7 @@ struct Cut {
 }
 
 impl ObservationLimit {
-    /// Renders the results of the actions of one message, and cuts those that are too long. `place` is the position of
+    /// Renders the results of the actions of one message, and cuts those that are too long. `first` is the position of
     /// the first message. Passages of which nothing is left are not among a message's observations.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl ObservationLimit {
         &self,
         protocol: &dyn Protocol,
         answered: Vec<(Action, ToolResult)>,
-        place: usize,
+        first: usize,
     ) -> Result<(Vec<Message>, Vec<CutObservation>), String> {
         let mut messages = protocol.render(answered.clone());
         let mut cuts = Vec::new();
@@ -47,7 +47,7 @@ impl ObservationLimit {
             let content = format!("{open}{}{close}", &inner[..length]);
             message.content = content;
             message.observations.truncate(shown);
-            let position = i32::try_from(place + number).unwrap_or(i32::MAX);
+            let position = i32::try_from(first + number).unwrap_or(i32::MAX);
             cuts.push(CutObservation { message: position, tokens: i32::try_from(tokens).unwrap_or(i32::MAX) });
         }
         Ok((messages, cuts))

@@ -144,8 +144,8 @@ pub(crate) fn contradiction(spans: &[TokenSpan], messages: &[Message]) -> Option
     let mut reading = Reading::default();
     let mut turns = messages.iter().enumerate().filter(|(_, message)| message.is_model());
     for (number, span) in spans.iter().enumerate() {
-        let (place, count) = (usize::try_from(span.message).ok(), span.ids.len());
-        let is_aside = place.and_then(|place| messages.get(place)).is_some_and(Message::is_aside);
+        let (position, count) = (usize::try_from(span.message).ok(), span.ids.len());
+        let is_aside = position.and_then(|position| messages.get(position)).is_some_and(Message::is_aside);
         let branch = reading.branch(span, is_aside);
         if branch != span.branch {
             return Some(differ(number, "branch", span.branch, branch));
@@ -159,7 +159,7 @@ pub(crate) fn contradiction(spans: &[TokenSpan], messages: &[Message]) -> Option
             let Some((derived, message)) = turns.next() else {
                 return Some(differ(number, "author", "the model", "no message of the model is left"));
             };
-            if place != Some(derived) {
+            if position != Some(derived) {
                 return Some(differ(number, "message", span.message, derived));
             }
             let read = reading.read(is_aside);

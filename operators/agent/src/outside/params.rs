@@ -290,26 +290,20 @@ impl ToolParams {
 
     /// The Python function of the tool.
     pub fn function(&self) -> Option<PythonFunction> {
-        match self {
-            Self::Python(python) => Some(python.function()),
-            _ => None,
-        }
+        let Self::Python(python) = self else { return None };
+        Some(python.function())
     }
 
     /// Returns the user's files behind the tool, other than those of a Python function.
     pub fn files(&self, directory: &Path) -> Vec<Source> {
-        match self {
-            Self::Mcp(mcp) => mcp.sources(directory),
-            _ => Vec::new(),
-        }
+        let Self::Mcp(mcp) = self else { return Vec::new() };
+        mcp.sources(directory)
     }
 
     /// Returns why the file of its Python function cannot be called, with a path below the tool.
     pub fn file_issue(&self, directory: &Path) -> Option<ParamIssue> {
-        match self {
-            Self::Python(python) => python.function().file_issue("python.function", &python.function, directory),
-            _ => None,
-        }
+        let Self::Python(python) = self else { return None };
+        python.function().file_issue("python.function", &python.function, directory)
     }
 
     /// Returns issues, with paths below the tool.

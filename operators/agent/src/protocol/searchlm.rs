@@ -72,19 +72,19 @@ impl Identifiers {
         numbers
     }
 
-    /// Returns what the reply names, and the places of those passages among `count`.
+    /// Returns what the reply names, and the indices of those passages among `count`.
     pub(super) fn chosen(self, reply: &str, count: usize) -> (Vec<usize>, Vec<usize>) {
         let said = thoughts::split(reply).said.concat();
         let numbers = self.numbers(&said);
         match self {
             Self::Published => {
-                let places = numbers.iter().copied().filter(|place| *place < count).collect();
-                (numbers, places)
+                let indices = numbers.iter().copied().filter(|index| *index < count).collect();
+                (numbers, indices)
             }
             Self::Mended => {
                 let known: Vec<usize> = numbers.into_iter().filter(|number| (1..=count).contains(number)).collect();
-                let places = known.iter().map(|number| number - 1).collect();
-                (known, places)
+                let indices = known.iter().map(|number| number - 1).collect();
+                (known, indices)
             }
         }
     }
@@ -174,14 +174,14 @@ impl SearchLmProtocol {
         lines.reverse();
         let is_request = message.role == Role::User.name();
         let mut found = Vec::new();
-        for (place, line) in lines.into_iter().enumerate() {
-            let line = match (is_request, place) {
-                (true, _) => line.strip_prefix(&format!("[{}] ", place + 1))?,
+        for (index, line) in lines.into_iter().enumerate() {
+            let line = match (is_request, index) {
+                (true, _) => line.strip_prefix(&format!("[{}] ", index + 1))?,
                 // The first line begins with the tag and the identifiers.
                 (false, 0) => line.split_once("] ")?.1,
                 (false, _) => line,
             };
-            found.extend(read_back(&self.passages, line, &message.observations[place..=place])?);
+            found.extend(read_back(&self.passages, line, &message.observations[index..=index])?);
         }
         Some(found)
     }
@@ -289,7 +289,7 @@ impl Protocol for SearchLmProtocol {
         if !self.params.ranking || found.is_empty() {
             return None;
         }
-        let lines = found.iter().enumerate().map(|(place, passage)| format!("[{}] {}", place + 1, self.line(passage)));
+        let lines = found.iter().enumerate().map(|(index, passage)| format!("[{}] {}", index + 1, self.line(passage)));
         let lines = lines.collect::<Vec<_>>().join("\n");
         let mut request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
         request.tool_call_id = Some(action.id.clone());

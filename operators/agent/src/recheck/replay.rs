@@ -44,9 +44,9 @@ impl<'a> Replay<'a> {
     /// Replays until the episode waits for calls and returns their arguments; empty once the record or the episode
     /// ends.
     pub(super) fn calls(&mut self) -> &[Value] {
-        while let (Command::Ask(_), Some(place)) = (&self.command, self.next_said()) {
-            self.said.push((place, self.episode.messages().len()));
-            self.command = self.episode.step(Event::Said(self.rollout.messages[place].clone()));
+        while let (Command::Ask(_), Some(position)) = (&self.command, self.next_said()) {
+            self.said.push((position, self.episode.messages().len()));
+            self.command = self.episode.step(Event::Said(self.rollout.messages[position].clone()));
         }
         match &self.command {
             Command::Call(calls) => calls,
