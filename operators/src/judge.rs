@@ -112,11 +112,8 @@ fn issues(params: &JudgeParams) -> Vec<ParamIssue> {
 
 /// Columns that decide a verdict. A local model seeds its sampling by the id of the question.
 fn columns(policy: &PolicyParams) -> Vec<String> {
-    let mut columns = ["question", "golden_answers", "prediction"].map(str::to_owned).to_vec();
-    if matches!(policy, PolicyParams::Model(_)) {
-        columns.insert(0, "question_id".to_owned());
-    }
-    columns
+    let id = matches!(policy, PolicyParams::Model(_)).then_some("question_id");
+    id.into_iter().chain(["question", "golden_answers", "prediction"]).map(str::to_owned).collect()
 }
 
 struct JudgeKernel {

@@ -511,11 +511,8 @@ fn columns(policy: &PolicyParams) -> Vec<String> {
         PolicyParams::Model(_) => &["id", "question"],
         PolicyParams::Evidence(_) => &["id", "question", "golden_answers", "question_type", "evidence"],
     };
-    let mut columns: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    if matches!(policy, PolicyParams::Evidence(params) if params.plan.is_some()) {
-        columns.push("metadata".to_owned());
-    }
-    columns
+    let plan = matches!(policy, PolicyParams::Evidence(params) if params.plan.is_some()).then_some("metadata");
+    names.iter().copied().chain(plan).map(str::to_owned).collect()
 }
 
 struct RolloutKernel {

@@ -81,12 +81,8 @@ impl RolloutRecheck {
             if calls.iter().all(Vec::is_empty) {
                 return Ok(());
             }
-            let mut queries = Vec::new();
-            for call in calls.iter().flatten() {
-                if OfferedCall::of(call).is_none() {
-                    queries.push(query(call));
-                }
-            }
+            let searches = calls.iter().flatten().filter(|call| OfferedCall::of(call).is_none());
+            let queries: Vec<&str> = searches.map(query).collect();
             // One batch for all rollouts: that is why they are replayed together.
             let lists = match &self.search {
                 Some(search) => search.search_batch(&queries)?,

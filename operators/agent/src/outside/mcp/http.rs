@@ -33,10 +33,7 @@ impl HttpServer {
         if answered.status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
             return Err(Fault::Gone);
         }
-        let session_id = match answered.headers.get(SESSION).map(HeaderValue::to_str) {
-            Some(Ok(id)) => Some(id.to_owned()),
-            _ => None,
-        };
+        let session_id = answered.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let messages = if has_type(&answered.headers, EVENTS) {
             events(&answered.body)
         } else {

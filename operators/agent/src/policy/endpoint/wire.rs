@@ -246,17 +246,13 @@ const MOST_TOKENS: i64 = 1 << 40;
 /// Deserialises a token count of any type; `None` if it is not a number.
 fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    if let Some(whole) = value.as_i64() {
-        return Ok(Some(whole.min(MOST_TOKENS)));
-    }
     let number: Option<f64> = match &value {
         Value::String(text) => text.trim().parse().ok(),
         other => other.as_f64(),
     };
-    Ok(match number {
-        Some(number) if number.is_finite() => Some((number as i64).min(MOST_TOKENS)),
-        _ => None,
-    })
+    // Some servers write counts as floats or texts.
+    let count = value.as_i64().or(number.filter(|number| number.is_finite()).map(|number| number as i64));
+    Ok(count.map(|count| count.min(MOST_TOKENS)))
 }
 
 /// Deserialises a usage object; `None` if it is invalid.

@@ -36,10 +36,7 @@ fn shows_fact(message: &Message, fact: &str) -> bool {
 fn shows_document(message: &Message, evidence: &Evidence) -> bool {
     let id = evidence.document_id.as_deref();
     for seen in &message.observations {
-        let by_passage = match id {
-            Some(id) => same_passage(id, &seen.document_id),
-            None => None,
-        };
+        let by_passage = id.and_then(|id| same_passage(id, &seen.document_id));
         let is_shown = match (by_passage, &seen.title, &evidence.title) {
             (Some(is_same), _, _) => is_same,
             _ if id == Some(seen.document_id.as_str()) => true,
