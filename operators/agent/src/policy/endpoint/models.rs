@@ -51,6 +51,7 @@ impl Models {
         model: &str,
         words: &str,
     ) -> String {
+        // Once for a node: otherwise every refused row would ask again.
         let listed = self.0.get_or_init(|| find(http, base, authorization)).await;
         help(listed.as_ref(), base, model, words)
     }
