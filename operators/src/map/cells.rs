@@ -21,6 +21,7 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
         return Ok(vec![Map::new(); batch.num_rows()]);
     }
     let mut text = Vec::new();
+    // A null cell is `none` in a template; left out, the name would be unknown.
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
     let chosen = with_bytes_as_text(&batch.project(&places)?).map_err(|(column, _)| {
         let help = format!("encode it by `sql`: `encode({column}, 'base64')`");

@@ -179,6 +179,7 @@ impl Prompts {
             return Err(issue);
         }
         let mut environment = Environment::new();
+        // A misspelt name fails instead of leaving a gap in the prompt.
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(FUEL));

@@ -132,6 +132,7 @@ impl PythonRows {
         let objects: Vec<&Map<String, Value>> = made.iter().map(|made| &made.object).collect();
         let returned: BTreeSet<&String> = objects.iter().flat_map(|object| object.keys()).collect();
         let fields: Vec<&FieldRef> = self.others.iter().filter(|field| returned.contains(field.name())).collect();
+        // A row that leaves a column out has null here, and the value of its input row in the end.
         let nullable = fields.iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
         let returned = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
         let decoded = match returned.fields().len() {

@@ -109,6 +109,7 @@ impl Client {
 
     async fn listed(&self, session: &Session, attempt: &Attempt) -> Result<Vec<Value>, Fault> {
         let (mut tools, mut cursor) = (Vec::new(), None);
+        // A cursor that never ends must not hold the node up.
         for _ in 0..MOST_PAGES {
             let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({"cursor": cursor}));
             let (page, _) = self.request("tools/list", params, Some(session), attempt).await?;

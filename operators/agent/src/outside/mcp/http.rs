@@ -30,6 +30,7 @@ impl HttpServer {
         attempt: &Attempt,
     ) -> Result<(Value, Option<String>), Fault> {
         let answered = self.post(message, session, attempt, Some(id)).await.map_err(Fault::Failed)?;
+        // To a request with a session, 404 says that the session has ended.
         if answered.status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
             return Err(Fault::Gone);
         }

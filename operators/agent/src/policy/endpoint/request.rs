@@ -53,6 +53,7 @@ impl RequestFrame {
             Api::Chat if format.is_one_text() => Form::Continued,
             Api::Chat => Form::Chat,
         };
+        // First, so that the fields of the params win over those of `extra`.
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
         // The protocol reads the thoughts in the text (SGLang, searchmill; vLLM ignores it).
@@ -83,6 +84,7 @@ impl RequestFrame {
             }
         }
         let mut head = Value::Object(body).to_string();
+        // The closing brace: what differs from request to request follows before it.
         head.pop();
         let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
         let transport = if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };

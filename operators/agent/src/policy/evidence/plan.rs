@@ -84,6 +84,7 @@ impl<'a> Piece<'a> {
             return query;
         }
         let ways = self.ways(question, hidden);
+        // Drawn at the first try, so that the second one takes the other.
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
         // Chance decides which of the first two comes first; the others follow in their order.
         let place = match self.tries {
@@ -145,6 +146,7 @@ impl<'a> Piece<'a> {
                 unique.push(way);
             }
         }
+        // A search needs a query, even if all words are hidden.
         if unique.is_empty() { vec!["?".to_owned()] } else { unique }
     }
 }
