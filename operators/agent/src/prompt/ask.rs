@@ -72,7 +72,8 @@ pub fn hint(message: &Message) -> &'static str {
         _ if message.is_cut() => ": it was cut at the limit of tokens (`max_tokens`)",
         Some("content_filter") => ": the provider filtered it (`finish_reason`: `content_filter`)",
         _ if message.content.trim().is_empty() && message.reasoning.is_some() => {
-            ": the server returned thoughts alone (`reasoning_content`): check its reasoning parser, or switch off thinking"
+            ": the server returned thoughts alone (`reasoning_content`): check its reasoning parser, or switch off \
+             thinking"
         }
         _ => "",
     }

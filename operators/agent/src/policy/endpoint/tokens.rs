@@ -55,8 +55,8 @@ impl WireTokens {
 
 fn missing(what: &str) -> String {
     format!(
-        "the server returned no {what}: `record: tokens` needs a server with `return_token_ids` and `logprobs`, such as a \
-         recent vLLM or `searchmill serve model`"
+        "the server returned no {what}: `record: tokens` needs a server with `return_token_ids` and `logprobs`, such as \
+         a recent vLLM or `searchmill serve model`"
     )
 }
 
