@@ -8,19 +8,17 @@ mod tests;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::Field;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
-use searchmill_agent::episode::Offer;
-use searchmill_agent::policy::{Api, Policy, PolicyParams};
+use searchmill_agent::policy::{Api, ChatModel, PolicyParams, RowSample};
 use searchmill_agent::prompt::hint;
-use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
 use searchmill_engine::operator::{
     AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue,
     Ports, RowFailure, RowOutput, RowShape, Usage,
 };
-use searchmill_schemas::{Question, RecordKind, Trajectory, from_batch, text_column};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 use searchmill_text::normalize::normalize_answer;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -78,17 +76,16 @@ impl Operator for Judge {
             .uses_gpus(matches!(params.policy, PolicyParams::Model(_)))
             .rows(RowShape { columns: columns(&params.policy), samples: 1, goal: None })
             .gives(|inputs| {
-                let judged = |schema: &SchemaRef| (PORT.to_owned(), with_fields(schema, &fields()));
-                inputs.get(PORT).map(judged).into_iter().collect()
+                let judged = inputs.get(PORT).map(|schema| (PORT.to_owned(), with_fields(schema, &fields())));
+                judged.into_iter().collect()
             })
             .rechecks(|inputs, _| Ok(Box::new(JudgeRecheck::open(inputs)?)));
         params.policy.declared(declaration)
     }
 
     fn open(params: &JudgeParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-        let chat = ProtocolParams::ToolCall.open(&ProtocolSettings::default());
-        let policy = params.policy.open(chat, "", None, inputs, context)?;
-        Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { policy, params: params.clone() })))
+        let model = params.policy.open_chat(None, inputs, context)?;
+        Ok(Kernel::AsyncMap(Arc::new(JudgeKernel { model, params: params.clone() })))
     }
 }
 
@@ -120,34 +117,33 @@ fn columns(policy: &PolicyParams) -> Vec<String> {
 }
 
 struct JudgeKernel {
-    policy: Box<dyn Policy>,
+    model: Box<dyn ChatModel>,
     params: JudgeParams,
 }
 
 impl JudgeKernel {
     /// Asks for the verdict on a rollout, with its usage.
     async fn verdict(&self, rollout: Trajectory, context: &Context) -> Result<(Verdict, Usage), RowFailure> {
-        let unusable = |message: &str| RowFailure::new(FailureKind::Data, message);
+        // Neither right nor wrong, whatever was predicted.
         if rollout.golden_answers.iter().all(|answer| normalize_answer(answer).is_empty()) {
             return Err(unusable("there is no golden answer to judge by"));
         }
+        // An empty prediction is wrong under every rule: no call is paid for that.
         if rollout.prediction.trim().is_empty() {
             return Ok((Verdict::no_answer(), Usage::default()));
         }
         let JudgeParams { rule, instructions, .. } = &self.params;
         let case = (rollout.question.as_str(), rollout.golden_answers.as_slice(), rollout.prediction.as_str());
         let asked = rule.messages(instructions.as_deref(), case);
-        let question = Question { id: rollout.question_id, question: rollout.question, ..Question::default() };
-        let reply = self.policy.begin(&question, 0, context).act(&asked, Offer::Nothing).await?;
-        let usage = reply.usage().at(&self.policy.prices());
+        let sample = RowSample { row: &rollout.question_id, number: 0, context };
+        let reply = self.model.reply(&asked, sample).await?;
+        let usage = reply.usage().at(&self.model.prices());
         match self.params.rule.read(&reply.message.content) {
             Ok(verdict) => Ok((Verdict { judge: reply.model, ..verdict }, usage)),
             Err(message) => {
-                let hint = hint(&reply.message).map_or_else(String::new, |hint| format!(": {hint}"));
-                let mut failure = RowFailure::new(FailureKind::BadResponse, format!("{message}{hint}"));
-                failure.detail = Some(reply.message.content);
-                failure.usage = usage;
-                Err(failure)
+                let message = format!("{message}{}", hint(&reply.message));
+                let failure = RowFailure::new(FailureKind::BadResponse, message);
+                Err(RowFailure { detail: Some(reply.message.content), usage, ..failure })
             }
         }
     }
@@ -161,16 +157,21 @@ impl AsyncMapKernel for JudgeKernel {
     /// Puts the remembered verdict beside the columns of this row.
     fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
         let [(port, judged)] = <[_; 1]>::try_from(output.batches).ok()?;
-        let column = |field: Field| Some((field.clone(), Arc::clone(judged.column_by_name(field.name())?)));
-        let columns = fields().into_iter().map(column).collect::<Option<Vec<_>>>()?;
+        let mut columns = Vec::new();
+        for field in fields() {
+            let column = Arc::clone(judged.column_by_name(field.name())?);
+            columns.push((field, column));
+        }
         Some(RowOutput { batches: vec![(port, with_columns(row, columns).ok()?)], usage: output.usage })
     }
 
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
         let ids = text_column(rows, "id")?;
-        let verdicts = Verdict::of_rows(rows).ok_or_else(|| OperatorError::data("the rows hold no verdicts"))?;
-        let said = verdicts.into_iter().map(|verdict| json!([verdict.right, verdict.rationale, verdict.judge]));
-        Ok(ids.iter().flatten().map(str::to_owned).zip(said.map(|said| said.to_string())).collect())
+        let Some(verdicts) = Verdict::of_rows(rows) else {
+            return Err(OperatorError::data("the rows hold no verdicts"));
+        };
+        let said = verdicts.iter().map(|verdict| json!([verdict.right, verdict.rationale, verdict.judge]).to_string());
+        Ok(ids.iter().flatten().map(str::to_owned).zip(said).collect())
     }
 
     fn run<'a>(
@@ -180,9 +181,8 @@ impl AsyncMapKernel for JudgeKernel {
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         async move {
-            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
-            let rollout = from_batch::<Trajectory>(row).map_err(|error| unusable(error.0))?.pop();
-            let rollout = rollout.ok_or_else(|| unusable("there is no rollout in the row".to_owned()))?;
+            let mut rollouts = from_batch::<Trajectory>(row).map_err(|error| unusable(error.0))?;
+            let Some(rollout) = rollouts.pop() else { return Err(unusable("there is no rollout in the row")) };
             let (verdict, usage) = self.verdict(rollout, context).await?;
             let columns: [ArrayRef; 3] = [
                 Arc::new(BooleanArray::from(vec![verdict.right])),
@@ -195,6 +195,10 @@ impl AsyncMapKernel for JudgeKernel {
         }
         .boxed()
     }
+}
+
+fn unusable(message: impl Into<String>) -> RowFailure {
+    RowFailure::new(FailureKind::Data, message)
 }
 
 /// The columns of a verdict.

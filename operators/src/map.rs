@@ -12,10 +12,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use searchmill_agent::policy::{Api, PolicyParams};
-use searchmill_agent::prompt::{Output, Prompt, Prompts, Reader, missing};
-use searchmill_agent::protocol::{ProtocolParams, ProtocolSettings};
+use searchmill_agent::prompt::{Output, Prompt, Prompts, Reader, missing, unusable};
 use searchmill_engine::operator::{
     Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, RowShape, Tables,
 };
@@ -26,7 +25,7 @@ use super::shared::until::Until;
 use params::{MapParams, ROWS};
 use prompt_kernel::PromptKernel;
 use recheck::MapRecheck;
-use rows::MadeRows;
+use rows::OutputRows;
 
 /// Asks a language model about each row and adds its answer as columns. The prompt is a Jinja template over the columns
 /// of the row; the columns that it names decide the answer. An answer that
@@ -74,40 +73,35 @@ impl Operator for Map {
     ];
 
     fn declare(params: &MapParams) -> Declaration {
-        let one = params.prompt.is_some() != params.python.is_some();
-        let issue = (!one).then(|| ParamIssue::new("", "write either `prompt` or `python`"));
-        if params.python.is_some() {
-            return python::declare(params, Ports::new()).issues(issue);
+        let mut found = Vec::new();
+        if params.prompt.is_some() == params.python.is_some() {
+            found.push(ParamIssue::new("", "write either `prompt` or `python`"));
         }
-        let prompts = Prompts::new(&params.prompt.clone().unwrap_or(Prompt::User(String::new())));
-        let columns = prompts.as_ref().map(Prompts::names).unwrap_or_default();
-        let readers = prompts.as_ref().map(Prompts::readers).unwrap_or_default();
-        let unknown_names = prompts.as_ref().map(Prompts::unknown_names).unwrap_or_default();
-        let (until, checked) = (params.until.clone(), params.clone());
+        if params.python.is_some() {
+            return python::declare(params, Ports::new()).issues(found);
+        }
+        found.extend(issues(params));
+        let (mut columns, mut readers) = (Vec::new(), BTreeMap::new());
+        match Prompts::new(&params.prompt.clone().unwrap_or(Prompt::User(String::new()))) {
+            Ok(prompts) => {
+                columns = prompts.names();
+                readers = prompts.readers();
+                found.extend(prompts.unknown_names());
+            }
+            Err(issue) => found.push(issue),
+        }
+        // Each rule of the declaration owns its params.
+        let (checked, known, typed, recorded) = (params.clone(), params.clone(), params.clone(), params.clone());
         let declaration = Declaration::external(ports(params))
             // Answers are read otherwise than before; the rows of functions are what they were.
             .revision(2)
-            .issues(issue)
-            .issues(issues(params))
-            .issues(prompts.err())
-            .issues(unknown_names)
+            .issues(found)
             .uses_gpus(matches!(params.policy, Some(PolicyParams::Model(_))))
             .rows(RowShape { columns, samples: params.samples, goal: params.until.as_ref().map(Until::goal) })
-            .checks_columns(move |inputs| {
-                let missing = inputs.get(ROWS).map(|schema| unknown(&readers, schema)).unwrap_or_default();
-                let given = until.as_ref().zip(given_columns(&checked, inputs));
-                missing.into_iter().chain(given.and_then(|(until, given)| until.column_issue(&given))).collect()
-            });
-        let given = params.clone();
-        let declaration = declaration.gives(move |inputs| {
-            given_columns(&given, inputs).map(|schema| (ROWS.to_owned(), schema)).into_iter().collect()
-        });
-        let of_kind = params.clone();
-        let declaration = declaration.gives_at_most(move |inputs| {
-            columns_of_kind(&of_kind, inputs).map(|schema| (ROWS.to_owned(), schema)).into_iter().collect()
-        });
-        let rechecked = params.clone();
-        let declaration = declaration.rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&rechecked, inputs)?)));
+            .checks_columns(move |inputs| column_issues(&checked, &readers, inputs))
+            .gives(move |inputs| of_rows(given_columns(&known, inputs)))
+            .gives_at_most(move |inputs| of_rows(columns_of_kind(&typed, inputs)))
+            .rechecks(move |inputs, _| Ok(Box::new(MapRecheck::open(&recorded, inputs)?)));
         match &params.policy {
             Some(policy) => policy.declared(declaration),
             None => {
@@ -120,32 +114,51 @@ impl Operator for Map {
         let (Some(prompt), Some(policy)) = (&params.prompt, &params.policy) else {
             return python::open(params, inputs, context);
         };
-        let prompts = Prompts::new(prompt).map_err(refused)?;
-        let output = Output::new(&params.answer(), params.explode.as_deref()).map_err(refused)?;
+        let prompts = Prompts::new(prompt).map_err(unusable)?;
+        let output = Output::new(&params.answer(), params.explode.as_deref()).map_err(unusable)?;
         let input = inputs.rows(ROWS)?;
+        // What the declaration could not check: the columns of some inputs are known only now.
         if let Some(issue) = unknown(&prompts.readers(), &input.schema).into_iter().next() {
-            return Err(refused(issue));
+            return Err(unusable(issue));
         }
-        let made = MadeRows::new(params, &output, input)?;
-        let mut policy = policy.clone();
-        if let PolicyParams::Endpoint(endpoint) = &mut policy {
-            let format = output.response_format().filter(|_| params.constrained);
-            endpoint.extra.extend(format.map(|format| ("response_format".to_owned(), format)));
-        }
-        let chat = ProtocolParams::ToolCall.open(&ProtocolSettings::default());
-        let policy = policy.open(chat, "", None, inputs, context)?;
-        let passing = params.until.as_ref().map(|until| until.open(&made.columns(input)?)).transpose()?;
+        let rows = OutputRows::new(params, &output, input)?;
+        let format = if params.constrained { output.response_format() } else { None };
+        let model = policy.open_chat(format, inputs, context)?;
+        let passing = params.until.as_ref().map(|until| until.open(&rows.columns(input)?)).transpose()?;
         let (samples, repairs) = (params.samples, params.repairs);
-        let kernel = PromptKernel { prompts, output, made, policy, passing, samples, repairs };
+        let kernel = PromptKernel { prompts, output, rows, model, passing, samples, repairs };
         Ok(Kernel::AsyncMap(Arc::new(kernel)))
     }
+}
+
+/// The columns of the output port, if they are known.
+fn of_rows(columns: Option<SchemaRef>) -> Tables {
+    columns.into_iter().map(|columns| (ROWS.to_owned(), columns)).collect()
+}
+
+/// Returns issues of the columns that the prompt and the predicate of `until` read.
+fn column_issues(params: &MapParams, readers: &BTreeMap<String, Reader>, inputs: &Tables) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if let Some(schema) = inputs.get(ROWS) {
+        issues.extend(unknown(readers, schema));
+    }
+    if let Some(until) = &params.until
+        && let Some(columns) = given_columns(params, inputs)
+    {
+        issues.extend(until.column_issue(&columns));
+    }
+    issues
 }
 
 /// Returns the columns of the output, if they are known.
 fn given_columns(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
     let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
-    let input = inputs.get(ROWS).filter(|_| params.kind.is_none())?;
-    let new: Vec<Field> = rows::sample_field(params.samples).into_iter().chain(output.fields()).collect();
+    if params.kind.is_some() {
+        return None;
+    }
+    let input = inputs.get(ROWS)?;
+    let mut new = Vec::from_iter(rows::sample_field(params.samples));
+    new.extend(output.fields());
     Some(with_fields(input, &new))
 }
 
@@ -158,17 +171,14 @@ fn unknown(readers: &BTreeMap<String, Reader>, schema: &Schema) -> Vec<ParamIssu
 /// Returns the columns of rows of another kind, with those that only some inputs have.
 fn columns_of_kind(params: &MapParams, inputs: &Tables) -> Option<SchemaRef> {
     let output = Output::new(&params.answer(), params.explode.as_deref()).ok()?;
-    MadeRows::known(params, params.kind?.into(), &output, inputs.get(ROWS)?)
-}
-
-fn refused(issue: ParamIssue) -> OperatorError {
-    let error = OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
-    issue.help.into_iter().fold(error, OperatorError::with_help)
+    OutputRows::known(params, params.kind?.into(), &output, inputs.get(ROWS)?)
 }
 
 fn ports(params: &MapParams) -> Ports {
-    let ports = Ports::new().any_rows_in(ROWS, "Rows to ask about.");
-    let ports = params.policy.iter().fold(ports, |ports, policy| policy.with_port(ports));
+    let mut ports = Ports::new().any_rows_in(ROWS, "Rows to ask about.");
+    if let Some(policy) = &params.policy {
+        ports = policy.with_port(ports);
+    }
     let about = "One row per row and sample, in input order; with `explode`, one per element.";
     match params.kind {
         None => ports.same_out(ROWS, ROWS, about),
@@ -178,34 +188,33 @@ fn ports(params: &MapParams) -> Ports {
 
 fn issues(params: &MapParams) -> Vec<ParamIssue> {
     let mut issues = python::issues_without(params);
-    issues.extend(params.policy.iter().flat_map(PolicyParams::check));
-    let mut require = |path: &str, fine: bool, message: &str| {
-        if !fine {
-            issues.push(ParamIssue::new(path, message));
+    if let Some(policy) = &params.policy {
+        issues.extend(policy.check());
+        if matches!(policy, PolicyParams::Evidence(_)) {
+            issues.push(ParamIssue::new("policy", "the evidence teacher answers no prompts"));
         }
-    };
-    require(
-        "policy",
-        !matches!(params.policy, Some(PolicyParams::Evidence(_))),
-        "the evidence teacher answers no prompts",
-    );
-    require(
-        "policy",
-        params.policy.as_ref().is_none_or(|policy| policy.api() == Api::Chat),
-        "a prompt needs `api: chat`",
-    );
-    require("samples", params.samples > 0, "must be at least 1");
-    require("repairs", params.repairs <= 20, "must be at most 20");
-    let output = Output::new(&params.answer(), params.explode.as_deref());
-    let of_endpoint = matches!(params.policy, Some(PolicyParams::Endpoint(_)));
-    require("constrained", !params.constrained || of_endpoint, "only an endpoint takes a schema");
-    let has_schema = output.as_ref().is_ok_and(|output| output.response_format().is_some());
-    require(
-        "constrained",
-        !params.constrained || output.is_err() || has_schema,
-        "`output` is plain text: it has no schema",
-    );
-    issues.extend(output.err());
-    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, params.explode.is_none())));
+        if policy.api() != Api::Chat {
+            issues.push(ParamIssue::new("policy", "a prompt needs `api: chat`"));
+        }
+    }
+    if params.samples == 0 {
+        issues.push(ParamIssue::new("samples", "must be at least 1"));
+    }
+    if params.repairs > 20 {
+        issues.push(ParamIssue::new("repairs", "must be at most 20"));
+    }
+    if params.constrained && !matches!(params.policy, Some(PolicyParams::Endpoint(_))) {
+        issues.push(ParamIssue::new("constrained", "only an endpoint takes a schema"));
+    }
+    match Output::new(&params.answer(), params.explode.as_deref()) {
+        Ok(output) if params.constrained && output.response_format().is_none() => {
+            issues.push(ParamIssue::new("constrained", "`output` is plain text: it has no schema"));
+        }
+        Ok(_) => {}
+        Err(issue) => issues.push(issue),
+    }
+    if let Some(until) = &params.until {
+        issues.extend(until.issues(params.samples, params.explode.is_none()));
+    }
     issues
 }

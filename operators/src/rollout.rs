@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -252,17 +251,21 @@ impl Operator for Rollout {
             })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
         let more = more_columns(params);
-        let given = move |inputs: &Tables| {
-            let rollouts = |questions: &SchemaRef| {
-                let own = until::columns(more).ok()?;
-                Some(carried_fields(&own, &label::unreserved(questions), RecordKind::Question))
-            };
-            let rollouts = inputs.get("questions").and_then(rollouts);
-            rollouts.map(|rollouts| ("trajectories".to_owned(), rollouts)).into_iter().collect()
-        };
         let variant = recorded::variant(params.record.is_some(), &params.policy);
-        let declaration = params.policy.declared(declaration.gives(given).variant(variant));
-        let declaration = params.count.iter().fold(declaration, |declaration, count| count.declared(declaration));
+        let declaration = declaration.variant(variant).gives(move |inputs| {
+            let mut columns = Tables::new();
+            if let Some(questions) = inputs.get("questions")
+                && let Ok(own) = until::columns(more)
+            {
+                let rollouts = carried_fields(&own, &label::unreserved(questions), RecordKind::Question);
+                columns.insert("trajectories".to_owned(), rollouts);
+            }
+            columns
+        });
+        let mut declaration = params.policy.declared(declaration);
+        if let Some(count) = &params.count {
+            declaration = count.declared(declaration);
+        }
         let checked = params.until.clone();
         let declaration = declaration
             .checks_columns(move |_| checked.iter().filter_map(|until| until::column_issue(until, more)).collect());
@@ -329,16 +332,22 @@ fn ports(params: &RolloutParams) -> Ports {
 pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
     let mut issues = params.policy.check();
     issues.extend(params.search.check("search."));
-    let counts = [("samples", params.samples), ("max_turns", params.max_turns)];
-    if params.max_total_tokens == Some(0) {
-        issues.push(ParamIssue::new("max_total_tokens", "must be at least 1"));
+    let counts = [
+        ("max_total_tokens", params.max_total_tokens == Some(0)),
+        ("samples", params.samples == 0),
+        ("max_turns", params.max_turns == 0),
+    ];
+    for (path, is_zero) in counts {
+        if is_zero {
+            issues.push(ParamIssue::new(path, "must be at least 1"));
+        }
     }
-    let zero = counts.iter().filter(|(_, count)| *count == 0);
-    issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
-    let named = params.tool.as_ref().and_then(|tool| tool.name.as_deref()).map(|name| ("tool.name", name));
-    let names = [("tool_name", params.tool_name.as_str())].into_iter().chain(named);
-    let wrong = names.filter(|(_, name)| !is_tool_name(name));
-    issues.extend(wrong.map(|(path, _)| ParamIssue::new(path, TOOL_NAME)));
+    let own_name = params.tool.as_ref().and_then(|tool| tool.name.as_deref());
+    for (path, name) in [("tool_name", Some(params.tool_name.as_str())), ("tool.name", own_name)] {
+        if name.is_some_and(|name| !is_tool_name(name)) {
+            issues.push(ParamIssue::new(path, TOOL_NAME));
+        }
+    }
     issues.extend(protocol_issues(params));
     issues.extend(observations::issues(params.max_observation_tokens, params.count.as_ref(), &params.policy));
     issues.extend(recorded::issues(params.record.is_some(), params.rewritten_history.is_some(), &params.policy));
@@ -350,18 +359,20 @@ pub(crate) fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
 
 /// Returns issues of the protocol with its prompt, tool and policy.
 fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
-    let of = |path: &str, issues: Vec<(String, String)>| {
-        let path = path.to_owned();
-        issues.into_iter().map(move |(below, message)| ParamIssue::new(format!("{path}.{below}"), message))
-    };
-    let mut issues: Vec<_> = of("protocol", params.protocol.check()).collect();
-    if let Some(tool) = &params.tool {
-        issues.extend(of("tool", tool.check()));
+    let mut issues = Vec::new();
+    for (below, message) in params.protocol.check() {
+        issues.push(ParamIssue::new(format!("protocol.{below}"), message));
     }
-    let named = [("tool", params.tool.is_some()), ("tool_name", params.tool_name != search())];
-    for (path, _) in named.into_iter().filter(|(_, given)| *given && params.protocol != ProtocolParams::ToolCall) {
-        let message = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
-        issues.push(ParamIssue::new(path, message));
+    if let Some(tool) = &params.tool {
+        for (below, message) in tool.check() {
+            issues.push(ParamIssue::new(format!("tool.{below}"), message));
+        }
+    }
+    for (path, is_given) in [("tool", params.tool.is_some()), ("tool_name", params.tool_name != search())] {
+        if is_given && params.protocol != ProtocolParams::ToolCall {
+            let message = "only `protocol: tool_call` offers a tool; the others search by tags in the text";
+            issues.push(ParamIssue::new(path, message));
+        }
     }
     if params.max_observation_tokens.is_some() && matches!(params.protocol, ProtocolParams::SearchLm(_)) {
         let message = "the protocol `searchlm` shows the passages that the model chose";
@@ -382,9 +393,11 @@ fn protocol_issues(params: &RolloutParams) -> Vec<ParamIssue> {
         }
         let own = matches!(&params.protocol, ProtocolParams::Custom(format) if format.system.is_some());
         let prompts = [("system_prompt", params.system_prompt.is_some()), ("protocol.custom.system", own)];
-        for (path, _) in prompts.into_iter().filter(|(_, given)| *given) {
-            let issue = ParamIssue::new(path, "a plain-text prompt has no system message");
-            issues.push(issue.with_help("write the whole prompt into `user_prompt`, or `prompt` of the protocol"));
+        for (path, is_given) in prompts {
+            if is_given {
+                let issue = ParamIssue::new(path, "a plain-text prompt has no system message");
+                issues.push(issue.with_help("write the whole prompt into `user_prompt`, or `prompt` of the protocol"));
+            }
         }
     }
     issues
@@ -430,16 +443,17 @@ pub(crate) fn rules(
 
 /// Returns the rules of recorded rollouts. The tools of MCP servers are known from the record alone.
 fn rules_of(params: &RolloutParams, searching: bool, observations: Option<Arc<ObservationLimit>>) -> RulesOf {
-    let rules = move |params: &RolloutParams, recorded: &str| {
-        let offers = recorded_offers(&params.tools, &offered(recorded), tool_name(params));
-        rules(params, searching, &offers, observations.clone())
-    };
-    if params.tools.iter().any(|tool| matches!(tool, ToolParams::Mcp(_))) {
-        let params = params.clone();
-        return Box::new(move |recorded| rules(&params, recorded));
+    if !params.tools.iter().any(|tool| matches!(tool, ToolParams::Mcp(_))) {
+        // The same for all rollouts: opened once.
+        let offers = recorded_offers(&params.tools, &[], tool_name(params));
+        let rules = rules(params, searching, &offers, observations);
+        return Box::new(move |_| Arc::clone(&rules));
     }
-    let rules = rules(params, "[]");
-    Box::new(move |_| Arc::clone(&rules))
+    let params = params.clone();
+    Box::new(move |recorded| {
+        let offers = recorded_offers(&params.tools, &offered(recorded), tool_name(&params));
+        rules(&params, searching, &offers, observations.clone())
+    })
 }
 
 /// Name of the search tool.
@@ -548,14 +562,14 @@ impl AsyncMapKernel for RolloutKernel {
     }
 
     fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
-        let warnings = self.calls.iter().flat_map(tools::Calls::warnings);
-        let in_text = self.in_text.as_ref().and_then(CallsInText::warning);
-        warnings
-            .chain(in_text)
-            .chain(endings::hints(sums))
-            .chain(recorded::summary(sums))
-            .collect::<Vec<_>>()
-            .join("\n")
+        let mut lines = Vec::new();
+        if let Some(calls) = &self.calls {
+            lines.extend(calls.warnings());
+        }
+        lines.extend(self.in_text.as_ref().and_then(CallsInText::warning));
+        lines.extend(endings::hints(sums));
+        lines.extend(recorded::summary(sums));
+        lines.join("\n")
     }
 
     fn run<'a>(
@@ -565,30 +579,39 @@ impl AsyncMapKernel for RolloutKernel {
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
         async move {
-            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
             let mut questions = from_batch::<Question>(row).map_err(|error| unusable(error.0))?;
-            let question = questions.pop().ok_or_else(|| unusable("there is no question in the row".to_owned()))?;
+            let Some(question) = questions.pop() else { return Err(unusable("there is no question in the row")) };
             if question.question.trim().is_empty() {
-                return Err(unusable("the question is empty".to_owned()));
+                return Err(unusable("the question is empty"));
             }
             let Rolled { trajectory, tokens, cuts, usage, tool_errors } =
                 self.agent.answer(question, sample, context).await?;
-            self.in_text.iter().for_each(|in_text| in_text.count(&trajectory, context));
+            if let Some(in_text) = &self.in_text {
+                in_text.count(&trajectory, context);
+            }
             let mut batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
             if self.calls.is_some() {
                 batch = tools::with_errors(&batch, tool_errors).map_err(|error| unusable(error.message))?;
             }
-            let cuts = cuts.map(|cut_observations| CutObservations::to_batch(&[CutObservations { cut_observations }]));
-            let tokens = tokens.map(|tokens| RecordedTokens::to_batch(&[tokens]));
-            for more in [cuts, tokens].into_iter().flatten() {
-                let more = more.map_err(|error| unusable(error.0))?;
-                batch = with_all(&batch, &more).map_err(|error| unusable(error.message))?;
+            // In the order of `until::columns`, which declares them.
+            if let Some(cut_observations) = cuts {
+                let cuts = CutObservations::to_batch(&[CutObservations { cut_observations }]);
+                let cuts = cuts.map_err(|error| unusable(error.0))?;
+                batch = with_all(&batch, &cuts).map_err(|error| unusable(error.message))?;
+            }
+            if let Some(tokens) = tokens {
+                let tokens = RecordedTokens::to_batch(&[tokens]).map_err(|error| unusable(error.0))?;
+                batch = with_all(&batch, &tokens).map_err(|error| unusable(error.message))?;
             }
             let batch = label::with_extra(&batch, row).map_err(|error| unusable(error.message))?;
             Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
         }
         .boxed()
     }
+}
+
+fn unusable(message: impl Into<String>) -> RowFailure {
+    RowFailure::new(FailureKind::Data, message)
 }
 
 #[cfg(test)]

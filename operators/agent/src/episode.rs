@@ -136,7 +136,7 @@ impl Episode {
             Event::Started => self.ask(),
             Event::Said(message) => match self.choosing.take() {
                 Some(answered) => self.choose(message, answered),
-                None => self.hear(message),
+                None => self.receive(message),
             },
             Event::Returned(results) => self.show(results),
         }
@@ -144,6 +144,7 @@ impl Episode {
 
     /// Starts the next turn; before the last one, asks the model for its answer.
     fn ask(&mut self) -> Command {
+        // The tokens of a turn are known only after it: a rollout may exceed the limit by one turn.
         if self.rules.limits.max_total_tokens.is_some_and(|most| self.tokens_after_the_prompt() >= most) {
             self.limit = Some("max_total_tokens");
             return Command::End;
@@ -151,37 +152,32 @@ impl Episode {
         if self.closing {
             return Command::Ask(Offer::Nothing);
         }
-        self.limit = self.next_limit();
+        let limits = &self.rules.limits;
+        self.limit = if self.search_refused && limits.ask_for_answer {
+            Some("max_searches")
+        } else {
+            (self.turns + 1 >= limits.max_turns).then_some("max_turns")
+        };
         if !self.has_tools() {
             return Command::Ask(Offer::Nothing);
         }
-        if self.limit.is_none() || !self.rules.limits.ask_for_answer {
+        if self.limit.is_none() || !limits.ask_for_answer {
             return Command::Ask(Offer::Tools);
         }
+        // Before the first turn there is nothing that could have been found.
         if self.turns > 0 {
             self.messages.extend(self.rules.protocol.request_answer(&self.question));
         }
         Command::Ask(Offer::Nothing)
     }
 
-    /// The limit that makes the next turn the last one, if any.
-    fn next_limit(&self) -> Option<&'static str> {
-        let limits = &self.rules.limits;
-        if self.search_refused && limits.ask_for_answer {
-            return Some("max_searches");
-        }
-        (self.turns + 1 >= limits.max_turns).then_some("max_turns")
-    }
-
     /// Tokens after the prompt, as the policy counted them; those of the newest tool responses are not counted yet.
     fn tokens_after_the_prompt(&self) -> u64 {
-        let turns = || self.messages.iter().filter(|message| message.is_model() && !message.is_aside());
-        let Some(prompt) = turns().next().and_then(|first| first.prompt_tokens) else { return 0 };
-        let last = turns().next_back();
-        let sum = |message: &Message| {
-            message.prompt_tokens.unwrap_or(0).saturating_add(message.completion_tokens.unwrap_or(0))
-        };
-        u64::try_from(last.map_or(0, sum).saturating_sub(prompt)).unwrap_or(0)
+        let mut turns = self.said();
+        let Some(last) = turns.next() else { return 0 };
+        let Some(prompt) = turns.last().unwrap_or(last).prompt_tokens else { return 0 };
+        let tokens = last.prompt_tokens.unwrap_or(0).saturating_add(last.completion_tokens.unwrap_or(0));
+        u64::try_from(tokens.saturating_sub(prompt)).unwrap_or(0)
     }
 
     fn has_tools(&self) -> bool {
@@ -189,8 +185,9 @@ impl Episode {
     }
 
     /// Processes the model's message. Only text written by the model is parsed.
-    fn hear(&mut self, message: Message) -> Command {
+    fn receive(&mut self, message: Message) -> Command {
         self.turns += 1;
+        // The reply to the request for the answer is the answer, whatever tags it holds.
         let is_read = message.is_model() && !self.closing;
         let actions = if is_read { self.rules.protocol.parse(&message) } else { Vec::new() };
         let ends = is_read && actions.is_empty() && self.limit.is_none();
@@ -203,6 +200,7 @@ impl Episode {
         }
         self.tool_calls += actions.iter().filter(|action| action.is_call()).count();
         if actions.is_empty() || self.limit.is_some() {
+            // Without tools the first message is the answer, and no limit ended the rollout.
             let stopped = self.has_tools() || !actions.is_empty();
             self.limit = self.limit.filter(|_| stopped);
             return Command::End;
@@ -213,6 +211,7 @@ impl Episode {
         }
         self.open = actions.into_iter().map(|action| self.admitted(action)).collect();
         let calls: Vec<Value> = self.open.iter().filter_map(|action| action.arguments.as_ref().ok().cloned()).collect();
+        // All actions were refused: the model reads why, and may go on.
         if calls.is_empty() {
             return self.step(Event::Returned(Vec::new()));
         }
@@ -238,14 +237,14 @@ impl Episode {
     /// about them first.
     fn show(&mut self, results: Vec<ToolResult>) -> Command {
         let mut results = results.into_iter();
-        let answered = std::mem::take(&mut self.open).into_iter().map(|action| {
+        let mut answered = Vec::with_capacity(self.open.len());
+        for action in std::mem::take(&mut self.open) {
             let result = match &action.arguments {
-                Ok(_) => results.next().unwrap_or_else(|| Err("the call gave no result".to_owned())),
+                Ok(_) => results.next().unwrap_or(Err("the call gave no result".to_owned())),
                 Err(reason) => Err(reason.clone()),
             };
-            (action, result)
-        });
-        let answered: Vec<_> = answered.collect();
+            answered.push((action, result));
+        }
         let protocol = self.rules.protocol.as_ref();
         if let Some(request) = protocol.ask_about(&answered) {
             self.messages.push(request);
@@ -268,8 +267,10 @@ impl Episode {
 
     /// Adds the model's reply to a request about results, which is no turn, and the results.
     fn choose(&mut self, mut reply: Message, answered: Vec<(Action, ToolResult)>) -> Command {
+        // Only what the model wrote is parsed.
         let text = if reply.is_model() { reply.content.as_str() } else { "" };
         let shown = self.rules.protocol.render_chosen(text, answered);
+        // The id of the call marks the reply as part of the aside.
         reply.tool_call_id = self.messages.last().and_then(|request| request.tool_call_id.clone());
         self.messages.push(reply);
         self.messages.extend(shown);

@@ -80,15 +80,19 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
         return false;
     }
     let sought = sought_texts(trajectory);
+    // A null question: that nothing was found is the only support that its answer can have.
     if trajectory.evidence.is_empty() && sought.is_empty() {
         return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
     }
-    shows_document(&gold_documents(trajectory), &results) || shows_text(trajectory, &results, &sought)
+    let tagged = trajectory.is_one_text();
+    shows_document(&gold_documents(trajectory), &results)
+        || results.iter().any(|message| shows_any(&nfkc(&message.content), &sought, tagged))
 }
 
 /// Tool messages that are not errors. A protocol's own text before the model's first message is not a result.
 pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Message> {
     let tool = Role::Tool.name();
+    // A prefill (`<think>`) has the role of a result, and stands before it.
     let first = trajectory.messages.iter().position(Message::is_model).unwrap_or(0);
     trajectory.messages[first..].iter().filter(move |message| message.role == tool && message.error.is_none())
 }
@@ -115,11 +119,6 @@ fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
 fn shows_document(gold: &GoldDocuments, results: &[&Message]) -> bool {
     let mut observations = results.iter().flat_map(|message| &message.observations);
     !gold.is_empty() && observations.any(|seen| !gold.found_in(&seen.document_id, seen.title.as_deref()).is_empty())
-}
-
-fn shows_text(trajectory: &Trajectory, results: &[&Message], sought: &[String]) -> bool {
-    let tagged = trajectory.is_one_text();
-    results.iter().any(|message| shows_any(&nfkc(&message.content), sought, tagged))
 }
 
 /// Normalises a result. Normalising deletes punctuation; a tag of a text protocol would join the word beside it.

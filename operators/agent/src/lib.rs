@@ -13,9 +13,11 @@
 //! - Unit tests pass events in.
 //!
 //! A `Protocol` is the format in which a model calls tools, receives results and marks its answer. `protocol/mod.rs`
-//! lists the protocols. A `Policy` answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a
-//! teacher that knows the gold evidence). A `Tool` runs searches on blocking threads; [`outside`] has the tools beside the
-//! search tool. [`prompt`] has the templates and answers of prompts that users write, for `map`, tools and rerankers.
+//! lists the protocols. Of a protocol, a model knows the `ChatFormat` alone. Below the policies, a `ChatModel` takes
+//! messages and gives one reply: `map`, `judge`, prompt tools and rerankers ask it without a protocol. A `Policy`
+//! answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a teacher that knows the gold
+//! evidence). A `Tool` runs searches on blocking threads; [`outside`] has the tools beside the search tool. [`prompt`]
+//! has the templates and answers of prompts that users write, for `map`, tools and rerankers.
 //!
 //! A rollout is exact everywhere with the policy `evidence`, and exact on one kind of processor with `model` in f32.
 //! With an endpoint it is not repeatable.

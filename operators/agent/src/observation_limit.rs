@@ -17,13 +17,13 @@ pub struct ObservationLimit {
 /// Results between tags, cut off.
 struct Cut {
     /// Bytes of the results that stay.
-    kept: usize,
+    length: usize,
     /// Size of the whole message.
     tokens: usize,
 }
 
 impl ObservationLimit {
-    /// Renders the results of the actions of one message, and cuts those that are too long. `place` is the position of
+    /// Renders the results of the actions of one message, and cuts those that are too long. `first` is the position of
     /// the first message. Passages of which nothing is left are not among a message's observations.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl ObservationLimit {
         &self,
         protocol: &dyn Protocol,
         answered: Vec<(Action, ToolResult)>,
-        place: usize,
+        first: usize,
     ) -> Result<(Vec<Message>, Vec<CutObservation>), String> {
         let mut messages = protocol.render(answered.clone());
         let mut cuts = Vec::new();
@@ -42,21 +42,20 @@ impl ObservationLimit {
         }
         for (number, message) in messages.iter_mut().enumerate() {
             let (open, inner, close) = parts(protocol, &message.content);
-            let Some(Cut { kept, tokens }) = self.cut(open, inner, close)? else { continue };
-            let shown = shown(protocol, &answered, message, inner[..kept].trim_end().len());
-            let content = format!("{open}{}{close}", &inner[..kept]);
+            let Some(Cut { length, tokens }) = self.cut(open, inner, close)? else { continue };
+            let shown = shown(protocol, &answered, message, inner[..length].trim_end().len());
+            let content = format!("{open}{}{close}", &inner[..length]);
             message.content = content;
             message.observations.truncate(shown);
-            let whole = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-            cuts.push(CutObservation { message: whole(place + number), tokens: whole(tokens) });
+            let position = i32::try_from(first + number).unwrap_or(i32::MAX);
+            cuts.push(CutObservation { message: position, tokens: i32::try_from(tokens).unwrap_or(i32::MAX) });
         }
         Ok((messages, cuts))
     }
 
     /// Cuts a text between tags to the limit; `None` if it is short enough. The tags alone may exceed the limit.
     fn cut(&self, open: &str, inner: &str, close: &str) -> Result<Option<Cut>, String> {
-        let count = |kept: usize| (self.starts)(&format!("{open}{}{close}", &inner[..kept])).map(|starts| starts.len());
-        let tokens = count(inner.len())?;
+        let tokens = (self.starts)(&format!("{open}{inner}{close}"))?.len();
         if tokens <= self.most {
             return Ok(None);
         }
@@ -65,17 +64,17 @@ impl ObservationLimit {
         let closing = if close.is_empty() { 0 } else { (self.starts)(close)?.len() };
         let mut left = self.most.saturating_sub(closing).min(starts.len().saturating_sub(1));
         loop {
-            let mut kept = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
-            while !inner.is_char_boundary(kept) {
-                kept -= 1;
+            let mut length = starts.get(left).map_or(0, |start| start.saturating_sub(open.len())).min(inner.len());
+            while !inner.is_char_boundary(length) {
+                length -= 1;
             }
-            if kept == 0 || left == 0 {
-                return Ok(Some(Cut { kept: 0, tokens }));
+            if length == 0 || left == 0 {
+                return Ok(Some(Cut { length: 0, tokens }));
             }
             // Tokens at a cut may be others than in the whole text, and white space at an end may count.
-            for kept in [kept, inner[..kept].trim_end().len()] {
-                if count(kept)? <= self.most {
-                    return Ok(Some(Cut { kept, tokens }));
+            for length in [length, inner[..length].trim_end().len()] {
+                if (self.starts)(&format!("{open}{}{close}", &inner[..length]))?.len() <= self.most {
+                    return Ok(Some(Cut { length, tokens }));
                 }
             }
             left -= 1;
@@ -86,20 +85,26 @@ impl ObservationLimit {
 /// Splits a tool message into what stands around the results and the results.
 fn parts<'t>(protocol: &dyn Protocol, content: &'t str) -> (&'t str, &'t str, &'t str) {
     let (open, close) = protocol.observation_tags();
-    let inner = content.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
-    inner.map_or(("", content, ""), |inner| {
-        let end = open.len() + inner.len();
-        (&content[..open.len()], inner, &content[end..])
-    })
+    let Some(inner) = content.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)) else {
+        return ("", content, "");
+    };
+    let end = open.len() + inner.len();
+    (&content[..open.len()], inner, &content[end..])
 }
 
-/// Returns how many of a message's passages begin in the first `kept` bytes of its results.
-fn shown(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message: &Message, kept: usize) -> usize {
-    let begins_after = |count: usize| match count {
-        0 => 0,
-        _ => parts(protocol, &rendered(protocol, answered, message, count)).1.len(),
-    };
-    (0..message.observations.len()).take_while(|count| begins_after(*count) < kept).count()
+/// Returns how many of a message's passages begin in the first `length` bytes of its results.
+fn shown(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message: &Message, length: usize) -> usize {
+    for count in 0..message.observations.len() {
+        // A passage begins where the text of those before it ends.
+        let begin = match count {
+            0 => 0,
+            _ => parts(protocol, &rendered(protocol, answered, message, count)).1.len(),
+        };
+        if begin >= length {
+            return count;
+        }
+    }
+    message.observations.len()
 }
 
 /// Returns the text of a message with only its first `count` passages.
@@ -111,8 +116,14 @@ fn rendered(protocol: &dyn Protocol, answered: &[(Action, ToolResult)], message:
         if left == 0 {
             break;
         }
-        let result = result.as_ref().map(|found| found[..found.len().min(left)].to_vec()).map_err(Clone::clone);
-        left -= result.as_ref().map_or(0, Vec::len);
+        let result = match result {
+            Ok(found) => {
+                let found = found[..found.len().min(left)].to_vec();
+                left -= found.len();
+                Ok(found)
+            }
+            Err(error) => Err(error.clone()),
+        };
         first.push((action.clone(), result));
     }
     protocol.render(first).into_iter().next().map(|message| message.content).unwrap_or_default()

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::replay::{Pair, Replay};
 use super::episode::Rules;
 use super::outside::Opener;
-use super::protocol::OfferedCall;
+use super::protocol::{Action, OfferedCall};
 use super::tokens::contradiction;
 use super::tool::{RERANKER, SEARCH, ToolResult, failure_of, nothing_to_search, query};
 
@@ -51,10 +51,13 @@ impl Recheck for RolloutRecheck {
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
         let rollouts: Vec<Trajectory> = from_batch(rows)?;
         let mut found = Rechecked::default();
-        for (rollout, recorded) in rollouts.iter().zip(RecordedTokens::from_batch(rows)?.iter().flatten()) {
-            found.compared += 1;
-            let parts = contradiction(&recorded.tokens, &rollout.messages);
-            found.differences.extend(parts.map(|parts| difference(rollout, parts)));
+        if let Some(recorded) = RecordedTokens::from_batch(rows)? {
+            for (rollout, recorded) in rollouts.iter().zip(&recorded) {
+                found.compared += 1;
+                if let Some(parts) = contradiction(&recorded.tokens, &rollout.messages) {
+                    found.differences.push(difference(rollout, parts));
+                }
+            }
         }
         let mut cuts = CutObservations::from_batch(rows)?.map(Vec::into_iter);
         for rollouts in rollouts.chunks(AT_ONCE) {
@@ -80,43 +83,64 @@ impl RolloutRecheck {
             }
             let searches = calls.iter().flatten().filter(|call| OfferedCall::of(call).is_none());
             let queries: Vec<&str> = searches.map(query).collect();
-            let mut lists =
-                self.search.as_ref().map_or(Ok(Vec::new()), |search| search.search_batch(&queries))?.into_iter();
-            let mut result = || lists.next().map_or_else(nothing_to_search, Ok);
-            for (replay, calls) in replays.iter_mut().zip(&calls).filter(|(_, calls)| !calls.is_empty()) {
-                let results = calls.iter().enumerate().map(|(number, call)| match OfferedCall::of(call) {
-                    None if self.live => Ok(replay.recorded_call(number)),
-                    None if self.reranks => Ok(reranked(result(), replay.recorded_call(number))),
-                    None => Ok(result()),
-                    Some(call) => self.offered(call, replay),
-                });
-                replay.returned(results.collect::<Result<_, OperatorError>>()?);
+            // One batch for all rollouts: that is why they are replayed together.
+            let lists = match &self.search {
+                Some(search) => search.search_batch(&queries)?,
+                None => Vec::new(),
+            };
+            let mut lists = lists.into_iter();
+            for (replay, calls) in replays.iter_mut().zip(&calls) {
+                // An episode that waits for no call has ended.
+                if calls.is_empty() {
+                    continue;
+                }
+                let mut results = Vec::with_capacity(calls.len());
+                for (number, call) in calls.iter().enumerate() {
+                    if let Some(call) = OfferedCall::of(call) {
+                        results.push(self.offered(call, replay)?);
+                    } else if self.live {
+                        results.push(replay.recorded_call(number));
+                    } else {
+                        let found = lists.next().map_or_else(nothing_to_search, Ok);
+                        results.push(if self.reranks { reranked(found, replay.recorded_call(number)) } else { found });
+                    }
+                }
+                replay.returned(results);
             }
         }
     }
 
     /// Returns the result of a call of another tool: derived again, or as recorded.
     fn offered(&self, call: OfferedCall<'_>, replay: &Replay<'_>) -> Result<ToolResult, OperatorError> {
-        match self.opener.as_ref().filter(|opener| opener.name() == call.tool) {
-            Some(opener) => opener.call(call, replay.episode.messages()),
-            None => Ok(replay.recorded(call.id)),
+        match &self.opener {
+            Some(opener) if opener.name() == call.tool => opener.call(call, replay.episode.messages()),
+            _ => Ok(replay.recorded(call.id)),
         }
     }
 
     /// Whether a message answers a call that was taken from the record.
     fn is_taken(&self, pair: &Pair<'_>) -> bool {
+        let Some(derived) = pair.derived else { return false };
         // The request about the passages of a search lists them all.
-        if self.live && pair.derived.is_some_and(Message::is_aside) {
+        if self.live && derived.is_aside() {
             return pair.recorded == pair.derived;
         }
-        let Some(Ok(arguments)) = pair.action.as_ref().map(|action| &action.arguments) else { return false };
-        let call = OfferedCall::of(arguments);
-        let ran = pair.derived.is_some_and(|derived| derived.error == pair.recorded.and_then(|it| it.error.clone()));
-        if self.live {
-            let error = pair.derived.and_then(|derived| derived.error.as_deref());
-            return ran && error.is_none_or(|error| error.starts_with(failure_of(SEARCH, "").as_str()));
+        let Some(Action { arguments: Ok(arguments), .. }) = &pair.action else { return false };
+        if derived.error != pair.recorded.and_then(|recorded| recorded.error.clone()) {
+            return false;
         }
-        ran && call.is_some_and(|call| self.opener.as_ref().is_none_or(|opener| opener.name() != call.tool))
+        if self.live {
+            // An error that the episode itself wrote (a limit, a call that must not run) is derived again.
+            return match &derived.error {
+                Some(error) => error.starts_with(&failure_of(SEARCH, "")),
+                None => true,
+            };
+        }
+        match (OfferedCall::of(arguments), &self.opener) {
+            (Some(call), Some(opener)) => opener.name() != call.tool,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
     }
 
     fn compare(&self, replay: Replay<'_>, cuts: Option<&CutObservations>, found: &mut Rechecked) {
@@ -125,28 +149,33 @@ impl RolloutRecheck {
         for pair in replay.pairs() {
             if self.is_taken(&pair) {
                 found.taken += 1;
-                taken.insert(i32::try_from(pair.place).unwrap_or(i32::MAX));
+                taken.insert(i32::try_from(pair.position).unwrap_or(i32::MAX));
                 continue;
             }
             found.compared += 1;
-            found.differences.extend(message_difference(&pair).map(|parts| difference(rollout, parts)));
+            if let Some(parts) = message_difference(&pair) {
+                found.differences.push(difference(rollout, parts));
+            }
         }
         found.differences.extend(cut_difference(&replay, cuts, &taken));
-        found.differences.extend(replay.end().map(|parts| difference(rollout, parts)));
+        if let Some(parts) = replay.end() {
+            found.differences.push(difference(rollout, parts));
+        }
         let asked = self.questions.get(&rollout.question_id);
         let sample = u32::try_from(rollout.sample_index).unwrap_or_default();
         let question = asked.cloned().unwrap_or_else(|| question(rollout));
         let derived = replay.episode.trajectory(question, sample, &rollout.policy, rollout.model.clone());
-        let mut parts: Vec<_> = parts(rollout).into_iter().zip(parts(&derived)).collect();
-        if asked.is_none() {
-            let unknown = "the question is not in the node's input".to_owned();
-            parts.push((("question", rollout.question_id.clone()), ("question", unknown)));
-        }
-        for ((what, recorded), (_, derived)) in parts {
+        for ((what, recorded), (_, derived)) in parts(rollout).into_iter().zip(parts(&derived)) {
             found.compared += 1;
             if recorded != derived {
                 found.differences.push(difference(rollout, (what.to_owned(), recorded, derived)));
             }
+        }
+        if asked.is_none() {
+            found.compared += 1;
+            let unknown = "the question is not in the node's input".to_owned();
+            let parts = ("question".to_owned(), rollout.question_id.clone(), unknown);
+            found.differences.push(difference(rollout, parts));
         }
     }
 }
@@ -160,11 +189,14 @@ fn reranked(found: ToolResult, recorded: ToolResult) -> ToolResult {
         (found, _) => return found,
     };
     let mut seen = BTreeSet::new();
-    let of_record = shown.iter().map(|shown| {
-        let place = found.iter().position(|found| found.chunk_id == shown.chunk_id)?;
-        seen.insert(place).then(|| Found { score: shown.score, ..found[place].clone() })
-    });
-    Ok(of_record.collect::<Option<_>>().unwrap_or(found))
+    let mut reordered = Vec::with_capacity(shown.len());
+    for shown in &shown {
+        match found.iter().position(|found| found.chunk_id == shown.chunk_id) {
+            Some(index) if seen.insert(index) => reordered.push(Found { score: shown.score, ..found[index].clone() }),
+            _ => return Ok(found),
+        }
+    }
+    Ok(reordered)
 }
 
 /// Difference between the recorded and the derived cuts of tool messages, but for those that were `taken` from the
@@ -191,7 +223,8 @@ fn derived_cuts(cuts: Option<&[CutObservation]>, taken: &BTreeSet<i32>) -> Strin
     json!(derived).to_string()
 }
 
-fn difference(rollout: &Trajectory, (what, recorded, derived): (String, String, String)) -> RowDifference {
+fn difference(rollout: &Trajectory, parts: (String, String, String)) -> RowDifference {
+    let (what, recorded, derived) = parts;
     RowDifference { row: rollout.id.clone(), what, recorded, derived }
 }
 
@@ -224,66 +257,82 @@ fn parts(rollout: &Trajectory) -> [(&'static str, String); 9] {
 
 /// Difference between a recorded and a derived message: what, as recorded, as derived.
 fn message_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
-    let Pair { place, recorded, derived, action, is_tool, .. } = pair;
-    let called = action.as_ref();
+    let Pair { position, recorded, derived, action, is_tool, .. } = pair;
     match (recorded, derived) {
         (Some(recorded), Some(derived)) if *is_tool => {
-            let run = called.filter(|_| derived.error.is_none()).and_then(|action| action.arguments.as_ref().ok());
-            let query = run.map_or_else(String::new, |arguments| format!(" to `{}`", query(arguments)));
+            let query = match action {
+                Some(Action { arguments: Ok(arguments), .. }) if derived.error.is_none() => {
+                    format!(" to `{}`", query(arguments))
+                }
+                _ => String::new(),
+            };
             let (what, recorded, derived) = response_difference(recorded, derived)?;
-            Some((format!("message {place}, {what} of the tool response{query}"), recorded, derived))
+            Some((format!("message {position}, {what} of the tool response{query}"), recorded, derived))
         }
         (None, Some(_)) if *is_tool => {
-            let tool = called.map_or("", |action| &action.tool);
-            let what = format!("message {place}, answer to the call `{tool}`");
+            let tool = action.as_ref().map_or("", |action| &action.tool);
+            let what = format!("message {position}, answer to the call `{tool}`");
             Some((what, "none".to_owned(), "a tool response".to_owned()))
         }
         (Some(_), None) if *is_tool => {
-            Some((format!("message {place}"), "a tool response".to_owned(), "no call asks for it".to_owned()))
+            Some((format!("message {position}"), "a tool response".to_owned(), "no call asks for it".to_owned()))
         }
-        _ => text_difference(pair),
+        _ => {
+            // Roles are named only where they differ.
+            let is_same = recorded.map(|message| &message.role) == derived.map(|message| &message.role);
+            let (recorded, derived) = (text_of(*recorded, is_same), text_of(*derived, is_same));
+            if recorded == derived { None } else { Some((pair.name(), recorded, derived)) }
+        }
     }
 }
 
-/// The same for a message other than a tool's.
-fn text_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
-    let same_role = pair.recorded.map(|message| &message.role) == pair.derived.map(|message| &message.role);
-    let shown = |message: Option<&Message>| match message {
-        Some(message) if same_role => message.content.clone(),
+/// The text of a message other than a tool's, with its role unless both messages have the same.
+fn text_of(message: Option<&Message>, is_same_role: bool) -> String {
+    match message {
+        Some(message) if is_same_role => message.content.clone(),
         Some(message) => format!("{}: {}", message.role, message.content),
         None => "none".to_owned(),
-    };
-    let (recorded, derived) = (shown(pair.recorded), shown(pair.derived));
-    (recorded != derived).then(|| (pair.name(), recorded, derived))
+    }
 }
 
-/// First difference between two tool responses: chunks, scores, the error shown, the text.
+/// First difference between two tool responses: chunks, the error shown, the text, the call, scores.
 fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
-    let chunks = |message: &Message| {
-        let shown =
-            |o: &Observation| format!("{} ({}, {})", o.chunk_id, o.document_id, o.title.as_deref().unwrap_or("-"));
-        message.observations.iter().map(shown).collect::<Vec<_>>().join("; ")
-    };
-    let scores =
-        |message: &Message| message.observations.iter().map(|o| o.score.to_string()).collect::<Vec<_>>().join("; ");
-    let error = |message: &Message| message.error.clone().unwrap_or_else(|| "none".to_owned());
-    let id = |message: &Message| message.tool_call_id.clone().unwrap_or_default();
     let parts = [
         ("chunks", chunks(recorded), chunks(derived)),
         ("error", error(recorded), error(derived)),
         ("text", recorded.content.clone(), derived.content.clone()),
-        ("call id", id(recorded), id(derived)),
+        ("call id", call_id(recorded), call_id(derived)),
     ];
     if let Some(found) = parts.into_iter().find(|(_, recorded, derived)| recorded != derived) {
         return Some(found);
     }
-    let near = |(one, other): (&Observation, &Observation)| {
-        (one.score - other.score).abs() <= SCORE_TOLERANCE * one.score.abs().max(other.score.abs())
-    };
-    let same = recorded.observations.iter().zip(&derived.observations).all(near);
-    (!same).then(|| ("scores", scores(recorded), scores(derived)))
+    for (one, other) in recorded.observations.iter().zip(&derived.observations) {
+        let is_near = (one.score - other.score).abs() <= SCORE_TOLERANCE * one.score.abs().max(other.score.abs());
+        if !is_near {
+            return Some(("scores", scores(recorded), scores(derived)));
+        }
+    }
+    None
 }
 
+fn chunks(message: &Message) -> String {
+    let chunks = message.observations.iter().map(|Observation { chunk_id, document_id, title, .. }| {
+        format!("{chunk_id} ({document_id}, {})", title.as_deref().unwrap_or("-"))
+    });
+    chunks.collect::<Vec<_>>().join("; ")
+}
+
+fn scores(message: &Message) -> String {
+    message.observations.iter().map(|shown| shown.score.to_string()).collect::<Vec<_>>().join("; ")
+}
+
+fn call_id(message: &Message) -> String {
+    message.tool_call_id.clone().unwrap_or_default()
+}
+
+fn error(message: &Message) -> String {
+    message.error.as_deref().unwrap_or("none").to_owned()
+}
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! `Retry-After`: the delay that a server asks for.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
@@ -8,16 +8,21 @@ use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 /// is relative to the response's own `Date` header, so clock errors do not matter; without that header a date is
 /// ignored.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).ok();
-    if let Some(milliseconds) = number(HeaderName::from_static("retry-after-ms")) {
-        return seconds(milliseconds / 1000.0);
+    if let Some(milliseconds) = number(headers, "retry-after-ms") {
+        return Duration::try_from_secs_f64(milliseconds / 1000.0).ok();
     }
-    if let Some(value) = number(RETRY_AFTER) {
-        return seconds(value);
+    if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {
+        return Duration::try_from_secs_f64(seconds).ok();
     }
-    let date = |name: HeaderName| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
-    date(RETRY_AFTER)?.duration_since(date(DATE)?).ok()
+    date(headers, &RETRY_AFTER)?.duration_since(date(headers, &DATE)?).ok()
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
+    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }
 
 #[cfg(test)]

@@ -94,28 +94,24 @@ impl TokenLog {
         let is_aside = messages.last().is_some_and(Message::is_aside);
         let branch = self.branches.of(is_aside, turn.restarts);
         for (message, ids) in turn.read.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-            let first = if is_aside { messages.len() - 1 } else { beside_asides(messages, message) };
+            // An aside begins with its request, the last message. In the conversation, asides are passed over.
+            let asides = messages.iter().skip(message).take_while(|message| message.is_aside()).count();
+            let first = if is_aside { messages.len() - 1 } else { message + asides };
             self.push(first, branch, ids, None);
         }
         self.push(messages.len(), branch, turn.sampled, Some(turn.logprobs));
     }
 
     fn push(&mut self, message: usize, branch: i32, ids: Vec<u32>, logprobs: Option<Vec<f32>>) {
-        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let message = i32::try_from(message).unwrap_or(i32::MAX);
-        let (sampled, ids) = (logprobs.is_some(), ids.into_iter().map(whole).collect());
-        self.spans.push(TokenSpan { message, branch, sampled, ids, logprobs });
+        let ids = ids.into_iter().map(|id| i32::try_from(id).unwrap_or(i32::MAX)).collect();
+        self.spans.push(TokenSpan { message, branch, sampled: logprobs.is_some(), ids, logprobs });
     }
 
     /// Returns the spans in order.
     pub fn spans(self) -> Vec<TokenSpan> {
         self.spans
     }
-}
-
-/// Returns the position of the first message from `place` on that belongs to no aside.
-fn beside_asides(messages: &[Message], place: usize) -> usize {
-    place + messages.iter().skip(place).take_while(|message| message.is_aside()).count()
 }
 
 /// Numbers of branches, in the order in which they begin.
@@ -148,39 +144,43 @@ pub(crate) fn contradiction(spans: &[TokenSpan], messages: &[Message]) -> Option
     let mut reading = Reading::default();
     let mut turns = messages.iter().enumerate().filter(|(_, message)| message.is_model());
     for (number, span) in spans.iter().enumerate() {
-        let of = |what: &str, recorded: String, derived: String| {
-            Some((format!("tokens {number}, {what}"), recorded, derived))
-        };
-        let (place, count) = (usize::try_from(span.message).ok(), span.ids.len());
-        let is_aside = place.and_then(|place| messages.get(place)).is_some_and(Message::is_aside);
+        let (position, count) = (usize::try_from(span.message).ok(), span.ids.len());
+        let is_aside = position.and_then(|position| messages.get(position)).is_some_and(Message::is_aside);
         let branch = reading.branch(span, is_aside);
         if branch != span.branch {
-            return of("branch", span.branch.to_string(), branch.to_string());
+            return Some(differ(number, "branch", span.branch, branch));
         }
         if span.sampled != span.logprobs.is_some() || span.logprobs.as_ref().is_some_and(|all| all.len() != count) {
             let logprobs = span.logprobs.as_ref().map_or(0, Vec::len);
-            return of("log-probabilities", logprobs.to_string(), count.to_string());
+            return Some(differ(number, "log-probabilities", logprobs, count));
         }
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         if span.sampled {
             let Some((derived, message)) = turns.next() else {
-                return of("author", "the model".to_owned(), "no message of the model is left".to_owned());
+                return Some(differ(number, "author", "the model", "no message of the model is left"));
             };
-            if place != Some(derived) {
-                return of("message", span.message.to_string(), derived.to_string());
+            if position != Some(derived) {
+                return Some(differ(number, "message", span.message, derived));
             }
-            let counts = (reading.read(is_aside), count);
+            let read = reading.read(is_aside);
             // Not all servers count.
-            let told = (message.prompt_tokens.unwrap_or(counts.0), message.completion_tokens.unwrap_or(counts.1));
-            if told != counts {
-                let shown = |(read, sampled): (i64, i64)| format!("{read} read, {sampled} sampled");
-                return of("counts", shown(counts), shown(told));
+            let (prompt, completion) =
+                (message.prompt_tokens.unwrap_or(read), message.completion_tokens.unwrap_or(count));
+            if (prompt, completion) != (read, count) {
+                let recorded = format!("{read} read, {count} sampled");
+                return Some(differ(number, "counts", recorded, format!("{prompt} read, {completion} sampled")));
             }
         }
         reading.add(is_aside, span.sampled, count);
     }
-    let left = turns.count();
-    (left > 0).then(|| ("tokens".to_owned(), "none".to_owned(), format!("those of {left} turns of the model")))
+    match turns.count() {
+        0 => None,
+        left => Some(("tokens".to_owned(), "none".to_owned(), format!("those of {left} turns of the model"))),
+    }
+}
+
+fn differ(span: usize, what: &str, recorded: impl ToString, derived: impl ToString) -> Contradiction {
+    (format!("tokens {span}, {what}"), recorded.to_string(), derived.to_string())
 }
 
 /// How far a record has been read.

@@ -99,6 +99,7 @@ impl Searcher {
         let search = Arc::clone(&self.search);
         let searched = tokio::task::spawn_blocking(move || {
             let found = search.search(&query);
+            // With the thread, not with the row: a row that is dropped frees no thread that still searches.
             drop(permit);
             found
         });

@@ -36,20 +36,18 @@ impl Words {
         let is_page = is_page(headers, body.as_bytes());
         // What stood escaped in JSON or was cut by tags may be a secret now.
         let text = redactor.strike(&if is_page { page(&body) } else { text(&body) }).into_owned();
-        let header = |name: &HeaderName| {
-            let value = headers.get(name)?.to_str().ok()?;
-            Some(format!("{name}: {}", redactor.strike(value)))
-        };
-        let mut said: Vec<String> = REASONS.iter().filter_map(header).collect();
+        let mut reasons = listed(headers, &REASONS, redactor);
         if is_page || text.trim().is_empty() {
-            said.extend(header(&SERVER));
+            reasons.extend(listed(headers, &[SERVER], redactor));
         }
-        let line = match (one_line(&text), said.join(", ")) {
-            (text, said) if said.is_empty() => text,
-            (text, said) if text.is_empty() => one_line(&format!("({said})")),
-            (text, said) => format!("{text} ({})", one_line(&said)),
-        };
-        let names: Vec<String> = NAMES.iter().filter_map(|name| header(&HeaderName::from_static(name))).collect();
+        let reasons = reasons.join(", ");
+        let mut line = one_line(&text);
+        if line.is_empty() && !reasons.is_empty() {
+            line = one_line(&format!("({reasons})"));
+        } else if !reasons.is_empty() {
+            line = format!("{line} ({})", one_line(&reasons));
+        }
+        let names = listed(headers, &NAMES.map(HeaderName::from_static), redactor);
         Self { text, line, names: one_line(&names.join(", ")) }
     }
 
@@ -57,6 +55,12 @@ impl Words {
     pub(crate) fn ending(&self) -> String {
         if self.line.is_empty() { String::new() } else { format!(": {}", self.line) }
     }
+}
+
+/// Returns those of the headers that were sent, each as `name: value`.
+fn listed(headers: &HeaderMap, names: &[HeaderName], redactor: &Redactor) -> Vec<String> {
+    let sent = names.iter().filter_map(|name| Some((name, headers.get(name)?.to_str().ok()?)));
+    sent.map(|(name, value)| format!("{name}: {}", redactor.strike(value))).collect()
 }
 
 /// Returns the words of a body without headers, for a message.
@@ -97,13 +101,21 @@ pub(crate) fn one_line(text: &str) -> String {
 fn page(body: &str) -> String {
     let lower = body.to_ascii_lowercase();
     let (mut text, mut at) = (String::new(), 0);
-    while let Some(open) = lower[at..].find('<').map(|found| at + found) {
+    while let Some(found) = lower[at..].find('<') {
+        let open = at + found;
         text.push_str(&body[at..open]);
         text.push(' ');
         // What stands in a style or a script is no text.
-        let hidden = ["style", "script"].into_iter().find(|name| lower[open + 1..].starts_with(name));
-        let end = hidden.map_or(">".to_owned(), |name| format!("</{name}>"));
-        at = lower[open..].find(&end).map_or(body.len(), |found| open + found + end.len());
+        let end = match &lower[open + 1..] {
+            hidden if hidden.starts_with("style") => "</style>",
+            hidden if hidden.starts_with("script") => "</script>",
+            _ => ">",
+        };
+        at = match lower[open..].find(end) {
+            Some(found) => open + found + end.len(),
+            // A tag that does not end hides the rest.
+            None => body.len(),
+        };
     }
     text.push_str(&body[at..]);
     text
@@ -114,18 +126,23 @@ fn text(body: &str) -> String {
     let body = body.trim();
     // An event of a stream.
     let json = body.strip_prefix("data:").map_or(body, str::trim);
-    let said = serde_json::from_str(json).ok().and_then(|value: Value| message(&value));
-    said.unwrap_or_else(|| body.to_owned())
+    if let Ok(value) = serde_json::from_str(json)
+        && let Some(message) = message(&value)
+    {
+        return message;
+    }
+    body.to_owned()
 }
 
 /// Returns the message of an error object, in the forms that servers use.
 fn message(value: &Value) -> Option<String> {
     const MESSAGES: [&str; 8] = ["error", "message", "detail", "msg", "error_description", "errors", "reason", "title"];
     match value {
-        Value::String(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Value::String(text) if text.trim().is_empty() => None,
+        Value::String(text) => Some(text.clone()),
         Value::Array(errors) => {
             let found: Vec<String> = errors.iter().take(MOST_ERRORS).filter_map(message).collect();
-            (!found.is_empty()).then(|| found.join("; "))
+            if found.is_empty() { None } else { Some(found.join("; ")) }
         }
         Value::Object(object) => {
             let mut found = MESSAGES.iter().filter_map(|name| object.get(*name)).find_map(message)?;

@@ -11,13 +11,13 @@ use super::verdict::{PORT, Verdict};
 /// Compares judged rollouts with those that were given, and the verdicts on empty predictions. The judge's own words are
 /// compared with its remembered answers.
 pub(super) struct JudgeRecheck {
-    given: BTreeMap<String, Trajectory>,
+    rollouts: BTreeMap<String, Trajectory>,
 }
 
 impl JudgeRecheck {
     pub(super) fn open(inputs: &Inputs) -> Result<Self, OperatorError> {
-        let given = inputs.rows(PORT)?.read_all::<Trajectory>()?;
-        Ok(Self { given: given.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
+        let rollouts = inputs.rows(PORT)?.read_all::<Trajectory>()?;
+        Ok(Self { rollouts: rollouts.into_iter().map(|rollout| (rollout.id.clone(), rollout)).collect() })
     }
 }
 
@@ -31,26 +31,30 @@ impl Recheck for JudgeRecheck {
         let mut found = Rechecked::default();
         for (judged, verdict) in from_batch::<Trajectory>(rows)?.into_iter().zip(verdicts) {
             found.compared += 1;
-            let differs = |what: &str, recorded: String, derived: String| RowDifference {
-                row: judged.id.clone(),
-                what: what.to_owned(),
-                recorded,
-                derived,
-            };
-            match self.given.get(&judged.id) {
-                None => found.differences.push(differs("rollout", "judged".to_owned(), "not given".to_owned())),
-                Some(given) if *given != judged => {
-                    let shown = |rollout: &Trajectory| serde_json::to_string(rollout).unwrap_or_default();
-                    found.differences.push(differs("rollout", shown(&judged), shown(given)));
+            match self.rollouts.get(&judged.id) {
+                None => {
+                    let (recorded, derived) = ("judged".to_owned(), "not given".to_owned());
+                    found.differences.push(difference(&judged, "rollout", recorded, derived));
+                }
+                Some(original) if *original != judged => {
+                    found.differences.push(difference(&judged, "rollout", json(&judged), json(original)));
                 }
                 Some(_) => {}
             }
             let blank = judged.prediction.trim().is_empty();
             if blank && verdict != Verdict::no_answer() {
-                let recorded = format!("{verdict:?}");
-                found.differences.push(differs("verdict", recorded, format!("{:?}", Verdict::no_answer())));
+                let (recorded, derived) = (format!("{verdict:?}"), format!("{:?}", Verdict::no_answer()));
+                found.differences.push(difference(&judged, "verdict", recorded, derived));
             }
         }
         Ok(found)
     }
+}
+
+fn difference(judged: &Trajectory, what: &str, recorded: String, derived: String) -> RowDifference {
+    RowDifference { row: judged.id.clone(), what: what.to_owned(), recorded, derived }
+}
+
+fn json(rollout: &Trajectory) -> String {
+    serde_json::to_string(rollout).unwrap_or_default()
 }

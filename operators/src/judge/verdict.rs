@@ -1,6 +1,6 @@
 //! What a judge is asked, and how its answer is read.
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{AsArray, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_agent::prompt::{object_in, said};
 use searchmill_schemas::{Message, Role};
@@ -46,14 +46,14 @@ impl Verdict {
     /// Returns the verdicts in the columns of judged rows.
     pub(super) fn of_rows(rows: &RecordBatch) -> Option<Vec<Self>> {
         let right = rows.column_by_name("judged")?.as_boolean_opt()?;
-        let text = |name: &str| rows.column_by_name(name)?.as_string_opt::<i32>();
-        let (rationale, judge) = (text("rationale")?, text("judge")?);
-        let at = |row: usize| Self {
-            right: right.value(row),
-            rationale: rationale.is_valid(row).then(|| rationale.value(row).to_owned()),
-            judge: judge.is_valid(row).then(|| judge.value(row).to_owned()),
-        };
-        Some((0..rows.num_rows()).map(at).collect())
+        let rationale = rows.column_by_name("rationale")?.as_string_opt::<i32>()?;
+        let judge = rows.column_by_name("judge")?.as_string_opt::<i32>()?;
+        let mut verdicts = Vec::with_capacity(rows.num_rows());
+        for ((right, rationale), judge) in right.values().iter().zip(rationale).zip(judge) {
+            let (rationale, judge) = (rationale.map(str::to_owned), judge.map(str::to_owned));
+            verdicts.push(Self { right, rationale, judge });
+        }
+        Some(verdicts)
     }
 }
 
@@ -81,8 +81,9 @@ impl JudgeRule {
             }),
             Self::R1Searcher => {
                 let lower = said(answer).to_ascii_lowercase();
-                let words: Vec<&str> =
-                    lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+                let mut words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
+                words.retain(|word| !word.is_empty());
+                // An answer that holds both words weighs them, and is no verdict.
                 match (words.first(), words.contains(&"true"), words.contains(&"false")) {
                     (Some(&"true"), _, false) => Ok(Verdict::new(true, None)),
                     (Some(&"false"), false, _) => Ok(Verdict::new(false, None)),

@@ -21,6 +21,7 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
         return Ok(vec![Map::new(); batch.num_rows()]);
     }
     let mut text = Vec::new();
+    // A null cell is `none` in a template; left out, the name would be unknown.
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
     let chosen = with_bytes_as_text(&batch.project(&places)?).map_err(|(column, _)| {
         let help = format!("encode it by `sql`: `encode({column}, 'base64')`");
@@ -29,18 +30,22 @@ pub(super) fn objects(batch: &RecordBatch, columns: &[String]) -> Result<Vec<Map
     writer.write(&chosen)?;
     writer.finish()?;
     drop(writer);
-    let rows = serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>();
-    let rows = rows.map(|row| row.map(with_metadata));
-    rows.collect::<Result<_, _>>().map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))
+    let mut rows = Vec::with_capacity(batch.num_rows());
+    for row in serde_json::Deserializer::from_slice(&text).into_iter::<Map<String, Value>>() {
+        let mut row = row.map_err(|error| OperatorError::engine(format!("a row is no JSON: {error}")))?;
+        if let Some(Value::String(text)) = row.get(METADATA)
+            && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
+        {
+            row.insert(METADATA.to_owned(), Value::Object(object));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
-fn with_metadata(mut row: Map<String, Value>) -> Map<String, Value> {
-    if let Some(Value::String(text)) = row.get(METADATA)
-        && let Ok(object) = serde_json::from_str::<Map<String, Value>>(text)
-    {
-        row.insert(METADATA.to_owned(), Value::Object(object));
-    }
-    row
+/// Returns these columns of each row as the text of a JSON object.
+pub(super) fn texts(batch: &RecordBatch, columns: &[String]) -> Result<Vec<String>, OperatorError> {
+    Ok(objects(batch, columns)?.into_iter().map(|row| Value::Object(row).to_string()).collect())
 }
 
 /// Returns the objects as columns. They must have been checked against the schema.

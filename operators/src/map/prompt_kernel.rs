@@ -3,23 +3,22 @@
 use arrow::array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_agent::policy::Policy;
+use searchmill_agent::policy::{ChatModel, RowSample};
 use searchmill_agent::prompt::{Asked, Output, Prompts, Unfit, ask};
-use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput, Usage};
-use searchmill_schemas::{Message, Question, text_column};
-use serde_json::{Map, Value};
+use searchmill_engine::operator::{AsyncMapKernel, Context, FailureKind, OperatorError, RowFailure, RowOutput};
+use searchmill_schemas::text_column;
 
 use super::cells;
 use super::params::ROWS;
-use super::rows::MadeRows;
+use super::rows::OutputRows;
 use crate::shared::until::Passing;
 
 /// Asks, reads the answer, and asks again if it does not fit.
 pub(super) struct PromptKernel {
     pub(super) prompts: Prompts,
     pub(super) output: Output,
-    pub(super) made: MadeRows,
-    pub(super) policy: Box<dyn Policy>,
+    pub(super) rows: OutputRows,
+    pub(super) model: Box<dyn ChatModel>,
     /// The predicate of `until`.
     pub(super) passing: Option<Passing>,
     pub(super) samples: u32,
@@ -27,28 +26,35 @@ pub(super) struct PromptKernel {
 }
 
 impl PromptKernel {
-    /// Returns the answer of one sample as rows, with the usage of all calls.
-    async fn answer(
-        &self,
-        messages: Vec<Message>,
-        sample: u32,
-        context: &Context,
-    ) -> Result<(Vec<Map<String, Value>>, Usage), RowFailure> {
-        // A model in this process seeds its sampling by the id: equal prompts are equal questions.
-        let id: String = messages.iter().map(|message| message.content.as_str()).collect();
-        let question = Question { question: id.clone(), id, ..Question::default() };
-        let (mut actor, prices) = (self.policy.begin(&question, sample, context), self.policy.prices());
+    /// Makes the rows of one sample: asks, and asks again if the answer does not fit.
+    async fn make(&self, row: &RecordBatch, sample: u32, context: &Context) -> Result<RowOutput, RowFailure> {
+        let cells = cells::objects(row, &self.prompts.names()).map_err(|error| failed(error.message))?;
+        let cells = cells.into_iter().next().unwrap_or_default();
         let described = self.output.described();
+        let messages = self.prompts.render(&cells, described).map_err(failed)?;
+        // A model in this process seeds its sampling by the row: rows with equal prompts are equal.
+        let prompt: String = messages.iter().map(|message| message.content.as_str()).collect();
+        let drawn = RowSample { row: &prompt, number: sample, context };
+        let model = self.model.as_ref();
         let Asked { answer, usage } =
-            ask(actor.as_mut(), &prices, messages, described, self.repairs, |answer| self.output.read(answer.text))
-                .await?;
-        let unfit = |Unfit { message, detail }| RowFailure {
-            detail: Some(detail),
-            usage,
-            ..RowFailure::new(FailureKind::BadResponse, message)
+            ask(model, drawn, messages, described, self.repairs, |answer| self.output.read(answer.text)).await?;
+        // The calls are paid for, whether their answer can be used or not.
+        let answers = match answer {
+            Ok(answers) => answers,
+            Err(Unfit { message, detail }) => {
+                let failure = RowFailure::new(FailureKind::BadResponse, message);
+                return Err(RowFailure { detail: Some(detail), usage, ..failure });
+            }
         };
-        answer.map(|rows| (rows, usage)).map_err(unfit)
+        match self.rows.make(row, sample, &answers) {
+            Ok(made) => Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage }),
+            Err(error) => Err(RowFailure { usage, ..failed(error.message) }),
+        }
     }
+}
+
+fn failed(message: String) -> RowFailure {
+    RowFailure::new(FailureKind::Data, message)
 }
 
 impl AsyncMapKernel for PromptKernel {
@@ -60,10 +66,11 @@ impl AsyncMapKernel for PromptKernel {
         self.prompts.names()
     }
 
-    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
-        let batches = output.batches.iter();
-        let labelled = batches.map(|(port, made)| Some((port.clone(), self.made.label(row, sample, made)?)));
-        Some(RowOutput { batches: labelled.collect::<Option<_>>()?, usage: output.usage })
+    fn label(&self, row: &RecordBatch, sample: u32, mut output: RowOutput) -> Option<RowOutput> {
+        for (_, rows) in &mut output.batches {
+            *rows = self.rows.label(row, sample, rows)?;
+        }
+        Some(output)
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
@@ -73,18 +80,13 @@ impl AsyncMapKernel for PromptKernel {
 
     /// A row without an id is known by its content.
     fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
-        let names = |schema: &arrow::datatypes::Schema| {
-            schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
-        };
-        let shown = |columns: &[String]| -> Result<Vec<String>, OperatorError> {
-            let objects = cells::objects(rows, columns)?;
-            Ok(objects.into_iter().map(|object| Value::Object(object).to_string()).collect())
-        };
-        if !self.made.has_ids() {
-            return Ok(shown(&names(&rows.schema()))?.into_iter().map(|row| (row, String::new())).collect());
+        if !self.rows.has_ids() {
+            let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+            return Ok(cells::texts(rows, &names)?.into_iter().map(|row| (row, String::new())).collect());
         }
+        let names: Vec<String> = self.output.fields().iter().map(|field| field.name().clone()).collect();
         let ids = text_column(rows, "id")?.iter().map(|id| id.unwrap_or_default().to_owned());
-        Ok(ids.zip(shown(&names(self.output.columns()))?).collect())
+        Ok(ids.zip(cells::texts(rows, &names)?).collect())
     }
 
     fn run<'a>(
@@ -93,19 +95,6 @@ impl AsyncMapKernel for PromptKernel {
         sample: u32,
         context: &'a Context,
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
-        async move {
-            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
-            let cells = cells::objects(row, &self.prompts.names()).map_err(|error| unusable(error.message))?;
-            let cells = cells.into_iter().next().unwrap_or_default();
-            let messages = self.prompts.render(&cells, self.output.described()).map_err(unusable)?;
-            let (answers, usage) = self.answer(messages, sample, context).await?;
-            let made = self.made.make(row, sample, &answers).map_err(|error| {
-                let mut failure = unusable(error.message);
-                failure.usage = usage;
-                failure
-            })?;
-            Ok(RowOutput { batches: vec![(ROWS.to_owned(), made)], usage })
-        }
-        .boxed()
+        self.make(row, sample, context).boxed()
     }
 }

@@ -18,18 +18,17 @@ use searchmill_schemas::RecordKind;
 use super::params::{MapParams, ROWS, Remember};
 use crate::shared::until::Until;
 use kernel::{Calls, EachRow, Parts};
-use output_rows::MadeByPython;
+use output_rows::PythonRows;
 
 /// Processes of a function without a stated number (at most): each imports the file.
 const PROCESSES: usize = 4;
 
 /// Returns the function that the params name.
 fn function(params: &MapParams) -> Result<PythonFunction, ParamIssue> {
-    let refused = |message| {
-        ParamIssue::new("python", message)
-            .with_help("write the file and the function: `python: steps/clean.py:shorten`")
-    };
-    let (file, function) = PythonFunction::split(params.python.as_deref().unwrap_or_default()).map_err(refused)?;
+    let (file, function) = PythonFunction::split(params.python.as_deref().unwrap_or_default()).map_err(|message| {
+        let help = "write the file and the function: `python: steps/clean.py:shorten`";
+        ParamIssue::new("python", message).with_help(help)
+    })?;
     Ok(PythonFunction {
         file,
         function,
@@ -45,8 +44,10 @@ fn function(params: &MapParams) -> Result<PythonFunction, ParamIssue> {
 
 /// Returns the columns of `output`, or those of a signature.
 fn output(params: &MapParams, signature: Option<&Signature>) -> Result<Option<Output>, ParamIssue> {
-    let written = params.output.as_ref().or(signature.map(|signature| &signature.output));
-    written.map(|written| Output::new(written, None)).transpose()
+    match (&params.output, signature) {
+        (Some(written), _) | (None, Some(Signature { output: written, .. })) => Ok(Some(Output::new(written, None)?)),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Returns the issues of a signature.
@@ -87,51 +88,64 @@ pub(super) fn declare(params: &MapParams, ports: Ports) -> Declaration {
         Ok(function) => function,
         Err(issue) => return declaration.issues([issue]),
     };
-    let (read, fetched, checked) = (function.clone(), function.clone(), function.clone());
+    // Each rule of the declaration owns its function.
+    let (read, checked, typed) = (function.clone(), function.clone(), params.clone());
     let remembers = params.remember.is_some();
-    let (written, typed) = (params.python.clone().unwrap_or_default(), params.clone());
     declaration
         .issues(function.issues())
         .unseen(Some(function.unseen()))
         .checks_files(move |directory| {
-            let mut issues: Vec<ParamIssue> = checked.file_issue("python", &written, directory).into_iter().collect();
+            let written = typed.python.as_deref().unwrap_or_default();
+            let mut issues = Vec::from_iter(checked.file_issue("python", written, directory));
             if let Some(signature) = checked.signature(directory) {
                 issues.extend(signature_issues(&typed, &signature));
             }
             issues
         })
         .reads(move |directory| {
-            // Rows that are remembered are known by the columns that were passed. Other results of before may lack some:
-            // they were told from the text of the file.
-            let as_loaded = (!remembers).then(|| Source::Identity("columns of the loaded function".to_owned()));
-            read.sources(directory).into_iter().chain(as_loaded).collect()
+            let mut sources = read.sources(directory);
+            // Rows that are remembered are known by the columns that were passed. Other results of before may lack
+            // some: they were told from the text of the file.
+            if !remembers {
+                sources.push(Source::Identity("columns of the loaded function".to_owned()));
+            }
+            sources
         })
-        .fetches(move |context| fetched.fetch(context))
+        .fetches(move |context| function.fetch(context))
 }
 
 fn issues(params: &MapParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    let mut require = |path: &str, fine: bool, message: &str| {
-        if !fine {
+    let remembers = params.remember.is_some();
+    let rules = [
+        (params.policy.is_none(), "policy", "is for `prompt`: a function calls what it likes"),
+        (params.explode.is_none(), "explode", "is for `prompt`: a function may return several rows"),
+        (params.samples == 1, "samples", "is for `prompt`"),
+        (params.repairs == 2, "repairs", "is for `prompt`"),
+        (!params.constrained, "constrained", "is for `prompt`"),
+        (params.batch != Some(0), "batch", "must be at least 1"),
+        (
+            params.until.is_none() || remembers,
+            "until",
+            "a function needs `remember: row`: what was drawn must be known",
+        ),
+        (params.batch.is_none() || !remembers, "batch", "`remember: row` calls the function with one row at a time"),
+    ];
+    for (holds, path, message) in rules {
+        if !holds {
             issues.push(ParamIssue::new(path, message));
         }
-    };
-    require("policy", params.policy.is_none(), "is for `prompt`: a function calls what it likes");
-    require("explode", params.explode.is_none(), "is for `prompt`: a function may return several rows");
-    require("samples", params.samples == 1, "is for `prompt`");
-    require("repairs", params.repairs == 2, "is for `prompt`");
-    require("constrained", !params.constrained, "is for `prompt`");
-    require("batch", params.batch != Some(0), "must be at least 1");
-    let alone = params.batch.is_none() || params.remember.is_none();
-    let remembers = params.until.is_none() || params.remember.is_some();
-    require("until", remembers, "a function needs `remember: row`: what was drawn must be known");
-    require("batch", alone, "`remember: row` calls the function with one row at a time");
+    }
     match output(params, None) {
-        Ok(Some(output)) => require("output", output.described().is_some(), "must be a map of fields: `{score: int}`"),
-        Ok(None) => {}
+        Ok(Some(output)) if output.described().is_none() => {
+            issues.push(ParamIssue::new("output", "must be a map of fields: `{score: int}`"));
+        }
+        Ok(_) => {}
         Err(issue) => issues.push(issue),
     }
-    issues.extend(params.until.iter().flat_map(|until| until.issues(params.samples, false)));
+    if let Some(until) = &params.until {
+        issues.extend(until.issues(params.samples, false));
+    }
     issues
 }
 
@@ -147,21 +161,23 @@ pub(super) fn issues_without(params: &MapParams) -> Vec<ParamIssue> {
         ("environment", !params.environment.is_empty()),
         ("timeout_seconds", params.timeout_seconds != 0),
     ];
-    let given = given.into_iter().filter(|(_, given)| *given);
+    let given = given.into_iter().filter(|(_, is_given)| *is_given);
     given.map(|(path, _)| ParamIssue::new(path, "is for `python`")).collect()
 }
 
 pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-    let refused = |issue: ParamIssue| OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
     let function = function(params).map_err(refused)?;
     let signature = function.signature(&context.resolve(""));
     let output = output(params, signature.as_ref()).map_err(refused)?;
     let input = inputs.rows(ROWS)?;
     let names: Vec<String> = input.schema.fields().iter().map(|field| field.name().clone()).collect();
     let kind = params.kind.map_or(input.kind, RecordKind::from);
-    let made = MadeByPython::new(kind, output, input);
-    let given = || made.make(&RecordBatch::new_empty(Arc::clone(&input.schema)), &[]);
-    let passing = params.until.as_ref().map(|until| until.open(&given()?.schema())).transpose()?;
+    let made = PythonRows::new(kind, output, input);
+    let mut passing = None;
+    if let Some(until) = &params.until {
+        let none = made.make(&RecordBatch::new_empty(Arc::clone(&input.schema)), &[])?;
+        passing = Some(until.open(&none.schema())?);
+    }
     let few = if params.remember.is_some() { 1 } else { context.threads().min(PROCESSES) };
     let stated = context.processes();
     let width = Width { function: stated.unwrap_or(few), class: stated.unwrap_or(1) };
@@ -169,8 +185,9 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
     let columns = passed.iter().map(|name| input.schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
     for place in &columns {
         let column = input.schema.field(*place);
-        let wanted = signature.as_ref().and_then(|types| types.contradicts(column.name(), column.data_type()));
-        if let Some(wanted) = wanted {
+        if let Some(types) = &signature
+            && let Some(wanted) = types.contradicts(column.name(), column.data_type())
+        {
             let (name, kind) = (column.name(), column.data_type());
             return Err(OperatorError::pipeline(format!(
                 "the function wants `{name}` as {wanted}, and the column is {kind}"
@@ -182,4 +199,8 @@ pub(super) fn open(params: &MapParams, inputs: &Inputs, context: &Context) -> Re
         Some(Remember::Row) => Kernel::AsyncMap(Arc::new(EachRow::new(calls, passed, passing))),
         None => Kernel::Map(Arc::new(Parts { calls, batch: params.batch.map(|rows| rows as usize) })),
     })
+}
+
+fn refused(issue: ParamIssue) -> OperatorError {
+    OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message))
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use arrow::array::RecordBatch;
 use searchmill_agent::prompt::Output;
 use searchmill_engine::operator::{Inputs, OperatorError, Recheck, Rechecked, RowDifference};
-use serde_json::Value;
 
 use super::cells;
 use super::params::{MapParams, ROWS};
@@ -14,26 +13,28 @@ use super::params::{MapParams, ROWS};
 pub(super) struct MapRecheck {
     /// Copied columns: those of the input that the operator does not write.
     columns: Vec<String>,
-    given: BTreeSet<String>,
+    input_rows: BTreeSet<String>,
 }
 
 impl MapRecheck {
     pub(super) fn open(params: &MapParams, inputs: &Inputs) -> Result<Self, OperatorError> {
         let input = inputs.rows(ROWS)?;
-        let answer = Output::new(&params.answer(), params.explode.as_deref());
-        let answer =
-            answer.map(|output| output.columns().clone()).map_err(|issue| OperatorError::pipeline(issue.message))?;
-        // Another kind may store a column in another type, and derived ids differ.
-        let kept_kind = params.kind.is_none();
-        let is_copied =
-            |name: &str| answer.column_with_name(name).is_none() && kept_kind && (name != "id" || params.keeps_ids());
-        let names = input.schema.fields().iter().map(|field| field.name().clone());
-        let columns: Vec<String> = names.filter(|name| is_copied(name)).collect();
-        let mut given = BTreeSet::new();
-        for batch in input.batches() {
-            given.extend(shown(&batch?, &columns)?);
+        let output = Output::new(&params.answer(), params.explode.as_deref())
+            .map_err(|issue| OperatorError::pipeline(issue.message))?;
+        let mut columns = Vec::new();
+        for field in input.schema.fields() {
+            let name = field.name();
+            let is_written = output.columns().column_with_name(name).is_some();
+            // Another kind may store a column in another type, and derived ids differ.
+            if !is_written && params.kind.is_none() && (name != "id" || params.keeps_ids()) {
+                columns.push(name.clone());
+            }
         }
-        Ok(Self { columns, given })
+        let mut input_rows = BTreeSet::new();
+        for batch in input.batches() {
+            input_rows.extend(cells::texts(&batch?, &columns)?);
+        }
+        Ok(Self { columns, input_rows })
     }
 }
 
@@ -43,22 +44,18 @@ impl Recheck for MapRecheck {
     }
 
     fn check(&self, rows: &RecordBatch) -> Result<Rechecked, OperatorError> {
-        let found = shown(rows, &self.columns)?;
-        let strange = found.iter().filter(|row| !self.given.contains(*row));
-        let difference = |row: &String| RowDifference {
-            row: String::new(),
-            what: "columns of the input".to_owned(),
-            recorded: row.clone(),
-            derived: "no such row was given".to_owned(),
-        };
-        Ok(Rechecked {
-            compared: found.len() as u64,
-            differences: strange.map(difference).collect(),
-            ..Rechecked::default()
-        })
+        let mut found = Rechecked::default();
+        for row in cells::texts(rows, &self.columns)? {
+            found.compared += 1;
+            if !self.input_rows.contains(&row) {
+                found.differences.push(RowDifference {
+                    row: String::new(),
+                    what: "columns of the input".to_owned(),
+                    recorded: row,
+                    derived: "no such row was given".to_owned(),
+                });
+            }
+        }
+        Ok(found)
     }
-}
-
-fn shown(rows: &RecordBatch, columns: &[String]) -> Result<Vec<String>, OperatorError> {
-    Ok(cells::objects(rows, columns)?.into_iter().map(|row| Value::Object(row).to_string()).collect())
 }

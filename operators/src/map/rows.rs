@@ -19,7 +19,7 @@ const SAMPLE: &str = "sample";
 const ID: &str = "id";
 
 /// Makes the rows.
-pub(super) struct MadeRows {
+pub(super) struct OutputRows {
     kind: RecordKind,
     /// Columns of the answer.
     answer: Arc<Schema>,
@@ -31,7 +31,7 @@ pub(super) struct MadeRows {
     derives_ids: bool,
 }
 
-impl MadeRows {
+impl OutputRows {
     /// Checks that rows of the wanted kind can be made.
     ///
     /// # Errors
@@ -40,24 +40,24 @@ impl MadeRows {
         let kind = params.kind.map_or(input.kind, RecordKind::from);
         let answer = Arc::clone(output.columns());
         let explodes = params.explode.is_some();
-        let has = |schema: &Schema, name: &str| schema.column_with_name(name).is_some();
-        let answers_id = has(&answer, ID);
-        let derives_ids = kind.id_column().is_some() && !answers_id;
+        let derives_ids = kind.id_column().is_some() && !has(&answer, ID);
         if derives_ids && !has(&input.schema, ID) {
             let error = OperatorError::pipeline(format!("{kind} rows need ids, and the input has no column `id`"));
             return Err(error.with_help("add `id` to the input or to `output`"));
         }
         let origin =
             origin(input.kind).filter(|name| kind != input.kind && !has(&input.schema, name) && !has(&answer, name));
-        let lacks = |field: &&FieldRef| {
+        let mut missing = Vec::new();
+        for field in kind.schema().fields() {
             let name = field.name();
-            let filled = field.is_nullable() || matches!(field.data_type(), DataType::List(_));
-            let given = name == ID || origin.is_some_and(|origin| origin == name);
-            !filled && !given && !has(&answer, name) && !has(&input.schema, name)
-        };
-        let wanted = kind.schema();
-        let missing: Vec<String> =
-            wanted.fields().iter().filter(lacks).map(|field| format!("`{}`", field.name())).collect();
+            // Null or an empty list stands for a column that nothing gives.
+            let is_filled = field.is_nullable() || matches!(field.data_type(), DataType::List(_));
+            let is_given =
+                name == ID || origin == Some(name.as_str()) || has(&answer, name) || has(&input.schema, name);
+            if !is_filled && !is_given {
+                missing.push(format!("`{name}`"));
+            }
+        }
         if kind != RecordKind::Table && !missing.is_empty() {
             let error = OperatorError::pipeline(format!("{kind} rows need {}", missing.join(", ")));
             return Err(error.with_help("add them to `output`, or choose another kind in `as`"));
@@ -71,10 +71,10 @@ impl MadeRows {
         let answer = Arc::clone(output.columns());
         let derives_ids = kind.id_column().is_some() && answer.column_with_name(ID).is_none();
         let explodes = params.explode.is_some();
-        let made = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
-        let columns = made.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
+        let rows = Self { kind, answer, samples: params.samples, explodes, origin: None, derives_ids };
+        let columns = rows.make(&RecordBatch::new_empty(Arc::clone(input)), 0, &[]).ok()?.schema();
         let kinds = [RecordKind::Document, RecordKind::Chunk, RecordKind::Question, RecordKind::Trajectory];
-        let origins = kinds.into_iter().filter_map(origin).filter(|name| columns.column_with_name(name).is_none());
+        let origins = kinds.into_iter().filter_map(origin).filter(|name| !has(&columns, name));
         let origins: Vec<Field> = origins.map(|name| Field::new(name, DataType::Utf8, true)).collect();
         Some(with_fields(&columns, &origins))
     }
@@ -108,8 +108,9 @@ impl MadeRows {
 
     /// Puts the columns of remembered rows beside those of this row.
     pub(super) fn label(&self, row: &RecordBatch, sample: u32, made: &RecordBatch) -> Option<RecordBatch> {
-        let places = self.answer.fields().iter().map(|field| made.schema().index_of(field.name()).ok());
-        let answers = made.project(&places.collect::<Option<Vec<_>>>()?).ok()?;
+        let schema = made.schema();
+        let indices = self.answer.fields().iter().map(|field| schema.index_of(field.name()).ok());
+        let answers = made.project(&indices.collect::<Option<Vec<_>>>()?).ok()?;
         self.beside(row, sample, &answers).ok()
     }
 
@@ -118,6 +119,7 @@ impl MadeRows {
         let count = answers.num_rows();
         let repeated = UInt32Array::from(vec![0; count]);
         let arrays = row.columns().iter().map(|column| take(column, &repeated, None)).collect::<Result<Vec<_>, _>>()?;
+        // A row without columns has no array to count.
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(count));
         let repeated = RecordBatch::try_new_with_options(row.schema(), arrays, &options)?;
         let mut new: Vec<(Field, ArrayRef)> = Vec::new();
@@ -133,17 +135,12 @@ impl MadeRows {
         if let Some(field) = sample_field(self.samples) {
             new.push((field, Arc::new(Int64Array::from(vec![i64::from(sample); count]))));
         }
-        let fields = answers.schema();
-        new.extend(
-            fields
-                .fields()
-                .iter()
-                .zip(answers.columns())
-                .map(|(field, column)| (field.as_ref().clone(), Arc::clone(column))),
-        );
+        for (field, column) in answers.schema().fields().iter().zip(answers.columns()) {
+            new.push((field.as_ref().clone(), Arc::clone(column)));
+        }
         new.extend(self.filled(&repeated, count));
-        let made = with_columns(&repeated, new)?;
-        conformed(self.kind, &made).map_err(|error| OperatorError::data(error.0))
+        let batch = with_columns(&repeated, new)?;
+        conformed(self.kind, &batch).map_err(|error| OperatorError::data(error.0))
     }
 
     fn id(&self, id: &str, sample: u32, place: usize) -> String {
@@ -156,23 +153,30 @@ impl MadeRows {
         if self.kind == RecordKind::Table {
             return Vec::new();
         }
-        let absent = |field: &&FieldRef| {
+        let mut filled = Vec::new();
+        for field in self.kind.schema().fields() {
             let name = field.name();
-            let given = name == ID || self.origin.is_some_and(|origin| origin == name);
-            !given && row.column_by_name(name).is_none() && self.answer.column_with_name(name).is_none()
-        };
-        let empty = |field: &FieldRef| match field.data_type() {
-            DataType::List(item) if !field.is_nullable() => empty_lists(item, count),
-            other => new_null_array(other, count),
-        };
-        let wanted = self.kind.schema();
-        wanted.fields().iter().filter(absent).map(|field| (field.as_ref().clone(), empty(field))).collect()
+            let is_given = name == ID || self.origin == Some(name.as_str());
+            if is_given || row.column_by_name(name).is_some() || has(&self.answer, name) {
+                continue;
+            }
+            let empty = match field.data_type() {
+                DataType::List(item) if !field.is_nullable() => empty_lists(item, count),
+                other => new_null_array(other, count),
+            };
+            filled.push((field.as_ref().clone(), empty));
+        }
+        filled
     }
+}
+
+fn has(schema: &Schema, name: &str) -> bool {
+    schema.column_with_name(name).is_some()
 }
 
 /// Returns the column with the number of the answer, if there are several.
 pub(super) fn sample_field(samples: u32) -> Option<Field> {
-    (samples > 1).then(|| Field::new(SAMPLE, DataType::Int64, false))
+    if samples > 1 { Some(Field::new(SAMPLE, DataType::Int64, false)) } else { None }
 }
 
 pub(super) fn empty_lists(item: &FieldRef, count: usize) -> ArrayRef {

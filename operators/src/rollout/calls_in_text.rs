@@ -59,11 +59,8 @@ pub(super) fn holds_call(message: &Message) -> bool {
         return false;
     }
     thoughts::split(&message.content).said.into_iter().any(|text| {
-        let is_json = || {
-            let arguments = text.contains("\"arguments\"") || text.contains("\"parameters\"");
-            arguments && text.contains("\"name\"")
-        };
-        MARKS.iter().any(|mark| text.contains(mark)) || is_json()
+        let has_arguments = text.contains("\"arguments\"") || text.contains("\"parameters\"");
+        MARKS.iter().any(|mark| text.contains(mark)) || has_arguments && text.contains("\"name\"")
     })
 }
 

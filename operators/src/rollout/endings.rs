@@ -29,9 +29,9 @@ const ALL: [Ending; 5] = [CUT, FILTERED, CALL_IN_TEXT, IN_THOUGHTS, EMPTY];
 /// Returns the figures of the rollouts of a batch that ended without an answer for one of these reasons.
 pub(super) fn figures(batch: &RecordBatch) -> Vec<(&'static str, f64)> {
     // Most rollouts are answered: their messages need not be read.
-    let answered =
-        text_column(batch, "finish_reason").is_ok_and(|ends| ends.iter().flatten().all(|end| end == "answered"));
-    if answered {
+    if let Ok(ends) = text_column(batch, "finish_reason")
+        && ends.iter().flatten().all(|end| end == "answered")
+    {
         return Vec::new();
     }
     let rollouts = from_batch::<Trajectory>(batch).unwrap_or_default();
@@ -60,12 +60,14 @@ fn ending(rollout: &Trajectory) -> Option<Ending> {
 
 /// Returns a hint for each reason.
 pub(super) fn hints(sums: &BTreeMap<&'static str, f64>) -> Vec<String> {
-    let counted = ALL.into_iter().filter_map(|(name, hint)| Some((*sums.get(name)?, hint)));
-    let hint = |(count, hint): (f64, &str)| {
-        let rollouts = if count == 1.0 { "rollout has" } else { "rollouts have" };
-        format!("warning: {count} {rollouts} no answer: {hint}")
-    };
-    counted.map(hint).collect()
+    let mut hints = Vec::new();
+    for (name, hint) in ALL {
+        if let Some(count) = sums.get(name) {
+            let rollouts = if *count == 1.0 { "rollout has" } else { "rollouts have" };
+            hints.push(format!("warning: {count} {rollouts} no answer: {hint}"));
+        }
+    }
+    hints
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema};
 use searchmill_engine::operator::{OperatorError, RowOutput};
-use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
+use searchmill_schemas::{Message, RecordKind, Trajectory, from_batch, text_column};
 use serde_json::json;
 
 use crate::shared::columns::{TOOL_ERRORS, carried};
@@ -24,30 +24,31 @@ const RESERVED: [&str; 4] = [TOOL_ERRORS, "tokens", "sampling", "cut_observation
 /// Returns the rollout with the labels of `row`; `None` if the rollout is not of this question and sample.
 pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
     let [(port, rollout)] = <[_; 1]>::try_from(output.batches).ok()?;
-    let text = |batch: &RecordBatch, name: &str| {
-        let column = text_column(batch, name).ok()?;
-        (column.len() == 1 && column.is_valid(0)).then(|| column.value(0).to_owned())
-    };
     let drawn = rollout.column_by_name("sample_index")?.as_any().downcast_ref::<Int32Array>()?;
     if text(&rollout, "question")? != text(row, "question")? || drawn.value(0) != i32::try_from(sample).ok()? {
         return None;
     }
     let id = text(row, "id")?;
+    let rollout_id: ArrayRef = Arc::new(StringArray::from(vec![format!("{id}@{sample}")]));
+    let mut labels = vec![("id", rollout_id), ("question_id", Arc::new(StringArray::from(vec![id])))];
+    for name in COPIED {
+        labels.push((name, Arc::clone(row.column_by_name(name)?)));
+    }
     let mut columns = rollout.columns().to_vec();
     let schema = rollout.schema();
-    let mut put = |name: &str, values: ArrayRef| -> Option<()> {
-        let place = schema.index_of(name).ok()?;
-        columns[place] = cast(&values, schema.field(place).data_type()).ok()?;
-        Some(())
-    };
-    put("id", Arc::new(StringArray::from(vec![format!("{id}@{sample}")])))?;
-    put("question_id", Arc::new(StringArray::from(vec![id])))?;
-    for name in COPIED {
-        put(name, Arc::clone(row.column_by_name(name)?))?;
+    for (name, values) in labels {
+        let index = schema.index_of(name).ok()?;
+        columns[index] = cast(&values, schema.field(index).data_type()).ok()?;
     }
     let rollout = RecordBatch::try_new(schema, columns).ok()?;
     let rollout = with_extra(&without_extra(&rollout)?, row).ok()?;
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
+}
+
+/// Returns the text in a table of one row.
+fn text(batch: &RecordBatch, name: &str) -> Option<String> {
+    let column = text_column(batch, name).ok()?;
+    if column.len() == 1 && column.is_valid(0) { Some(column.value(0).to_owned()) } else { None }
 }
 
 /// Adds the extra columns of its question to a rollout. Columns with the name of one that a rollout has, or may have, are
@@ -61,9 +62,13 @@ pub(super) fn with_extra(rollout: &RecordBatch, row: &RecordBatch) -> Result<Rec
 /// Removes the extra columns that the question had when the rollout was recorded.
 fn without_extra(rollout: &RecordBatch) -> Option<RecordBatch> {
     let (schema, own) = (rollout.schema(), RecordKind::Trajectory.schema());
-    let is_own = |field: &Field| own.column_with_name(field.name()).is_some() || is_reserved(field);
-    let places: Vec<usize> = (0..schema.fields().len()).filter(|place| is_own(schema.field(*place))).collect();
-    rollout.project(&places).ok()
+    let mut indices = Vec::new();
+    for (index, field) in schema.fields().iter().enumerate() {
+        if own.column_with_name(field.name()).is_some() || is_reserved(field) {
+            indices.push(index);
+        }
+    }
+    rollout.project(&indices).ok()
 }
 
 /// Returns the columns of questions that may ride along.
@@ -78,12 +83,12 @@ fn is_reserved(field: &Field) -> bool {
 /// Returns the model's name and messages of recorded rollouts, by rollout id.
 pub(super) fn said(rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
     let rollouts: Vec<Trajectory> = from_batch(rows)?;
-    let said = |rollout: Trajectory| {
-        let messages: Vec<_> = rollout.messages.iter().filter(|message| message.is_model()).collect();
-        let said = json!([rollout.policy, rollout.model, messages]).to_string();
-        (rollout.id, said)
-    };
-    Ok(rollouts.into_iter().map(said).collect())
+    let mut said = Vec::with_capacity(rollouts.len());
+    for mut rollout in rollouts {
+        rollout.messages.retain(Message::is_model);
+        said.push((rollout.id, json!([rollout.policy, rollout.model, rollout.messages]).to_string()));
+    }
+    Ok(said)
 }
 
 #[cfg(test)]

@@ -71,20 +71,24 @@ pub(super) fn figures(output: &RowOutput) -> Vec<(&'static str, f64)> {
 
 /// Number of branches in which the conversation was begun again; those of asides do not count.
 fn additional(spans: &[TokenSpan], messages: &[Message]) -> usize {
-    let is_aside = |span: &TokenSpan| {
-        usize::try_from(span.message).ok().and_then(|place| messages.get(place)).is_some_and(Message::is_aside)
-    };
-    let conversation: BTreeSet<i32> = spans.iter().filter(|span| !is_aside(span)).map(|span| span.branch).collect();
+    let mut conversation = BTreeSet::new();
+    for span in spans {
+        let message = usize::try_from(span.message).ok().and_then(|index| messages.get(index));
+        if !message.is_some_and(Message::is_aside) {
+            conversation.insert(span.branch);
+        }
+    }
+    // The first branch is the conversation as it began.
     conversation.len().saturating_sub(1)
 }
 
 /// Returns the text about the sums of these figures, if tokens were recorded.
 pub(super) fn summary(sums: &BTreeMap<&'static str, f64>) -> Option<String> {
-    let sum = |name| sums.get(name).copied().unwrap_or(0.0);
-    if sum(RECORDED) == 0.0 {
+    let [rollouts, sampled, branches, forked] =
+        [RECORDED, SAMPLED, BRANCHES, FORKED].map(|name| sums.get(name).copied().unwrap_or(0.0));
+    if rollouts == 0.0 {
         return None;
     }
-    let (rollouts, sampled, branches, forked) = (sum(RECORDED), sum(SAMPLED), sum(BRANCHES), sum(FORKED));
     let forks = if branches == 0.0 {
         "earlier turns were never rewritten".to_owned()
     } else {

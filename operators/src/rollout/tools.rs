@@ -161,8 +161,9 @@ pub(super) fn issues(tools: &[ToolParams], live: bool) -> Vec<ParamIssue> {
     let mut issues = if live { live_issues(tools) } else { Vec::new() };
     let mut names = BTreeSet::new();
     for (place, tool) in tools.iter().enumerate() {
-        let below = |issue: ParamIssue| ParamIssue { path: format!("tools.{place}.{}", issue.path), ..issue };
-        issues.extend(tool.check().into_iter().map(below));
+        for issue in tool.check() {
+            issues.push(ParamIssue { path: format!("tools.{place}.{}", issue.path), ..issue });
+        }
         if tool.name().is_some_and(|name| !names.insert(name)) {
             issues.push(twice(place, tool));
         }
@@ -173,11 +174,12 @@ pub(super) fn issues(tools: &[ToolParams], live: bool) -> Vec<ParamIssue> {
 /// Returns issues of the reranker; `cuts`: with a limit for what the model sees of a search.
 pub(super) fn rerank_issues(rerank: Option<&RerankParams>, cuts: bool) -> Vec<ParamIssue> {
     let Some(rerank) = rerank else { return Vec::new() };
-    let below = |issue: ParamIssue| {
+    let mut issues = Vec::new();
+    for issue in rerank.check() {
+        // An issue of all params has no path of its own.
         let path = format!("rerank.{}", issue.path).trim_end_matches('.').to_owned();
-        ParamIssue { path, ..issue }
-    };
-    let mut issues: Vec<ParamIssue> = rerank.check().into_iter().map(below).collect();
+        issues.push(ParamIssue { path, ..issue });
+    }
     if cuts {
         // An audit takes the order of the passages from the record, which lacks those that were cut off.
         let issue = ParamIssue::new("max_observation_tokens", "has no place beside `rerank`");
@@ -281,8 +283,8 @@ impl Calls {
         let tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
         for (tool, Tally { calls, failed, reasons }) in tallies.iter().filter(|(_, tally)| tally.failed > 0) {
-            let told = most_frequent(reasons);
-            warnings.push(format!("warning: {failed} of {calls} calls of `{tool}` failed: {told}"));
+            let frequent = most_frequent(reasons);
+            warnings.push(format!("warning: {failed} of {calls} calls of `{tool}` failed: {frequent}"));
         }
         warnings
     }

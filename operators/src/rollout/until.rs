@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use searchmill_agent::grounding::grounded;
 use searchmill_engine::operator::{OperatorError, ParamIssue, RowOutput};
 use searchmill_schemas::{CutObservations, RecordKind, RecordedTokens, Trajectory, from_batch};
@@ -45,19 +45,23 @@ fn schema(more: More) -> Result<SchemaRef, OperatorError> {
 
 /// Returns the columns of rollouts, without those of their questions.
 pub(super) fn columns(more: More) -> Result<SchemaRef, OperatorError> {
-    let mut fields: Vec<Field> = Vec::new();
-    let mut add = |schema: &Schema| fields.extend(schema.fields().iter().map(|field| field.as_ref().clone()));
+    let mut schema = RecordKind::Trajectory.schema();
     // In the order in which a rollout gets them.
     if more.tools {
-        add(&Schema::new(vec![Field::new(TOOL_ERRORS, DataType::Int32, false)]));
+        schema = with_fields(&schema, &[Field::new(TOOL_ERRORS, DataType::Int32, false)]);
     }
+    let mut others = Vec::new();
     if more.cuts {
-        add(&CutObservations::to_batch(&[])?.schema());
+        others.push(CutObservations::to_batch(&[])?);
     }
     if more.tokens {
-        add(&RecordedTokens::to_batch(&[])?.schema());
+        others.push(RecordedTokens::to_batch(&[])?);
     }
-    Ok(with_fields(&RecordKind::Trajectory.schema(), &fields))
+    for other in others {
+        let fields: Vec<Field> = other.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+        schema = with_fields(&schema, &fields);
+    }
+    Ok(schema)
 }
 
 /// Counts the rollouts of a result that match the predicate.
@@ -71,8 +75,9 @@ pub(super) fn count(passing: &Passing, output: &RowOutput) -> Result<u64, Operat
 /// Returns rollouts with the columns of the predicate. A column of the questions that is named like a metric is none.
 fn scored(rollouts: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let schema = rollouts.schema();
-    let is_own = |place: &usize| !AnswerScores::NAMES.contains(&schema.field(*place).name().as_str());
-    let places: Vec<usize> = (0..schema.fields().len()).filter(is_own).collect();
+    let places: Vec<usize> = (0..schema.fields().len())
+        .filter(|place| !AnswerScores::NAMES.contains(&schema.field(*place).name().as_str()))
+        .collect();
     let read = from_batch::<Trajectory>(rollouts)?;
     let is_grounded: BooleanArray = read.iter().map(|rollout| Some(grounded(rollout))).collect();
     let field = Field::new(GROUNDED, DataType::Boolean, false);

@@ -54,6 +54,7 @@ impl World {
 
     fn imprint(&self, position: u64, category: &str, draws: &mut Draws) -> String {
         let newsroom = draws.below(NEWSROOMS);
+        // A newsroom has one name in all articles.
         let mut paper = self.draws(purpose::TITLE, newsroom);
         let stem = self.passer_by(Kind::City, &mut paper);
         let source = format!("The {stem} {}", paper.word(&PAPERS));
@@ -70,20 +71,20 @@ impl World {
     }
 
     fn body(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> String {
-        let mut told = Teller::new(self, entity);
+        let mut teller = Teller::new(self, entity);
         let opening = draws.word(openings(entity.kind));
-        told.say(opening, draws);
+        teller.say(opening, draws);
         let pieces = self.pieces(entity, aspect, draws);
         let half = pieces.len().div_ceil(2);
         for (place, piece) in pieces.into_iter().enumerate() {
             if place == half {
-                told.new_paragraph();
+                teller.new_paragraph();
             }
-            told.tell(piece, draws);
+            teller.tell(piece, draws);
         }
         let ending = draws.word(ENDINGS);
-        told.say(ending, draws);
-        told.text
+        teller.say(ending, draws);
+        teller.text
     }
 
     /// Returns the sentences between the first and the last, shuffled.
@@ -102,15 +103,15 @@ impl World {
 
     fn digest(&self, draws: &mut Draws) -> String {
         let anybody = self.any(Kind::Person, draws);
-        let mut told = Teller::new(self, anybody);
+        let mut teller = Teller::new(self, anybody);
         let items = draws.between(4, 6) as usize;
         for (place, item) in several(DIGEST, items, draws).enumerate() {
             if place > 0 {
-                told.new_paragraph();
+                teller.new_paragraph();
             }
-            told.say(item, draws);
+            teller.say(item, draws);
         }
-        told.text
+        teller.text
     }
 }
 
@@ -146,6 +147,7 @@ impl<'a> Teller<'a> {
                 if let Some(sentence) = self.world.sentence(fact) {
                     self.append(&sentence);
                     let object = self.world.stated(fact).and_then(super::value::Value::entity);
+                    // After a name of the same kind, a pronoun would be ambiguous.
                     self.in_focus = object.is_none_or(|object| !self.is_alike(object.kind));
                 }
             }

@@ -27,6 +27,7 @@ impl Draws {
 
     /// Returns a number from 0 to `bound - 1` (0 for a bound of 0).
     pub fn below(&mut self, bound: u64) -> u64 {
+        // Multiply and shift (Lemire): no division, and a bias below `bound` / 2^64.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -95,6 +96,7 @@ impl Permutation {
         loop {
             let (left, right) = rounds((number >> self.half, number & ((1 << self.half) - 1)));
             number = (left << self.half) | right;
+            // The network permutes a power of two. A number out of range is permuted again, which stays a permutation.
             if number < self.size {
                 return number;
             }

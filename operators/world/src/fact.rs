@@ -51,6 +51,7 @@ impl World {
 
     fn birth(&self, person: u64) -> Date {
         let mut draws = self.relation_draws(Relation::BirthDate, person);
+        // Every month has 28 days.
         Date { year: draws.between(1938, 1972), month: draws.between(1, 12), day: draws.between(1, 28) }
     }
 
@@ -78,10 +79,12 @@ impl World {
             Role::Mayor => None,
             Role::Artist => Some(draws.below(companies)),
         };
+        // The first employer is another one: otherwise nobody would have moved.
         let mut first = draws.below(companies);
         if Some(first) == current {
             first = (first + 1) % companies;
         }
+        // Nobody joins a company before it was founded.
         let joined = (self.birth(person).year + draws.between(22, 26)).max(self.founded(first));
         let opened = current.map_or(0, |company| self.founded(company));
         let moved = (joined + draws.between(2, 11)).max(opened + 1);
@@ -161,6 +164,7 @@ impl World {
             }
             Relation::Employer => (self.career(i).moved, 0),
             Relation::Partner => {
+                // The year is that of the pair: both partners have the stream `i / 2`.
                 let youngest = self.founded(i).max(self.partner(i).map_or(0, |partner| self.founded(partner)));
                 (youngest + self.relation_draws(Relation::Partner, i / 2).between(2, 11), 0)
             }
@@ -186,6 +190,7 @@ impl World {
     /// Returns the sentence that states the fact in its document, or `None` if no document states it.
     pub fn sentence(&self, fact: Fact) -> Option<String> {
         let value = self.stated(fact)?;
+        // The complement of the index, so that the wording does not depend on the draw of `is_withheld`.
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, !fact.subject.index);
         let template = draws.word(&fact.relation.spec().sentences);
         let (first, second) = self.years(fact);

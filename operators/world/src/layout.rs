@@ -60,20 +60,19 @@ impl World {
     /// Creates a world of `documents` documents (at least 100) with up to `distractors` misleading sentences each.
     pub fn new(seed: u64, documents: u64, distractors: u64) -> Self {
         let units = documents / UNIT;
-        let permutation = |purpose, size| Permutation::new(seed, purpose, size);
         Self {
             seed,
             documents,
             units,
             distractors,
-            places: permutation(purpose::PLACE, documents),
-            stems: permutation(purpose::STEM, STEMS),
-            executives: permutation(purpose::EXECUTIVE, units * EXECUTIVES),
-            mayors: permutation(purpose::MAYOR, units * MAYORS),
-            artists: permutation(purpose::ARTIST, units * ARTISTS),
-            founders: permutation(purpose::FOUNDER, units * EXECUTIVES),
-            winners: permutation(purpose::WINNER, units * Kind::Work.per_unit()),
-            provinces: permutation(purpose::PROVINCE, units),
+            places: Permutation::new(seed, purpose::PLACE, documents),
+            stems: Permutation::new(seed, purpose::STEM, STEMS),
+            executives: Permutation::new(seed, purpose::EXECUTIVE, units * EXECUTIVES),
+            mayors: Permutation::new(seed, purpose::MAYOR, units * MAYORS),
+            artists: Permutation::new(seed, purpose::ARTIST, units * ARTISTS),
+            founders: Permutation::new(seed, purpose::FOUNDER, units * EXECUTIVES),
+            winners: Permutation::new(seed, purpose::WINNER, units * Kind::Work.per_unit()),
+            provinces: Permutation::new(seed, purpose::PROVINCE, units),
         }
     }
 
@@ -97,6 +96,7 @@ impl World {
         let slot = self.places.inverse(position);
         let (unit, mut offset) = (slot / UNIT, slot % UNIT);
         if unit >= self.units {
+            // The documents behind the last whole unit.
             return Subject::Digest(self.units * Self::digests_per_unit() + slot - self.units * UNIT);
         }
         for kind in Kind::ALL {

@@ -23,14 +23,12 @@ pub(crate) const STEMS: u64 =
 /// Returns word number `number`. Consonants and vowels alternate and each list has distinct entries, so no two words
 /// are equal.
 pub(crate) fn stem(number: u64) -> String {
-    let mut rest = number;
-    let mut take = |list: &[&'static str]| {
-        let entry = list[(rest % list.len() as u64) as usize];
+    let (mut rest, mut stem) = (number, String::new());
+    for list in [&ONSETS[..], &FIRST_VOWELS, &MIDDLES, &LAST_VOWELS, &ENDS] {
+        stem.push_str(list[(rest % list.len() as u64) as usize]);
         rest /= list.len() as u64;
-        entry
-    };
-    let parts = [take(&ONSETS), take(&FIRST_VOWELS), take(&MIDDLES), take(&LAST_VOWELS), take(&ENDS)];
-    parts.concat()
+    }
+    stem
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use searchmill_data::python::{Called as Answered, Code, Failure, JsonRows, Pool, PythonFunction, Why, Width};
 use searchmill_engine::operator::{
     Attempt, Blame, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
@@ -87,28 +85,27 @@ impl FunctionService {
         let (pool, code) = (Arc::clone(&self.pool), Arc::clone(&self.code));
         let rows = JsonRows::of_values(std::slice::from_ref(arguments));
         // The answer of a function whose files changed is of no use: it is not called.
-        let calling = move || if code.holds() { pool.call(&rows).map(Some) } else { Ok(None) };
-        let called = tokio::task::spawn_blocking(calling).await;
+        let called =
+            tokio::task::spawn_blocking(move || if code.holds() { pool.call(&rows).map(Some) } else { Ok(None) }).await;
         let called = called.unwrap_or_else(|_| Err(OperatorError::engine("a call's thread panicked")));
         let called = called.map_err(|error| self.failed(error))?.filter(|_| self.code.holds());
         let Some(mut called) = called else {
             let message = "a file of the function changed while it was called".to_owned();
             return Err(CallFailure::new(FailureKind::Cancelled, message, None));
         };
-        let called = called.pop();
-        let wrong = |failure: Failure| {
-            // An exception is repeated only if the pipeline asks for it.
-            let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
-            CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) }
-        };
-        let Some(called) = called else {
+        let Some(called) = called.pop() else {
             return Err(CallFailure::new(FailureKind::Data, NO_ANSWER.to_owned(), None));
         };
-        let text = returned(called).map_err(wrong)?;
-        match fits(&text) {
-            Ok(()) => Ok(text),
-            Err(message) => Err(wrong(Failure { why: Why::Unfit, message, detail: None })),
-        }
+        let failure = match returned(called) {
+            Err(failure) => failure,
+            Ok(text) => match fits(&text) {
+                Ok(()) => return Ok(text),
+                Err(message) => Failure { why: Why::Unfit, message, detail: None },
+            },
+        };
+        // An exception is repeated only if the pipeline asks for it.
+        let kind = if context.retry().stated { kind(failure.why) } else { FailureKind::Refused };
+        Err(CallFailure { counts: Counts::Never, ..CallFailure::new(kind, failure.message, failure.detail) })
     }
 
     fn failed(&self, error: OperatorError) -> CallFailure {
@@ -147,20 +144,20 @@ impl FunctionTool {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let function = FunctionService::open(params.function(), arguments(params), place, fault, context)?;
-        let at = |place: &str| Some(place.to_owned());
-        let (list, text) = (at(""), "/text".to_owned());
-        let many = ResultPlaces { list, id: at("/id"), title: at("/title"), text, score: at("/score") };
+        let [list, id, title, score] = ["", "/id", "/title", "/score"].map(|place| Some(place.to_owned()));
+        let many = ResultPlaces { list, id, title, text: "/text".to_owned(), score };
         let one = ResultPlaces { list: None, ..many.clone() };
         Ok(Self { params: params.clone(), function, places: [many, one], layout })
     }
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let given = |name: String| {
+        let mut values = Map::new();
+        for name in arguments(&self.params) {
             let value = call.arguments.get(&name).cloned().unwrap_or_default();
-            (name, value)
-        };
-        let calling = Calling { tool: self, arguments: arguments(&self.params).into_iter().map(given).collect() };
+            values.insert(name, value);
+        }
+        let calling = Calling { tool: self, arguments: values };
         let request = self.function.request(&calling.arguments);
         self.function.service.call(call.tool, &calling, request, context).await
     }
@@ -181,9 +178,8 @@ struct Calling<'a> {
 impl Exchange for Calling<'_> {
     type Answer = ToolResult;
 
-    fn attempt<'a>(&'a self, context: &'a Context, _: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        let fits = |text: &str| self.read(text)?.map(drop);
-        self.tool.function.attempt(&self.arguments, context, fits).boxed()
+    async fn attempt(&self, context: &Context, _: &Attempt) -> Result<String, CallFailure> {
+        self.tool.function.attempt(&self.arguments, context, |text| self.read(text)?.map(drop)).await
     }
 
     fn read(&self, text: &str) -> Result<ToolResult, String> {

@@ -1,8 +1,6 @@
 //! The tool `http`: a search or fetch service.
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use reqwest::header::CONTENT_TYPE;
 use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, RowFailure};
 use serde_json::{Map, Value, json};
@@ -32,8 +30,8 @@ impl HttpTool {
         layout: Layout,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let secrets = (&params.secret_headers, params.api_key.as_ref());
-        let wire = Wire::open(&params.headers, secrets, params.timeout_seconds, context)?;
+        let (headers, secrets) = (&params.headers, &params.secret_headers);
+        let wire = Wire::open(headers, secrets, params.api_key.as_ref(), params.timeout_seconds, context)?;
         let service = Service { place, prices: params.prices.clone().unwrap_or_default() };
         Ok(Self { params: params.clone(), service, wire, layout })
     }
@@ -47,9 +45,16 @@ impl HttpTool {
 
     /// The arguments that the templates use, with the defaults of the schema.
     fn arguments(&self, given: &Value) -> Map<String, Value> {
-        let default = |name: &str| self.params.parameters.pointer(&format!("/properties/{name}/default"));
-        let value = |name: &str| given.get(name).or_else(|| default(name)).filter(|value| !value.is_null());
-        self.params.used().into_iter().filter_map(|name| Some((name.to_owned(), value(name)?.clone()))).collect()
+        let mut arguments = Map::new();
+        for name in self.params.used() {
+            let default = self.params.parameters.pointer(&format!("/properties/{name}/default"));
+            // `null` leaves an argument out, also one that has a default.
+            match given.get(name).or(default) {
+                None | Some(Value::Null) => {}
+                Some(value) => drop(arguments.insert(name.to_owned(), value.clone())),
+            }
+        }
+        arguments
     }
 }
 
@@ -62,30 +67,27 @@ struct Sending<'a> {
 impl Exchange for Sending<'_> {
     type Answer = ToolResult;
 
-    fn attempt<'a>(&'a self, context: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move {
-            let params = &self.tool.params;
-            let url = template::url(&params.url, &self.arguments);
-            let mut request = match params.method {
-                HttpMethod::Get => context.http().get(url),
-                HttpMethod::Post => context.http().post(url),
-            };
-            if let Some(body) = params.body.as_ref().and_then(|body| template::body(body, &self.arguments)) {
-                request = request.header(CONTENT_TYPE, "application/json").body(Bytes::from(body.to_string()));
-            }
-            let wire = &self.tool.wire;
-            let answered = wire.accepted(wire.send(request, attempt, |_, _| false).await?)?;
-            Ok(String::from_utf8_lossy(&answered.body).into_owned())
+    async fn attempt(&self, context: &Context, attempt: &Attempt) -> Result<String, CallFailure> {
+        let params = &self.tool.params;
+        let url = template::url(&params.url, &self.arguments);
+        let mut request = match params.method {
+            HttpMethod::Get => context.http().get(url),
+            HttpMethod::Post => context.http().post(url),
+        };
+        if let Some(body) = params.body.as_ref().and_then(|body| template::body(body, &self.arguments)) {
+            request = request.header(CONTENT_TYPE, "application/json").body(Bytes::from(body.to_string()));
         }
-        .boxed()
+        let wire = &self.tool.wire;
+        let answered = wire.accepted(wire.send(request, attempt, |_, _| false).await?)?;
+        Ok(String::from_utf8_lossy(&answered.body).into_owned())
     }
 
     /// An answer that should be JSON and is not (the page of a proxy) is no answer.
     fn read(&self, text: &str) -> Result<ToolResult, String> {
         let HttpParams { results: places, max_chars, .. } = &self.tool.params;
         let Some(places) = places else { return Ok(Ok(results::whole(text, *max_chars))) };
-        let unread = |error| format!("its answer is not JSON ({error}): {}", brief(text));
-        let answer = serde_json::from_str(text).map_err(unread)?;
+        let answer =
+            serde_json::from_str(text).map_err(|error| format!("its answer is not JSON ({error}): {}", brief(text)))?;
         Ok(results::placed(&answer, places, *max_chars, self.tool.layout))
     }
 }

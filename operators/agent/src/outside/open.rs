@@ -91,13 +91,12 @@ impl Opener {
         // A section is opened with its document.
         let Some(place) = self.rows.get(id).or_else(|| self.rows.get(document)) else { return Ok(None) };
         let document: Option<Document> = self.row(*place)?;
-        let opened = |document: Document| Opened {
+        Ok(document.map(|document| Opened {
             id: document.id.clone(),
             document_id: document.id,
             title: document.title,
             text: document.text,
-        };
-        Ok(document.map(opened))
+        }))
     }
 
     /// Joins the chunks of a document; what two of them share is shown once.
@@ -113,6 +112,7 @@ impl Opener {
             if chunk.start > end {
                 text.push_str("\n…\n");
             }
+            // Chunks of one document may overlap.
             let known = usize::try_from(end - chunk.start).unwrap_or_default();
             text.push_str(chunk.text.get(known..).unwrap_or_default());
             end = end.max(chunk.end);

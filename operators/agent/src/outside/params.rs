@@ -233,8 +233,8 @@ pub const TOOL_NAME: &str = "must be 1 to 64 letters, digits, `_` or `-`, as the
 
 /// Whether a name fits the chat API.
 pub fn is_tool_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(fits)
+    let is_short = (1..=MOST_NAME).contains(&name.len());
+    is_short && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
 impl ToolParams {
@@ -290,26 +290,20 @@ impl ToolParams {
 
     /// The Python function of the tool.
     pub fn function(&self) -> Option<PythonFunction> {
-        match self {
-            Self::Python(python) => Some(python.function()),
-            _ => None,
-        }
+        let Self::Python(python) = self else { return None };
+        Some(python.function())
     }
 
     /// Returns the user's files behind the tool, other than those of a Python function.
     pub fn files(&self, directory: &Path) -> Vec<Source> {
-        match self {
-            Self::Mcp(mcp) => mcp.sources(directory),
-            _ => Vec::new(),
-        }
+        let Self::Mcp(mcp) = self else { return Vec::new() };
+        mcp.sources(directory)
     }
 
     /// Returns why the file of its Python function cannot be called, with a path below the tool.
     pub fn file_issue(&self, directory: &Path) -> Option<ParamIssue> {
-        match self {
-            Self::Python(python) => python.function().file_issue("python.function", &python.function, directory),
-            _ => None,
-        }
+        let Self::Python(python) = self else { return None };
+        python.function().file_issue("python.function", &python.function, directory)
     }
 
     /// Returns issues, with paths below the tool.
@@ -374,8 +368,9 @@ impl Issues {
     fn python(&mut self, params: &FunctionParams) {
         self.described("python", &params.name, &params.description, &params.parameters);
         self.require("python.max_chars", params.max_chars > 0, "must be at least 1");
-        let below = |issue: ParamIssue| ParamIssue { path: format!("python.{}", issue.path), ..issue };
-        self.0.extend(params.function_issues().into_iter().map(below));
+        for issue in params.function_issues() {
+            self.0.push(ParamIssue { path: format!("python.{}", issue.path), ..issue });
+        }
     }
 
     fn headers(&mut self, path: &str, headers: &BTreeMap<String, String>, secrets: &BTreeMap<String, Secret>) {
@@ -427,12 +422,11 @@ impl HttpParams {
         issues.require("http.url", fixed, "scheme and host must be fixed: the model would choose where to call");
         if has_schema {
             let known = self.parameters.get("properties").and_then(Value::as_object);
-            let is_known = |name: &&&str| known.is_some_and(|known| known.contains_key(**name));
             let body = self.body.as_ref().map(template::names_in).unwrap_or_default();
             for (path, names) in [("http.url", template::names(&self.url)), ("http.body", body)] {
-                for name in names.iter().filter(|name| !is_known(name)) {
-                    let message = format!("`{{{name}}}` is no property of `parameters`");
-                    issues.require(path, false, &message);
+                for name in names {
+                    let is_known = known.is_some_and(|known| known.contains_key(name));
+                    issues.require(path, is_known, &format!("`{{{name}}}` is no property of `parameters`"));
                 }
             }
         }
@@ -455,33 +449,36 @@ impl HttpParams {
 
 /// What is wrong with a JSON Schema of arguments, and where.
 pub(super) fn schema_fault(schema: &Value) -> Option<(String, String)> {
-    let at = |path: &str, message: &str| Some((path.to_owned(), message.to_owned()));
     if schema.get("type").and_then(Value::as_str) != Some("object") {
-        return at("", "must be a JSON Schema of type `object`");
+        return Some((String::new(), "must be a JSON Schema of type `object`".to_owned()));
     }
     let properties = match schema.get("properties") {
         None => None,
         Some(Value::Object(properties)) => Some(properties),
-        Some(_) => return at(".properties", "must be an object of JSON Schemas"),
+        Some(_) => return Some((".properties".to_owned(), "must be an object of JSON Schemas".to_owned())),
     };
     if let Some((name, _)) = properties.into_iter().flatten().find(|(_, schema)| !schema.is_object()) {
-        return at(&format!(".properties.{name}"), "must be a JSON Schema");
+        return Some((format!(".properties.{name}"), "must be a JSON Schema".to_owned()));
     }
     let required = match schema.get("required") {
         None => return None,
         Some(Value::Array(required)) => required,
-        Some(_) => return at(".required", "must be a list of names"),
+        Some(_) => return Some((".required".to_owned(), "must be a list of names".to_owned())),
     };
-    let known = |name: &Value| name.as_str().is_some_and(|name| properties.is_some_and(|all| all.contains_key(name)));
-    let unknown = required.iter().find(|name| !known(name))?;
-    at(".required", &format!("{unknown} is no property"))
+    for written in required {
+        let name = written.as_str().unwrap_or_default();
+        if !written.is_string() || !properties.is_some_and(|properties| properties.contains_key(name)) {
+            return Some((".required".to_owned(), format!("{written} is no property")));
+        }
+    }
+    None
 }
 
 impl ResultPlaces {
     fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let named = [("list", &self.list), ("id", &self.id), ("title", &self.title), ("score", &self.score)];
-        let given = named.into_iter().filter_map(|(name, place)| Some((name, place.as_deref()?)));
-        given.chain([("text", self.text.as_str())])
+        let paths = named.into_iter().filter_map(|(name, place)| Some((name, place.as_deref()?)));
+        paths.chain([("text", self.text.as_str())])
     }
 }
 
@@ -495,9 +492,10 @@ impl McpParams {
     pub(super) fn too_long(&self, tool: &str) -> Option<String> {
         let name = self.offered(tool);
         let length = name.len();
-        (length > MOST_NAME).then(|| {
-            format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}")
-        })
+        if length <= MOST_NAME {
+            return None;
+        }
+        Some(format!("the tool `{name}` would have a name of {length} characters; the chat API allows {MOST_NAME}"))
     }
 
     /// The name under which the model calls a tool of the server.

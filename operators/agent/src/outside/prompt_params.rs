@@ -177,8 +177,9 @@ impl PromptToolParams {
         }
         match Prompts::new(&asks.prompt) {
             Ok(prompts) => {
-                let told = |name: &str| format!("`{name}` is no property of `parameters`");
-                issues.extend(missing(&prompts.readers(), &arguments, told, "arguments"));
+                let readers = prompts.readers();
+                let lacks = "is no property of `parameters`";
+                issues.extend(missing(&readers, &arguments, |name| format!("`{name}` {lacks}"), "arguments"));
                 issues.extend(prompts.unknown_names());
             }
             Err(issue) => issues.push(issue),
@@ -216,11 +217,11 @@ impl RerankPromptParams {
             }
         };
         let known = [QUERY, DOCUMENTS, DOCUMENT];
-        let told = |name: &str| format!("a reranker's prompt knows no `{name}`");
-        issues.extend(missing(&prompts.readers(), &known, told, "names"));
+        let readers = prompts.readers();
+        let lacks = "a reranker's prompt knows no";
+        issues.extend(missing(&readers, &known, |name| format!("{lacks} `{name}`"), "names"));
         issues.extend(prompts.unknown_names());
-        let reads = |name: &str| prompts.names().iter().any(|read| read == name);
-        let message = match (reads(DOCUMENTS), reads(DOCUMENT)) {
+        let message = match (readers.contains_key(DOCUMENTS), readers.contains_key(DOCUMENT)) {
             (true, true) => "reads both `documents` and `document`",
             (false, false) => "shows no passages: it reads neither `documents` nor `document`",
             _ => return issues,

@@ -1,7 +1,7 @@
 //! A prompt as a tool.
 
 use searchmill_engine::operator::{Context, OperatorError, RowFailure};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::prompt_params::PromptToolParams;
 use super::prompt_service::PromptService;
@@ -26,16 +26,22 @@ impl PromptTool {
     pub(super) fn open(params: &PromptToolParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
         let output = params.answer().map_err(|issue| OperatorError::pipeline(issue.message))?;
         let described = output.described().map(str::to_owned);
-        let service = PromptService::open(&params.asks(), (&output, described), place, context)?;
+        let service = PromptService::open(&params.asks(), &output, described, place, context)?;
         Ok(Self { params: params.clone(), service, output })
     }
 
     /// Runs a call.
     pub(super) async fn call(&self, call: OfferedCall<'_>, context: &Context) -> Result<Called, RowFailure> {
-        let given = |name: &str| (name.to_owned(), call.arguments.get(name).cloned().unwrap_or_default());
-        let values: Map<String, Value> = self.params.arguments().into_iter().map(given).collect();
-        let told = self.service.ask(&values, |answer| self.output.shown(answer.text), context).await;
-        let whole = |text: String| results::whole(&text, self.params.max_chars);
-        shown(call.tool, told.map(|(answer, usage)| (answer.map(whole), usage)))
+        let mut values = Map::new();
+        for name in self.params.arguments() {
+            // An argument that the model left out is `none` in a template.
+            values.insert(name.to_owned(), call.arguments.get(name).cloned().unwrap_or_default());
+        }
+        let answered = self.service.ask(
+            &values,
+            |answer| Ok(results::whole(&self.output.shown(answer.text)?, self.params.max_chars)),
+            context,
+        );
+        shown(call.tool, answered.await)
     }
 }

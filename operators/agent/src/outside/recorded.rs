@@ -37,12 +37,12 @@ pub struct RecordedCall<'m> {
 
 /// Returns the answered calls of a conversation, in order. Arguments that are not JSON were never run.
 pub fn calls(messages: &[Message]) -> impl Iterator<Item = RecordedCall<'_>> {
-    messages.iter().enumerate().flat_map(move |(place, message)| {
-        let answers = shown_after(messages, place).iter().filter(|answer| answer.role == Role::Tool.name());
+    messages.iter().enumerate().flat_map(move |(position, message)| {
+        let answers = shown_after(messages, position).iter().filter(|answer| answer.role == Role::Tool.name());
         message.tool_calls.iter().filter(|_| message.is_model()).filter_map(move |call| {
             let answer = answers.clone().find(|answer| answer.tool_call_id.as_deref() == Some(&call.id))?;
             let arguments = serde_json::from_str(call.written()).ok()?;
-            Some(RecordedCall { tool: &call.name, arguments, answer, id: &call.id, before: &messages[..=place] })
+            Some(RecordedCall { tool: &call.name, arguments, answer, id: &call.id, before: &messages[..=position] })
         })
     })
 }
@@ -60,8 +60,9 @@ pub struct RecordedSearch<'m> {
 /// Returns the answered searches of a conversation in a protocol whose searches are text, in order.
 pub fn searches<'m>(protocol: &dyn Protocol, messages: &'m [Message]) -> Vec<RecordedSearch<'m>> {
     let mut found = Vec::new();
-    for (place, message) in messages.iter().enumerate() {
-        let shown = shown_after(messages, place);
+    for (position, message) in messages.iter().enumerate() {
+        // Without results behind it, a message searched nothing: it is the answer, or was refused.
+        let shown = shown_after(messages, position);
         if !message.is_model() || message.is_aside() || shown.iter().all(|message| message.tool_call_id.is_none()) {
             continue;
         }
@@ -70,15 +71,15 @@ pub fn searches<'m>(protocol: &dyn Protocol, messages: &'m [Message]) -> Vec<Rec
         for (number, action) in actions.iter().enumerate() {
             let Ok(arguments) = &action.arguments else { continue };
             let result = results.as_ref().and_then(|results| results.get(number).cloned());
-            found.push(RecordedSearch { query: query(arguments).to_owned(), result, before: &messages[..=place] });
+            found.push(RecordedSearch { query: query(arguments).to_owned(), result, before: &messages[..=position] });
         }
     }
     found
 }
 
 /// The messages between a message of the model and its next one.
-pub(crate) fn shown_after(messages: &[Message], place: usize) -> &[Message] {
-    let rest = &messages[place + 1..];
+pub(crate) fn shown_after(messages: &[Message], position: usize) -> &[Message] {
+    let rest = &messages[position + 1..];
     &rest[..rest.iter().position(Message::is_model).unwrap_or(rest.len())]
 }
 
@@ -100,11 +101,11 @@ pub(crate) fn result(answer: &Message) -> ToolResult {
     if let Some(error) = &answer.error {
         return Err(error.clone());
     }
-    let found = answer.observations.iter().enumerate().map(|(place, seen)| Found {
+    let found = answer.observations.iter().enumerate().map(|(position, seen)| Found {
         chunk_id: seen.chunk_id.clone(),
         document_id: seen.document_id.clone(),
         title: seen.title.clone(),
-        contents: if place == 0 { answer.content.clone() } else { String::new() },
+        contents: if position == 0 { answer.content.clone() } else { String::new() },
         score: seen.score,
         sources: Vec::new(),
     });
@@ -199,9 +200,11 @@ impl Recorded {
     pub(super) fn call(&self, call: OfferedCall<'_>, messages: &[Message]) -> Called {
         let exact = self.exact.get(&(digest(messages), call.id.to_owned()));
         let key = (call.tool.to_owned(), call.arguments.to_string());
-        let known = exact.or_else(|| self.answers.get(&key)).cloned();
-        let unknown = || Err(failure_of(call.tool, "this call was not recorded, and the tool is offline"));
-        let result = known.unwrap_or_else(unknown);
+        // A call that this conversation did not record is answered by the same call of another one.
+        let result = match exact.or(self.answers.get(&key)) {
+            Some(result) => result.clone(),
+            None => Err(failure_of(call.tool, "this call was not recorded, and the tool is offline")),
+        };
         Called { failed: result.is_err(), ..Called::from(result) }
     }
 }

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use searchmill_engine::operator::{Attempt, CallFailure, Context, OperatorError, RowFailure};
 use searchmill_retrieval::Found;
 use serde_json::{Map, Value, json};
 
 use super::function::{Fault, FunctionService};
 use super::rerank_params::RerankParams;
-use super::rerank_prompt::PromptRanking;
+use super::rerank_prompt::{Order, PromptRanking, by_scores};
 use super::service::{Exchange, shown};
 use crate::tool::{Called, RERANKER, ToolResult};
 
@@ -32,7 +30,8 @@ impl Reranker {
     /// Opens the function or the prompt. `place` is its place in the declaration, `tool` the name of the search tool.
     pub(super) fn open(
         params: &RerankParams,
-        (place, tool): (usize, &str),
+        place: usize,
+        tool: &str,
         fault: &Fault,
         context: &Context,
     ) -> Result<Self, OperatorError> {
@@ -56,17 +55,13 @@ impl Reranker {
         let function = match &self.ranking {
             Ranking::Function(function) => function,
             Ranking::Prompt(prompt) => {
-                let told = prompt.order(query, documents, context).await;
-                let told = told.map(|(order, usage)| {
-                    let order = order.map_err(|error| format!("{RERANKER}{error}"));
-                    (order.map(|order| self.kept(order, found)), usage)
-                });
-                let told = told.map_err(|failure| {
-                    let postponed = failure.kind.is_postponed();
-                    let message = if postponed { failure.message } else { format!("{RERANKER}{}", failure.message) };
-                    RowFailure { message, ..failure }
-                });
-                return shown(&self.tool, told);
+                let ranked = match prompt.order(query, documents, context).await {
+                    Ok((Ok(order), usage)) => Ok((Ok(self.reordered(&order, found)), usage)),
+                    Ok((Err(error), usage)) => Ok((Err(format!("{RERANKER}{error}")), usage)),
+                    Err(failure) if failure.kind.is_postponed() => Err(failure),
+                    Err(failure) => Err(RowFailure { message: format!("{RERANKER}{}", failure.message), ..failure }),
+                };
+                return shown(&self.tool, ranked);
             }
         };
         let arguments =
@@ -77,9 +72,9 @@ impl Reranker {
     }
 
     /// Returns the first passages of an order, with their new scores.
-    fn kept(&self, order: Vec<(usize, f64)>, found: &[Found]) -> Vec<Found> {
-        let order = order.into_iter().take(self.keep);
-        order.filter_map(|(place, score)| Some(Found { score, ..found.get(place)?.clone() })).collect()
+    fn reordered(&self, order: &[(usize, f64)], found: &[Found]) -> Vec<Found> {
+        let order = order.iter().take(self.keep);
+        order.filter_map(|(index, score)| Some(Found { score: *score, ..found.get(*index)?.clone() })).collect()
     }
 }
 
@@ -104,20 +99,13 @@ struct Reranking<'a> {
 impl Exchange for Reranking<'_> {
     type Answer = ToolResult;
 
-    fn attempt<'a>(&'a self, context: &'a Context, _: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        let fits = |text: &str| order(text, self.found).map(drop);
-        let called = self.function.attempt(&self.arguments, context, fits);
-        async move {
-            called.await.map_err(|failure| {
-                let message = format!("{RERANKER}{}", failure.message);
-                CallFailure { message, ..failure }
-            })
-        }
-        .boxed()
+    async fn attempt(&self, context: &Context, _: &Attempt) -> Result<String, CallFailure> {
+        let called = self.function.attempt(&self.arguments, context, |text| order(text, self.found).map(drop));
+        called.await.map_err(|failure| CallFailure { message: format!("{RERANKER}{}", failure.message), ..failure })
     }
 
     fn read(&self, text: &str) -> Result<ToolResult, String> {
-        Ok(Ok(self.reranker.kept(order(text, self.found)?, self.found)))
+        Ok(Ok(self.reranker.reordered(&order(text, self.found)?, self.found)))
     }
 }
 
@@ -125,9 +113,16 @@ impl Exchange for Reranking<'_> {
 ///
 /// # Errors
 /// Says why it is no order of the passages.
-pub(super) fn order(text: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, String> {
+pub(super) fn order(text: &str, found: &[Found]) -> Result<Order, String> {
     match serde_json::from_str(text).map_err(|error| error.to_string())? {
-        Value::Object(answer) => by_scores(answer.get("scores"), found.len()),
+        Value::Object(answer) => {
+            let Some(Value::Array(scores)) = answer.get("scores") else { return Err(FORM.to_owned()) };
+            if scores.len() != found.len() {
+                return Err(format!("it returned {} scores for {} documents", scores.len(), found.len()));
+            }
+            let scores: Option<Vec<f64>> = scores.iter().map(Value::as_f64).collect();
+            Ok(by_scores(scores.ok_or("it returned a score that is no number")?))
+        }
         Value::Array(documents) if documents.is_empty() => Err("it returned no document".to_owned()),
         Value::Array(documents) => {
             let mut seen = BTreeSet::new();
@@ -139,31 +134,19 @@ pub(super) fn order(text: &str, found: &[Found]) -> Result<Vec<(usize, f64)>, St
 
 const FORM: &str = "it must return `{\"scores\": [...]}` or a list of `{\"id\": ...}`";
 
-/// Equal scores stay in the order of the search.
-fn by_scores(scores: Option<&Value>, count: usize) -> Result<Vec<(usize, f64)>, String> {
-    let scores = scores.and_then(Value::as_array).ok_or(FORM)?;
-    if scores.len() != count {
-        return Err(format!("it returned {} scores for {count} documents", scores.len()));
-    }
-    let number = |(place, score): (usize, &Value)| Some((place, score.as_f64()?));
-    let scores: Option<Vec<_>> = scores.iter().enumerate().map(number).collect();
-    let mut order = scores.ok_or("it returned a score that is no number")?;
-    order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-    Ok(order)
-}
-
 fn placed(document: &Value, found: &[Found], seen: &mut BTreeSet<usize>) -> Result<(usize, f64), String> {
     let id = document.get("id").and_then(Value::as_str).ok_or(FORM)?;
-    let place = found.iter().position(|found| found.chunk_id == id);
-    let place = place.ok_or_else(|| format!("it returned the document `{id}`, which was not found"))?;
-    if !seen.insert(place) {
+    let Some(index) = found.iter().position(|found| found.chunk_id == id) else {
+        return Err(format!("it returned the document `{id}`, which was not found"));
+    };
+    if !seen.insert(index) {
         return Err(format!("it returned the document `{id}` twice"));
     }
     let score = match document.get("score") {
-        None | Some(Value::Null) => found[place].score,
+        None | Some(Value::Null) => found[index].score,
         Some(score) => score.as_f64().ok_or_else(|| format!("the score of `{id}` is no number"))?,
     };
-    Ok((place, score))
+    Ok((index, score))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use searchmill_engine::operator::{Context, OperatorError, RowFailure, Usage};
 use serde_json::{Map, Value, json};
 
 use super::prompt_params::{DOCUMENT, DOCUMENTS, QUERY, RerankPromptParams};
-use super::prompt_service::{PromptService, Told};
+use super::prompt_service::{Answered, PromptService};
 use crate::prompt::{Answer, Output, object_in, said};
 
 /// Places and scores of passages, best first.
-type Order = Vec<(usize, f64)>;
+pub(super) type Order = Vec<(usize, f64)>;
 
 /// A prompt that orders passages.
 pub(super) struct PromptRanking {
@@ -26,17 +26,17 @@ impl PromptRanking {
     /// # Errors
     /// Fails if a secret is unknown.
     pub(super) fn open(params: &RerankPromptParams, place: usize, context: &Context) -> Result<Self, OperatorError> {
-        let form = |fields: Value| Output::new(&fields, None).map_err(|issue| OperatorError::engine(issue.message));
         let asks = params.asks();
-        let (score, order) = (form(json!({"score": "float"}))?, form(json!({"order": ["int"]}))?);
-        let of_order =
-            order.described().map(|described| format!("{described}: the numbers of the passages, best first"));
-        let of_score = score.described().map(str::to_owned);
-        let alone = PromptService::open(&asks, (&score, of_score), place, context)?;
+        let score = form(json!({"score": "float"}))?;
+        let described = score.described().map(str::to_owned);
+        let alone = PromptService::open(&asks, &score, described, place, context)?;
         if alone.prompts.names().iter().any(|name| name == DOCUMENT) {
             return Ok(Self { service: alone, is_alone: true });
         }
-        Ok(Self { service: PromptService::open(&asks, (&order, of_order), place, context)?, is_alone: false })
+        let order = form(json!({"order": ["int"]}))?;
+        let described =
+            order.described().map(|described| format!("{described}: the numbers of the passages, best first"));
+        Ok(Self { service: PromptService::open(&asks, &order, described, place, context)?, is_alone: false })
     }
 
     /// Returns the order of the passages (`{id, document_id, title, text, score}`), or an error for the model.
@@ -46,61 +46,63 @@ impl PromptRanking {
     pub(super) async fn order(
         &self,
         query: &str,
-        documents: Vec<Value>,
-        context: &Context,
-    ) -> Result<Told<Order>, RowFailure> {
-        if self.is_alone {
-            self.scored(query, documents, context).await
-        } else {
-            self.sorted(query, documents, context).await
-        }
-    }
-
-    /// Asks once about all passages.
-    async fn sorted(
-        &self,
-        query: &str,
         mut documents: Vec<Value>,
         context: &Context,
-    ) -> Result<Told<Order>, RowFailure> {
-        for (place, document) in documents.iter_mut().enumerate() {
-            document["number"] = json!(place + 1);
+    ) -> Result<Answered<Order>, RowFailure> {
+        if self.is_alone {
+            return self.scored(query, documents, context).await;
         }
-        let scores: Vec<f64> =
-            documents.iter().map(|document| document["score"].as_f64().unwrap_or_default()).collect();
+        let mut scores = Vec::with_capacity(documents.len());
+        for (index, document) in documents.iter_mut().enumerate() {
+            document["number"] = json!(index + 1);
+            scores.push(document["score"].as_f64().unwrap_or_default());
+        }
         let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENTS.to_owned(), json!(documents))]);
         self.service.ask(&values, |answer| order_in(answer, &scores), context).await
     }
 
     /// Asks about each passage. All answers are awaited, as each is paid for.
-    async fn scored(&self, query: &str, documents: Vec<Value>, context: &Context) -> Result<Told<Order>, RowFailure> {
-        let ask = |document: Value| async move {
+    async fn scored(
+        &self,
+        query: &str,
+        documents: Vec<Value>,
+        context: &Context,
+    ) -> Result<Answered<Order>, RowFailure> {
+        let mut asked = Vec::with_capacity(documents.len());
+        for document in documents {
             let values = Map::from_iter([(QUERY.to_owned(), json!(query)), (DOCUMENT.to_owned(), document)]);
-            self.service.ask(&values, score_in, context).await
-        };
+            asked.push(async move { self.service.ask(&values, score_in, context).await });
+        }
         let (mut usage, mut scores) = (Usage::default(), Vec::new());
         let mut failed = None;
-        for told in join_all(documents.into_iter().map(ask)).await {
-            match told {
+        for answered in join_all(asked).await {
+            match answered {
                 Ok((score, paid)) => {
                     usage += paid;
                     scores.push(score);
                 }
                 Err(failure) => {
                     usage += failure.usage;
+                    // The first failure in the order of the passages, whichever came first.
                     failed.get_or_insert(failure);
                 }
             }
         }
-        match failed {
-            Some(failure) => Err(RowFailure { usage, ..failure }),
-            None => Ok((scores.into_iter().collect::<Result<_, _>>().map(by_scores), usage)),
+        if let Some(failure) = failed {
+            return Err(RowFailure { usage, ..failure });
         }
+        let scores: Result<Vec<f64>, String> = scores.into_iter().collect();
+        Ok((scores.map(by_scores), usage))
     }
 }
 
+/// The form of an answer with these fields.
+fn form(fields: Value) -> Result<Output, OperatorError> {
+    Output::new(&fields, None).map_err(|issue| OperatorError::engine(issue.message))
+}
+
 /// Equal scores stay in the order of the search.
-fn by_scores(scores: Vec<f64>) -> Order {
+pub(super) fn by_scores(scores: Vec<f64>) -> Order {
     let mut order: Order = scores.into_iter().enumerate().collect();
     order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     order
@@ -117,6 +119,7 @@ const SCORE: &str = "the answer is no score, such as `3` or `{\"score\": 3}`";
 fn order_in(answer: Answer<'_>, scores: &[f64]) -> Result<Order, String> {
     let text = said(answer.text);
     let numbers: Vec<Value> = match (numbers_in(&text), serde_json::from_str::<Vec<Value>>(&text)) {
+        // Its end may be a part of a number, or of the list.
         (Some(_), _) if answer.is_cut => return Err(CUT.to_owned()),
         (Some(numbers), _) => numbers.into_iter().map(Value::from).collect(),
         (None, Ok(numbers)) => numbers,
@@ -132,24 +135,29 @@ fn order_in(answer: Answer<'_>, scores: &[f64]) -> Result<Order, String> {
     if numbers.is_empty() {
         return Err("the answer names no passage".to_owned());
     }
-    let mut seen = BTreeSet::new();
-    let placed = |number: &Value| {
-        let place = number.as_u64().ok_or(ORDER)?.checked_sub(1).and_then(|place| usize::try_from(place).ok());
-        let place = place.filter(|place| *place < scores.len());
-        let place =
-            place.ok_or_else(|| format!("there is no passage [{number}]: they are [1] to [{}]", scores.len()))?;
-        if !seen.insert(place) {
+    let (mut order, mut seen) = (Order::new(), BTreeSet::new());
+    for number in &numbers {
+        // Passages are numbered from 1: 0 becomes an index that no list has.
+        let index = number.as_u64().ok_or(ORDER)?.wrapping_sub(1);
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let Some(score) = scores.get(index) else {
+            return Err(format!("there is no passage [{number}]: they are [1] to [{}]", scores.len()));
+        };
+        if !seen.insert(index) {
             return Err(format!("the passage [{number}] is there twice"));
         }
-        Ok((place, scores[place]))
-    };
-    numbers.iter().map(placed).collect()
+        order.push((index, *score));
+    }
+    Ok(order)
 }
 
 /// Reads `[2] > [1]`.
 fn numbers_in(answer: &str) -> Option<Vec<u64>> {
-    let number = |word: &str| word.trim().strip_prefix('[')?.strip_suffix(']')?.trim().parse().ok();
-    answer.split('>').map(number).collect()
+    let mut numbers = Vec::new();
+    for word in answer.split('>') {
+        numbers.push(word.trim().strip_prefix('[')?.strip_suffix(']')?.trim().parse().ok()?);
+    }
+    Some(numbers)
 }
 
 fn scored(scores: &[Value], count: usize) -> Result<Order, String> {
@@ -157,7 +165,7 @@ fn scored(scores: &[Value], count: usize) -> Result<Order, String> {
         return Err(format!("the answer has {} scores for {count} passages", scores.len()));
     }
     let scores: Option<Vec<f64>> = scores.iter().map(Value::as_f64).collect();
-    scores.map(by_scores).ok_or_else(|| "the answer has a score that is no number".to_owned())
+    Ok(by_scores(scores.ok_or("the answer has a score that is no number")?))
 }
 
 /// Reads the score of a passage.
@@ -166,11 +174,12 @@ fn scored(scores: &[Value], count: usize) -> Result<Order, String> {
 /// Says for the model why it is none.
 fn score_in(answer: Answer<'_>) -> Result<f64, String> {
     let number = match serde_json::from_str(&said(answer.text)) {
+        // `1` may be the beginning of `10`.
         Ok(Value::Number(_)) if answer.is_cut => return Err(CUT.to_owned()),
         Ok(Value::Number(number)) => number.as_f64(),
         _ => object_in(answer.text).ok().and_then(|object| object.get("score")?.as_f64()),
     };
-    number.ok_or_else(|| SCORE.to_owned())
+    Ok(number.ok_or(SCORE)?)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ struct One {
 pub(super) fn whole(text: &str, max_chars: usize) -> Vec<Found> {
     let text = text.trim().to_owned();
     let one = One { text: text.clone(), ..One::default() };
-    if text.is_empty() { Vec::new() } else { vec![found(text, one, max_chars)] }
+    if text.is_empty() { Vec::new() } else { vec![passage(text, one, max_chars)] }
 }
 
 /// Returns the passages of a JSON answer.
@@ -55,7 +55,7 @@ pub(super) fn placed(
     let Some(list) = &places.list else {
         let one = one(answer, places)?;
         let title = if one.title.is_empty() { String::new() } else { format!("{}\n", one.title) };
-        return Ok(vec![found(format!("{title}{}", one.text.trim()), one, max_chars)]);
+        return Ok(vec![passage(format!("{title}{}", one.text.trim()), one, max_chars)]);
     };
     let items = match answer.pointer(list) {
         Some(Value::Array(items)) => items,
@@ -77,11 +77,11 @@ pub(super) fn placed(
             Layout::Passages => format!("{title}\n{text}"),
             Layout::Numbered => {
                 let title = if title.is_empty() { title } else { format!(" {title}") };
-                let id = one.id.as_ref().map_or_else(String::new, |id| format!(" ({id})"));
+                let id = one.id.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
                 format!("[{}]{title}{id}\n{text}", place + 1)
             }
         };
-        let passage = found(contents, one, left);
+        let passage = passage(contents, one, left);
         left = left.saturating_sub(passage.contents.chars().count());
         shown.push(passage);
         if left == 0 {
@@ -97,26 +97,31 @@ fn one_line_ends(text: &str) -> String {
 }
 
 fn one(item: &Value, places: &ResultPlaces) -> Result<One, String> {
-    let text = |place: &str| item.pointer(place).map(plain);
-    let optional = |place: &Option<String>| place.as_deref().and_then(text).filter(|text| !text.is_empty());
-    let score = places.score.as_deref().and_then(|place| item.pointer(place)).and_then(Value::as_f64);
-    let title = optional(&places.title);
-    let (id, content) = (optional(&places.id), text(&places.text));
-    if content.is_none() && title.is_none() {
+    let (id, title) = (optional(item, places.id.as_deref()), optional(item, places.title.as_deref()));
+    let text = item.pointer(&places.text).map(plain);
+    if text.is_none() && title.is_none() {
         return Err(format!("a result of the answer has no text at `{}`", places.text));
     }
-    let (title, text) = (title.unwrap_or_default().trim().to_owned(), content.unwrap_or_default());
-    Ok(One { id, title, text, score: score.filter(|score| score.is_finite()).unwrap_or_default() })
+    let score = places.score.as_ref().and_then(|place| item.pointer(place)?.as_f64()).unwrap_or_default();
+    let score = if score.is_finite() { score } else { 0.0 };
+    let title = title.unwrap_or_default().trim().to_owned();
+    Ok(One { id, title, text: text.unwrap_or_default(), score })
+}
+
+/// The text at a place of a result, if there is a place, and a text that is not empty.
+fn optional(item: &Value, place: Option<&str>) -> Option<String> {
+    let text = plain(item.pointer(place?)?);
+    if text.is_empty() { None } else { Some(text) }
 }
 
 /// A passage that shows `contents`, at most so many characters of it.
-fn found(mut contents: String, one: One, max_chars: usize) -> Found {
+fn passage(mut contents: String, one: One, max_chars: usize) -> Found {
     let id = one.id.unwrap_or_else(|| content_id(&one.title, &one.text));
     if let Some((end, _)) = contents.char_indices().nth(max_chars) {
         contents.truncate(end);
         contents.push_str("… (cut)");
     }
-    let title = Some(one.title).filter(|title| !title.is_empty());
+    let title = if one.title.is_empty() { None } else { Some(one.title) };
     Found { chunk_id: id.clone(), document_id: id, title, contents, score: one.score, sources: Vec::new() }
 }
 

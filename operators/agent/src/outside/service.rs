@@ -17,7 +17,8 @@ pub(super) trait Exchange: Send + Sync {
     type Answer: Send;
 
     /// Sends the request once and returns the text that is kept.
-    fn attempt<'a>(&'a self, context: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>>;
+    fn attempt(&self, context: &Context, attempt: &Attempt)
+    -> impl Future<Output = Result<String, CallFailure>> + Send;
 
     /// Reads a text, new or kept.
     ///
@@ -35,7 +36,7 @@ pub(super) struct Service {
 
 /// An answer in its stored form.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredAnswer {
     text: String,
     /// Number of attempts.
     calls: u64,
@@ -69,15 +70,17 @@ impl<E: Exchange> Call for Asking<'_, E> {
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
             let redactor = self.context.redactor();
-            let answered = self.exchange.attempt(self.context, attempt).await.and_then(|mut text| {
-                redactor.clean_all([&mut text]);
-                let calls = u64::from(attempt.number());
-                serde_json::to_vec(&Kept { text, calls }).map_err(bad)
-            });
-            match answered {
-                Ok(kept) => Ok((kept, Usage { calls: 1, service_calls: 1, ..Usage::default() })),
+            match self.exchange.attempt(self.context, attempt).await {
+                Ok(mut text) => {
+                    // Before it is stored: the journal outlives the run.
+                    redactor.clean(&mut text);
+                    let answer = StoredAnswer { text, calls: u64::from(attempt.number()) };
+                    let usage = Usage { calls: 1, service_calls: 1, ..Usage::default() };
+                    Ok((serde_json::to_vec(&answer).map_err(bad)?, usage))
+                }
                 Err(mut failure) => {
                     redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
+                    // Of several attempts one is enough: no model can mend what it met.
                     self.hopeless.fetch_or(failure.same_for_all, Ordering::Relaxed);
                     Err(failure)
                 }
@@ -87,7 +90,7 @@ impl<E: Exchange> Call for Asking<'_, E> {
     }
 
     fn read(&self, answer: &[u8]) -> Result<Self::Answer, CallFailure> {
-        let Kept { text, calls } = serde_json::from_slice(answer).map_err(bad)?;
+        let StoredAnswer { text, calls } = serde_json::from_slice(answer).map_err(bad)?;
         let usage = Usage { calls, service_calls: calls, ..Usage::default() };
         Ok((self.exchange.read(&text).map_err(bad)?, usage.at(&self.service.prices)))
     }
@@ -126,11 +129,11 @@ impl Service {
         context: &Context,
     ) -> Result<Called, RowFailure> {
         let observed = self.observe(exchange, request.into(), context, true).await;
-        let told = observed.map(|observed| match observed {
+        let outcome = observed.map(|observed| match observed {
             Observed::Answer(answer) => answer,
             Observed::Failed { message, usage } => (Err(message), usage),
         });
-        shown(tool, told)
+        shown(tool, outcome)
     }
 
     /// Makes a call; `tells`: a failure that a model can handle is an observation.
@@ -150,12 +153,12 @@ impl Service {
 ///
 /// # Errors
 /// The failure of the call, with the tool's name.
-pub(super) fn shown(tool: &str, told: Result<(ToolResult, Usage), RowFailure>) -> Result<Called, RowFailure> {
-    let (result, usage) = told.map_err(|failure| {
-        let postponed = failure.kind.is_postponed();
-        let message = if postponed { failure.message } else { failure_of(tool, &failure.message) };
-        RowFailure { message, ..failure }
-    })?;
-    let failed = result.is_err();
-    Ok(Called { result: result.map_err(|error| failure_of(tool, &error)), usage, failed })
+pub(super) fn shown(tool: &str, outcome: Result<(ToolResult, Usage), RowFailure>) -> Result<Called, RowFailure> {
+    match outcome {
+        Ok((Ok(found), usage)) => Ok(Called { result: Ok(found), usage, failed: false }),
+        Ok((Err(error), usage)) => Ok(Called { result: Err(failure_of(tool, &error)), usage, failed: true }),
+        // The call comes later: it has not failed.
+        Err(failure) if failure.kind.is_postponed() => Err(failure),
+        Err(failure) => Err(RowFailure { message: failure_of(tool, &failure.message), ..failure }),
+    }
 }

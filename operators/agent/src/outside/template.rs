@@ -18,10 +18,15 @@ enum Piece<'t> {
 /// Splits a template. A brace that encloses no name is text.
 fn pieces(template: &str) -> Vec<Piece<'_>> {
     let (mut found, mut text, mut at) = (Vec::new(), 0, 0);
-    while let Some(open) = template[at..].find('{').map(|place| at + place) {
-        let Some(close) = template[open..].find('}').map(|place| open + place) else { break };
+    while let Some(before) = template[at..].find('{') {
+        let open = at + before;
+        let Some(length) = template[open..].find('}') else { break };
+        let close = open + length;
         let inside = &template[open + 1..close];
-        let (name, reserved) = inside.strip_prefix('+').map_or((inside, false), |name| (name, true));
+        let (name, reserved) = match inside.strip_prefix('+') {
+            Some(name) => (name, true),
+            None => (inside, false),
+        };
         if is_name(name) {
             found.push(Piece::Text(&template[text..open]));
             found.push(Piece::Argument { name, reserved });
@@ -40,8 +45,13 @@ fn is_name(name: &str) -> bool {
 
 /// Names of the arguments in a text.
 pub(super) fn names(template: &str) -> BTreeSet<&str> {
-    let name = |piece| if let Piece::Argument { name, .. } = piece { Some(name) } else { None };
-    pieces(template).into_iter().filter_map(name).collect()
+    let mut names = BTreeSet::new();
+    for piece in pieces(template) {
+        if let Piece::Argument { name, .. } = piece {
+            names.insert(name);
+        }
+    }
+    names
 }
 
 /// Names of the arguments in the texts of a JSON template.
@@ -102,8 +112,8 @@ pub(super) fn body(template: &Value, arguments: &Map<String, Value>) -> Option<V
         },
         Value::Array(items) => items.iter().filter_map(|item| body(item, arguments)).collect(),
         Value::Object(fields) => {
-            let field = |(name, value): (&String, &Value)| Some((name.clone(), body(value, arguments)?));
-            Value::Object(fields.iter().filter_map(field).collect())
+            let fields = fields.iter();
+            fields.filter_map(|(name, value)| Some((name.clone(), body(value, arguments)?))).collect()
         }
         other => other.clone(),
     })

@@ -77,7 +77,7 @@ impl Toolbox {
         let fault = Fault::default();
         // Its place in the declaration is behind those of the tools.
         let place = tools.iter().filter_map(ToolParams::service).count();
-        let reranker = rerank.map(|rerank| Reranker::open(rerank, (place, name), &fault, context)).transpose()?;
+        let reranker = rerank.map(|rerank| Reranker::open(rerank, place, name, &fault, context)).transpose()?;
         let (http, functions, prompts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (search, mcp) = (searcher, Vec::new());
         let live = live.map(|top_k| Live { tool: None, top_k });
@@ -103,6 +103,7 @@ impl Toolbox {
         for tool in tools {
             offers.extend(tool.offer());
             match tool {
+                // It calls no service: it has no place in the declaration.
                 ToolParams::Open(_) => continue,
                 ToolParams::Http(http) => {
                     self.http.insert(http.name.clone(), HttpTool::open(http, place, layout, context)?);
@@ -137,6 +138,7 @@ impl Toolbox {
         };
         match (&self.reranker, &called.result) {
             (Some(reranker), Ok(found)) if !found.is_empty() => {
+                // The search was paid for, whatever the reranker does.
                 let mut ordered = reranker.call(query, found, moment.context).await.map_err(|mut failure| {
                     failure.usage += called.usage;
                     failure
@@ -179,6 +181,7 @@ impl Toolbox {
             let opened = opener.call(call, moment.messages);
             return opened.map(Called::from).map_err(|error| RowFailure::new(FailureKind::Data, error.message));
         }
+        // The record answers for every service: none is called.
         if let Some(recorded) = &self.recorded {
             return Ok(recorded.call(call, moment.messages));
         }
@@ -211,15 +214,16 @@ impl Tool for Toolbox {
 /// Returns what the models of recorded rollouts were offered beside the search tool `search`: what the params say, and
 /// the tools of MCP servers, which only the record knows.
 pub fn recorded_offers(tools: &[ToolParams], recorded: &[ToolOffer], search: &str) -> Vec<ToolOffer> {
-    let declared = || tools.iter().filter_map(ToolParams::offer);
+    let mut declared: Vec<ToolOffer> = tools.iter().filter_map(ToolParams::offer).collect();
     if !tools.iter().any(|tool| matches!(tool, ToolParams::Mcp(_))) {
-        return declared().collect();
+        return declared;
     }
-    let of_params = |name: &str| declared().find(|offer| offer.name == name);
-    let others = recorded.iter().filter(|offer| offer.name != search);
-    let mut offers: Vec<_> = others.map(|offer| of_params(&offer.name).unwrap_or_else(|| offer.clone())).collect();
-    let missing = declared().filter(|offer| recorded.iter().all(|known| known.name != offer.name));
-    offers.extend(missing);
+    let mut offers = Vec::new();
+    for offer in recorded.iter().filter(|offer| offer.name != search) {
+        offers.push(declared.iter().find(|own| own.name == offer.name).unwrap_or(offer).clone());
+    }
+    declared.retain(|offer| recorded.iter().all(|known| known.name != offer.name));
+    offers.extend(declared);
     offers
 }
 

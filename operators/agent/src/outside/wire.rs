@@ -32,6 +32,17 @@ pub(super) struct Answered {
     pub(super) body: Vec<u8>,
 }
 
+fn put(headers: &mut HeaderMap, name: &str, value: &str, is_secret: bool) -> Result<(), OperatorError> {
+    let (Ok(header), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else {
+        let message = format!("the value of the header `{name}` contains characters that are not allowed in HTTP");
+        return Err(OperatorError::machine(message));
+    };
+    // Debug texts and HTTP/2's compression of headers leave a sensitive value out.
+    value.set_sensitive(is_secret);
+    headers.insert(header, value);
+    Ok(())
+}
+
 /// Whether the body of an answer has this media type.
 pub(super) fn has_type(headers: &HeaderMap, kind: &str) -> bool {
     let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -45,30 +56,20 @@ impl Wire {
     /// If a secret is unknown or contains characters not allowed in a header.
     pub(super) fn open(
         headers: &BTreeMap<String, String>,
-        (secrets, api_key): (&BTreeMap<String, Secret>, Option<&Secret>),
+        secrets: &BTreeMap<String, Secret>,
+        api_key: Option<&Secret>,
         timeout_seconds: f64,
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let mut all = HeaderMap::new();
-        let wrong = |name: &str| {
-            let message = format!("the value of the header `{name}` contains characters that are not allowed in HTTP");
-            OperatorError::machine(message)
-        };
-        let mut put = |name: &str, value: &str, hidden: bool| {
-            let (header, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
-            let (Ok(header), Ok(mut value)) = (header, value) else { return Err(wrong(name)) };
-            value.set_sensitive(hidden);
-            all.insert(header, value);
-            Ok(())
-        };
         for (name, value) in headers {
-            put(name, value, false)?;
+            put(&mut all, name, value, false)?;
         }
         for (name, secret) in secrets {
-            put(name, context.secret(secret)?.trim(), true)?;
+            put(&mut all, name, context.secret(secret)?.trim(), true)?;
         }
         if let Some(secret) = api_key {
-            put(AUTHORIZATION.as_str(), &format!("Bearer {}", context.secret(secret)?.trim()), true)?;
+            put(&mut all, AUTHORIZATION.as_str(), &format!("Bearer {}", context.secret(secret)?.trim()), true)?;
         }
         let redactor = context.redactor().clone();
         Ok(Self { headers: all, timeout: Duration::from_secs_f64(timeout_seconds), redactor })
@@ -159,9 +160,9 @@ pub(super) fn late(timeout: Duration) -> CallFailure {
 /// The beginning of a text, on one line.
 pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut kept: String = line.chars().take(DETAIL_CHARS).collect();
-    if kept.len() < line.len() {
-        kept.push('…');
+    let mut short: String = line.chars().take(DETAIL_CHARS).collect();
+    if short.len() < line.len() {
+        short.push('…');
     }
-    kept
+    short
 }

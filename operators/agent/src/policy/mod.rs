@@ -18,7 +18,26 @@ pub use api::Api;
 pub use model::ModelParams;
 pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, EvidenceWording, PolicyParams, ServerLogprobs};
 
-/// A source of answers.
+/// A model that is asked in a plain chat, without tools: messages in, one reply out.
+pub trait ChatModel: Send + Sync {
+    /// Prices of its calls.
+    fn prices(&self) -> Prices {
+        Prices::default()
+    }
+    /// Returns the model's message after `messages`.
+    fn reply<'a>(&'a self, messages: &'a [Message], sample: RowSample<'a>) -> BoxFuture<'a, Result<Reply, RowFailure>>;
+}
+
+/// One sample of one row. It seeds the sampling: a local model's by row and number, a server's by the number.
+#[derive(Clone, Copy)]
+pub struct RowSample<'a> {
+    /// What identifies the row.
+    pub row: &'a str,
+    pub number: u32,
+    pub context: &'a Context,
+}
+
+/// A source of answers in the format of a protocol: a model or a teacher.
 pub trait Policy: Send + Sync {
     /// Name recorded in trajectories.
     fn name(&self) -> &'static str;
@@ -62,6 +81,8 @@ impl Reply {
 
 /// Usage of calls with these token counts, as the model or the endpoint reported them.
 fn usage(calls: u64, prompt: Option<i64>, completion: Option<i64>) -> Usage {
-    let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-    Usage { calls, prompt_tokens: count(prompt), completion_tokens: count(completion), ..Usage::default() }
+    // A count below zero is a server's mistake.
+    let prompt_tokens = u64::try_from(prompt.unwrap_or(0)).unwrap_or(0);
+    let completion_tokens = u64::try_from(completion.unwrap_or(0)).unwrap_or(0);
+    Usage { calls, prompt_tokens, completion_tokens, ..Usage::default() }
 }

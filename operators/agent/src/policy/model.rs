@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use rand::Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Computed, Context, FailureKind, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
+    Computed, Context, FailureKind, Inputs, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
 };
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{
@@ -19,9 +19,9 @@ use searchmill_schemas::{Message, Question, Role, SampledWith, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use super::api::Api;
-use super::{Actor, Policy, Reply};
+use super::{Actor, ChatModel, Policy, Reply, RowSample};
 use crate::episode::Offer;
-use crate::protocol::{Protocol, Seen};
+use crate::protocol::{ChatFormat, Seen};
 use crate::tokens::{RewrittenHistory, TurnTokens};
 
 /// A decoder run in this process: from a folder, the Hugging Face Hub, or another node (`from: {model: …}`; an
@@ -95,16 +95,18 @@ impl ModelParams {
 
     pub(super) fn check(&self) -> Vec<ParamIssue> {
         let mut issues = self.source().check("policy.model");
-        let mut require = |field: &str, fine: bool, message: &str| {
-            if !fine {
+        let rules = [
+            (self.temperature >= 0.0 && self.temperature.is_finite(), "temperature", "must not be negative"),
+            (self.top_p > 0.0 && self.top_p <= 1.0, "top_p", "must be above 0 and at most 1"),
+            (self.max_tokens > 0, "max_tokens", "must be at least 1"),
+            (self.context != Some(0), "context", "must be at least 1"),
+            (self.stop.iter().all(|stop| !stop.is_empty()), "stop", "a stop text must not be empty"),
+        ];
+        for (holds, field, message) in rules {
+            if !holds {
                 issues.push(ParamIssue::new(format!("policy.model.{field}"), message));
             }
-        };
-        require("temperature", self.temperature >= 0.0 && self.temperature.is_finite(), "must not be negative");
-        require("top_p", self.top_p > 0.0 && self.top_p <= 1.0, "must be above 0 and at most 1");
-        require("max_tokens", self.max_tokens > 0, "must be at least 1");
-        require("context", self.context != Some(0), "must be at least 1");
-        require("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop text must not be empty");
+        }
         issues
     }
 }
@@ -114,15 +116,10 @@ pub struct LocalModel {
     model: TextModel,
     name: String,
     params: ModelParams,
-    /// Tool definitions as a JSON list.
-    tools: String,
+    format: Arc<dyn ChatFormat>,
     tool_name: String,
     /// Texts that end a message.
     stop: Vec<String>,
-    /// Whether the model continues one text.
-    one_text: bool,
-    /// Whether results are messages of the user.
-    in_turns: bool,
     /// Whether tokens are recorded, and what happens to rewritten history.
     record: Option<RewrittenHistory>,
     /// What identifies the weights, if it is known.
@@ -133,17 +130,19 @@ impl LocalModel {
     /// Loads the model.
     pub fn open(
         params: &ModelParams,
-        trees: &[&TreeInput],
-        (protocol, tool_name): (&dyn Protocol, &str),
+        inputs: &Inputs,
+        format: Arc<dyn ChatFormat>,
+        tool_name: &str,
         record: Option<RewrittenHistory>,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let trees = &params.source().used(trees);
+        let trees = &params.source().used(&inputs.trees("model"));
         let (folder, adapter) = params.source().folders(trees, context)?;
         let compute = Compute::leased(context, params.dtype)?;
         context.progress().log(&format!("the model runs on {}", compute.name()));
         let (plain, device) = (compute.is_plain(), compute.name());
         let opening = Opening {
+            // As many rows as the engine has in flight share a batch.
             rows: context.concurrency(),
             context: params.context,
             threads: context.threads(),
@@ -158,10 +157,9 @@ impl LocalModel {
             // A row's logits depend on the other rows of its batch, and so on when their searches end.
             context.computed_on(Computed::declared(Repeatability::Not));
         }
-        let stop = [params.stop.as_slice(), protocol.stop()].concat();
-        let (tools, one_text, in_turns) = (protocol.tools().to_owned(), protocol.is_one_text(), protocol.is_in_turns());
-        let (tool_name, revision) = (tool_name.to_owned(), params.source().revision(trees, context));
-        Ok(Self { model, name, params, tools, tool_name, stop, one_text, in_turns, record, revision })
+        let stop = [params.stop.as_slice(), format.stop()].concat();
+        let revision = params.source().revision(trees, context);
+        Ok(Self { model, name, params, format, tool_name: tool_name.to_owned(), stop, record, revision })
     }
 
     fn chat_messages(&self, messages: &[Message]) -> Vec<ChatMessage> {
@@ -171,7 +169,7 @@ impl LocalModel {
     /// Tokenises a conversation. Tools remain in the prompt even if the model may not use them any more: it was
     /// trained that way, and the cached prefix stays valid.
     fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, String> {
-        self.model.chat_tokens(&self.chat_messages(messages), &self.tools, &self.params.template_options)
+        self.model.chat_tokens(&self.chat_messages(messages), self.format.tools(), &self.params.template_options)
     }
 
     /// Returns the tokens of one text: the opening by the chat template or as plain text, what the environment added,
@@ -191,11 +189,12 @@ impl LocalModel {
             text.taken = opening;
             fresh.push((0, 0));
         }
-        for (place, message) in messages.iter().enumerate().skip(text.taken) {
+        for (position, message) in messages.iter().enumerate().skip(text.taken) {
+            // The tokens in which the model wrote it: encoding its text again may give others.
             if let Some(written) = text.written.take().filter(|_| message.is_model()) {
                 text.tokens.extend(written);
             } else {
-                fresh.push((place, text.tokens.len()));
+                fresh.push((position, text.tokens.len()));
                 text.tokens.extend(self.model.plain_tokens(&message.content, false)?);
             }
         }
@@ -219,6 +218,7 @@ impl LocalModel {
     async fn say(&self, chat: &mut Chat, messages: &[Message], count: usize, seed: u64) -> Result<Reply, RowFailure> {
         let (prompt, read) = match self.record {
             None => (self.prompt(messages).map_err(unusable)?, None),
+            // The prompt goes on from the tokens that were sampled: the rendered text may have others.
             Some(record) => {
                 let read = self.read_on(chat, messages, count, record).map_err(unusable)?;
                 (chat.tokens.tokens().to_vec(), Some(read))
@@ -241,7 +241,7 @@ impl LocalModel {
         record: RewrittenHistory,
     ) -> Result<TurnTokens, String> {
         let (all, options) = (self.chat_messages(messages), &self.params.template_options);
-        let newly = self.model.read_on(&mut chat.tokens, &all, &self.tools, options)?;
+        let newly = self.model.read_on(&mut chat.tokens, &all, self.format.tools(), options)?;
         if newly.rewritten {
             record.allow("the chat template renders earlier turns in other words than the model read or wrote")?;
         }
@@ -249,6 +249,13 @@ impl LocalModel {
         // The model's message comes next.
         chat.taken = count + 1;
         Ok(TurnTokens { read: vec![(first, newly.tokens)], restarts: newly.rewritten, ..TurnTokens::default() })
+    }
+
+    /// Returns the seed of a message after this number of messages.
+    fn seed(&self, sample: RowSample<'_>, messages: usize) -> u64 {
+        let mut chance = crate::chance::stream(self.params.seed, sample.row, sample.number);
+        chance.set_stream(messages as u64);
+        chance.random()
     }
 
     async fn complete(&self, prompt: Vec<u32>, seed: u64) -> Result<Completion, RowFailure> {
@@ -268,8 +275,7 @@ impl LocalModel {
             alternatives: 0,
             stream: false,
         };
-        let said = self.model.complete(request).await;
-        said.map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
+        self.model.complete(request).await.map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
     }
 
     /// Converts the output to a message. `thinks`: the chat template has already opened the initial thought.
@@ -279,10 +285,9 @@ impl LocalModel {
         let number = messages.iter().filter(|message| message.is_model()).count();
         let mut message = Message::text(Role::Assistant, speech.content);
         message.reasoning = speech.reasoning;
-        let calls = speech.calls.into_iter().enumerate();
-        message.tool_calls = calls
-            .map(|(call, (name, arguments))| ToolCall { id: format!("call_{number}_{call}"), name, arguments })
-            .collect();
+        for (call, (name, arguments)) in speech.calls.into_iter().enumerate() {
+            message.tool_calls.push(ToolCall { id: format!("call_{number}_{call}"), name, arguments });
+        }
         let reason = match said.finish {
             Finish::Length => "length",
             Finish::Stop if message.tool_calls.is_empty() => "stop",
@@ -319,9 +324,12 @@ impl OneText {
             let read = vec![(0, self.tokens.clone())];
             return Ok(TurnTokens { read, restarts: true, ..TurnTokens::default() });
         }
-        let ends = fresh.iter().skip(1).map(|(_, start)| *start).chain([self.tokens.len()]);
-        let read = fresh.iter().zip(ends).map(|((place, start), end)| (*place, self.tokens[*start..end].to_vec()));
-        Ok(TurnTokens { read: read.collect(), ..TurnTokens::default() })
+        let mut read = Vec::with_capacity(fresh.len());
+        for (index, (position, start)) in fresh.iter().enumerate() {
+            let end = fresh.get(index + 1).map_or(self.tokens.len(), |(_, next)| *next);
+            read.push((*position, self.tokens[*start..end].to_vec()));
+        }
+        Ok(TurnTokens { read, ..TurnTokens::default() })
     }
 }
 
@@ -348,21 +356,32 @@ fn unusable(message: String) -> RowFailure {
 
 /// Converts a message for the chat template.
 pub fn chat_message(message: &Message, with_reasoning: bool) -> ChatMessage {
-    let call =
-        |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
+    let calls = message.tool_calls.iter().cloned();
+    let calls = calls.map(|ToolCall { id, name, arguments }| Said { id, name, arguments }).collect();
     ChatMessage {
         role: message.role.clone(),
         content: message.content.clone(),
-        reasoning: message.reasoning.clone().filter(|_| with_reasoning),
-        calls: message.tool_calls.iter().map(call).collect(),
+        reasoning: if with_reasoning { message.reasoning.clone() } else { None },
+        calls,
         call_id: message.tool_call_id.clone(),
     }
 }
 
 /// Model name in trajectories: as given in the params, or the digests of the bound artifacts.
 fn name(params: &ModelParams, trees: &[&TreeInput]) -> String {
-    let bound = trees.iter().map(|tree| format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
-    params.model.iter().cloned().chain(bound).chain(params.adapter.iter().cloned()).collect::<Vec<_>>().join("+")
+    let mut parts = Vec::from_iter(params.model.clone());
+    for tree in trees {
+        parts.push(format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
+    }
+    parts.extend(params.adapter.clone());
+    parts.join("+")
+}
+
+impl ChatModel for LocalModel {
+    fn reply<'a>(&'a self, messages: &'a [Message], sample: RowSample<'a>) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let seed = self.seed(sample, messages.len());
+        async move { self.say(&mut Chat::default(), messages, messages.len(), seed).await }.boxed()
+    }
 }
 
 impl Policy for LocalModel {
@@ -381,32 +400,32 @@ impl Policy for LocalModel {
         })
     }
 
-    fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
-        Box::new(Speaker { model: self, question, sample, text: OneText::default(), chat: Chat::default() })
+    fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
+        let sample = RowSample { row: &question.id, number: sample, context };
+        Box::new(Speaker { model: self, sample, text: OneText::default(), chat: Chat::default() })
     }
 }
 
 /// The model in one conversation.
 struct Speaker<'a> {
     model: &'a LocalModel,
-    question: &'a Question,
-    sample: u32,
+    sample: RowSample<'a>,
     text: OneText,
     chat: Chat,
 }
 
 impl Actor for Speaker<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], _offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let mut chance = crate::chance::stream(self.model.params.seed, &self.question.id, self.sample);
-        chance.set_stream(messages.len() as u64);
-        let seed = chance.random();
-        let (model, text, chat) = (self.model, &mut self.text, &mut self.chat);
         async move {
-            if model.one_text {
-                return model.go_on(text, messages, seed).await;
+            let model = self.model;
+            let seed = model.seed(self.sample, messages.len());
+            if model.format.is_one_text() {
+                return model.go_on(&mut self.text, messages, seed).await;
             }
-            let (seen, mut aside) = (Seen::of(messages, model.in_turns), Chat::default());
-            let chat = if seen.is_aside { &mut aside } else { chat };
+            let seen = Seen::of(messages, model.format.is_in_turns());
+            // An aside is a chat of its own: its tokens do not enter the one that grows.
+            let mut aside = Chat::default();
+            let chat = if seen.is_aside { &mut aside } else { &mut self.chat };
             model.say(chat, &seen.messages, messages.len(), seed).await
         }
         .boxed()

@@ -5,14 +5,30 @@ use std::sync::Arc;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Declaration, Inputs, OperatorError, Ports, Source, TreeKind,
 };
+use serde_json::Value;
 
-use super::Policy;
 use super::endpoint::Endpoint;
 use super::evidence::EvidenceTeacher;
 use super::model::{LocalModel, ModelParams};
-use super::params::{EvidenceParams, PolicyParams};
-use crate::protocol::Protocol;
+use super::params::{EndpointParams, EvidenceParams, PolicyParams};
+use super::{ChatModel, Policy};
+use crate::protocol::{PlainChat, Protocol};
 use crate::tokens::RewrittenHistory;
+
+impl EndpointParams {
+    /// Opens the model for a plain chat.
+    pub(crate) fn open_chat(
+        &self,
+        response_format: Option<Value>,
+        context: &Context,
+    ) -> Result<Endpoint, OperatorError> {
+        let mut params = self.clone();
+        if let Some(format) = response_format {
+            params.extra.insert("response_format".to_owned(), format);
+        }
+        Endpoint::open(&params, Arc::new(PlainChat), None, context)
+    }
+}
 
 impl PolicyParams {
     /// Declares what the policy reads, fetches and calls, and where its answers are repeatable.
@@ -41,12 +57,16 @@ impl PolicyParams {
     #[must_use]
     pub fn drawn_by(&self, node: u64) -> Self {
         // The factor spreads small seeds over all bits (SplitMix64), so that two seeds seldom add up to the same.
-        let mixed = |seed: u64| seed.wrapping_add(node.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        match self.clone() {
-            Self::Model(model) => Self::Model(ModelParams { seed: mixed(model.seed), ..model }),
-            Self::Evidence(evidence) => Self::Evidence(EvidenceParams { seed: mixed(evidence.seed), ..evidence }),
-            endpoint @ Self::Endpoint(_) => endpoint,
+        let spread = node.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut policy = self.clone();
+        match &mut policy {
+            Self::Model(ModelParams { seed, .. }) | Self::Evidence(EvidenceParams { seed, .. }) => {
+                *seed = seed.wrapping_add(spread);
+            }
+            // A server draws by itself; its param `seed` is sent as it is written.
+            Self::Endpoint(_) => {}
         }
+        policy
     }
 
     /// Opens the policy; `record`: it records tokens, and this happens to rewritten history.
@@ -64,10 +84,24 @@ impl PolicyParams {
         Ok(match self {
             Self::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, protocol, record, context)?),
             Self::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), protocol)),
-            Self::Model(model) => {
-                let trees = inputs.trees("model");
-                Box::new(LocalModel::open(model, &trees, (protocol.as_ref(), tool), record, context)?)
-            }
+            Self::Model(model) => Box::new(LocalModel::open(model, inputs, protocol, tool, record, context)?),
+        })
+    }
+
+    /// Opens the model for a plain chat; an endpoint is sent the `response_format`, if there is one.
+    ///
+    /// # Errors
+    /// If a secret is unknown, the model cannot be loaded, or the policy is no model.
+    pub fn open_chat(
+        &self,
+        response_format: Option<Value>,
+        inputs: &Inputs,
+        context: &Context,
+    ) -> Result<Box<dyn ChatModel>, OperatorError> {
+        Ok(match self {
+            Self::Endpoint(endpoint) => Box::new(endpoint.open_chat(response_format, context)?),
+            Self::Model(model) => Box::new(LocalModel::open(model, inputs, Arc::new(PlainChat), "", None, context)?),
+            Self::Evidence(_) => return Err(OperatorError::pipeline("the evidence teacher answers no prompts")),
         })
     }
 }

@@ -304,15 +304,13 @@ impl EndpointParams {
     /// Returns issues of recording tokens, with paths below `policy`.
     pub fn check_recording(&self) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
-        let place = |field: &str| format!("policy.endpoint.{field}");
         for name in ["return_token_ids", "logprobs", "top_logprobs", "logprobs_mode"] {
             if self.extra.contains_key(name) {
-                issues.push(ParamIssue::new(place(&format!("extra.{name}")), "this field is set by `record: tokens`"));
+                issues.push(issue(&format!("extra.{name}"), "this field is set by `record: tokens`"));
             }
         }
         let Some(temperature) = self.temperature else {
-            let issue =
-                ParamIssue::new(place("temperature"), "`record: tokens` records the temperature, so it must be set");
+            let issue = issue("temperature", "`record: tokens` records the temperature, so it must be set");
             issues.push(issue.with_help("write the temperature to sample with, for example 1"));
             return issues;
         };
@@ -320,12 +318,11 @@ impl EndpointParams {
         if temperature == 0.0 || self.sends_processed() {
             return issues;
         }
-        let shapes = |name: &str, neutral: f64| match self.extra.get(name).and_then(Value::as_f64) {
-            Some(count) if name == TOP_K => count > 0.0,
+        let shaped = NEUTRAL.iter().find(|(name, neutral)| match self.extra.get(*name).and_then(Value::as_f64) {
+            Some(count) if *name == TOP_K => count > 0.0,
             Some(value) => (value - neutral).abs() > 0.0,
             None => false,
-        };
-        let shaped = NEUTRAL.iter().find(|(name, neutral)| shapes(name, *neutral));
+        });
         let field = match shaped {
             _ if (temperature - 1.0).abs() >= f64::EPSILON => "temperature".to_owned(),
             _ if self.top_p.is_some_and(|share| share < 1.0) => "top_p".to_owned(),
@@ -335,37 +332,43 @@ impl EndpointParams {
         let message = "with this value, the server's raw log-probabilities are not those of the sampled tokens";
         let help = "write `logprobs: processed` (vLLM: start it with `--logprobs-mode processed_logprobs`), or sample \
                     at temperature 1 from all tokens";
-        issues.push(ParamIssue::new(place(&field), message).with_help(help));
+        issues.push(issue(&field, message).with_help(help));
         issues
     }
 
     fn check(&self) -> Vec<ParamIssue> {
+        let is_patient = self.timeout_seconds > 0.0 && self.timeout_seconds <= 86_400.0;
+        let is_alert = self.stall_seconds > 0.0 && self.stall_seconds <= 86_400.0;
+        let rules = [
+            (is_web_address(&self.base_url), "base_url", "must be a URL such as `http://127.0.0.1:8000/v1`"),
+            (!self.model.trim().is_empty(), "model", "must name a model"),
+            (self.temperature.is_none_or(|t| t >= 0.0), "temperature", "must not be negative"),
+            (self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "top_p", "must be above 0 and at most 1"),
+            (self.max_tokens != Some(0), "max_tokens", "must be at least 1"),
+            (is_patient, "timeout_seconds", "must be above 0 and at most 86400 (a day)"),
+            (is_alert, "stall_seconds", "must be above 0 and at most 86400 (a day)"),
+        ];
         let mut issues = Vec::new();
-        let mut require = |field: &str, fine: bool, message: &str| {
-            if !fine {
-                issues.push(ParamIssue::new(format!("policy.endpoint.{field}"), message));
+        for (holds, field, message) in rules {
+            if !holds {
+                issues.push(issue(field, message));
             }
-        };
-        require("base_url", is_web_address(&self.base_url), "must be a URL such as `http://127.0.0.1:8000/v1`");
-        require("model", !self.model.trim().is_empty(), "must name a model");
-        require("temperature", self.temperature.is_none_or(|t| t >= 0.0), "must not be negative");
-        require("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1");
-        require("max_tokens", self.max_tokens != Some(0), "must be at least 1");
-        let patient = self.timeout_seconds > 0.0 && self.timeout_seconds <= 86_400.0;
-        require("timeout_seconds", patient, "must be above 0 and at most 86400 (a day)");
-        let alert = self.stall_seconds > 0.0 && self.stall_seconds <= 86_400.0;
-        require("stall_seconds", alert, "must be above 0 and at most 86400 (a day)");
+        }
         if let Some(name) = self.prices.as_ref().and_then(Prices::fault) {
-            require(&format!("prices.{name}"), false, "must not be negative");
+            issues.push(issue(&format!("prices.{name}"), "must not be negative"));
         }
         if let Some(name) = self.limits.fault() {
-            require(&format!("limits.{name}"), false, "must be above 0");
+            issues.push(issue(&format!("limits.{name}"), "must be above 0"));
         }
         for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
-            require(&format!("extra.{name}"), false, "this field is set by searchmill: use the param instead");
+            issues.push(issue(&format!("extra.{name}"), "this field is set by searchmill: use the param instead"));
         }
         issues
     }
+}
+
+fn issue(field: &str, message: &str) -> ParamIssue {
+    ParamIssue::new(format!("policy.endpoint.{field}"), message)
 }
 
 /// The policy: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
@@ -428,6 +431,7 @@ impl<'de> Visitor<'de> for PolicyVisitor {
         let name: String = map.next_key()?.ok_or_else(|| A::Error::custom("no policy is given"))?;
         let policy = match name.as_str() {
             "endpoint" => PolicyParams::Endpoint(map.next_value()?),
+            // A policy without options is written `{evidence: }`, too: YAML reads that as null.
             "evidence" => PolicyParams::Evidence(map.next_value::<Option<EvidenceParams>>()?.unwrap_or_default()),
             "model" => PolicyParams::Model(map.next_value::<Option<ModelParams>>()?.unwrap_or_default()),
             _ => return Err(A::Error::unknown_variant(&name, POLICIES)),

@@ -1,11 +1,10 @@
 //! Asks a model until its answer fits.
 
-use searchmill_engine::operator::{Prices, RowFailure, Usage};
+use searchmill_engine::operator::{RowFailure, Usage};
 use searchmill_schemas::{Message, Role};
 
 use super::answer::Answer;
-use crate::episode::Offer;
-use crate::policy::Actor;
+use crate::policy::{ChatModel, RowSample};
 
 /// What a model answered in the end.
 pub struct Asked<T> {
@@ -29,50 +28,53 @@ pub struct Unfit {
 /// # Errors
 /// If a call fails; the failure includes the usage so far.
 pub async fn ask<T>(
-    actor: &mut dyn Actor,
-    prices: &Prices,
+    model: &dyn ChatModel,
+    sample: RowSample<'_>,
     mut messages: Vec<Message>,
     described: Option<&str>,
     repairs: u32,
     read: impl Fn(Answer<'_>) -> Result<T, String>,
 ) -> Result<Asked<T>, RowFailure> {
-    let (mut usage, mut attempt) = (Usage::default(), 0);
+    let prices = model.prices();
+    let mut usage = Usage::default();
+    let mut attempt = 0;
     loop {
-        let reply = actor.act(&messages, Offer::Nothing).await.map_err(|mut failure| {
+        let reply = model.reply(&messages, sample).await.map_err(|mut failure| {
             failure.usage += usage;
             failure
         })?;
-        usage += reply.usage().at(prices);
+        usage += reply.usage().at(&prices);
         let wrong = match read(Answer { text: &reply.message.content, is_cut: reply.message.is_cut() }) {
             Ok(answer) => return Ok(Asked { answer: Ok(answer), usage }),
             Err(wrong) => wrong,
         };
         if attempt == repairs {
-            let hint = hint(&reply.message).map_or_else(String::new, |hint| format!(": {hint}"));
+            let hint = hint(&reply.message);
             let message = match repairs {
                 0 => format!("{wrong}{hint}"),
                 count => format!("{wrong} (asked again {count} times){hint}"),
             };
-            let said = Some(reply.message.content).filter(|text| !text.trim().is_empty());
-            let detail = said.or(reply.message.reasoning).unwrap_or_default();
+            let Message { content, reasoning, .. } = reply.message;
+            let detail = if content.trim().is_empty() { reasoning.unwrap_or_default() } else { content };
             return Ok(Asked { answer: Err(Unfit { message, detail }), usage });
         }
         attempt += 1;
         let again = format!("Your reply cannot be used: {wrong}. {}", described.unwrap_or("Reply again."));
+        // The model sees its own words: without them it could not mend them.
         messages.push(reply.message.plain(Role::Assistant));
         messages.push(Message::text(Role::User, again));
     }
 }
 
-/// Why there may be no answer, beside what the model wrote.
-pub fn hint(message: &Message) -> Option<&'static str> {
-    let only_thoughts = message.content.trim().is_empty() && message.reasoning.is_some();
+/// Why there may be no answer, beside what the model wrote: the end of an error message, or nothing.
+pub fn hint(message: &Message) -> &'static str {
     match message.finish_reason.as_deref() {
-        _ if message.is_cut() => Some("it was cut at the limit of tokens (`max_tokens`)"),
-        Some("content_filter") => Some("the provider filtered it (`finish_reason`: `content_filter`)"),
-        _ if only_thoughts => Some(
-            "the server returned thoughts alone (`reasoning_content`): check its reasoning parser, or switch off thinking",
-        ),
-        _ => None,
+        _ if message.is_cut() => ": it was cut at the limit of tokens (`max_tokens`)",
+        Some("content_filter") => ": the provider filtered it (`finish_reason`: `content_filter`)",
+        _ if message.content.trim().is_empty() && message.reasoning.is_some() => {
+            ": the server returned thoughts alone (`reasoning_content`): check its reasoning parser, or switch off \
+             thinking"
+        }
+        _ => "",
     }
 }

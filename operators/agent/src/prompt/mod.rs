@@ -11,4 +11,15 @@ mod template;
 pub use answer::{Answer, object_in, said};
 pub use ask::{Asked, Unfit, ask, hint};
 pub use output::Output;
+pub use schema::short_of;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
 pub use template::{Parts, Prompt, PromptMessage, PromptRole, Prompts, Reader, missing};
+
+/// The error of a node whose prompt or output is unusable; checks of the pipeline report it before.
+pub fn unusable(issue: ParamIssue) -> OperatorError {
+    let error = OperatorError::pipeline(format!("`{}`: {}", issue.path, issue.message));
+    match issue.help {
+        Some(help) => error.with_help(help),
+        None => error,
+    }
+}

@@ -148,15 +148,14 @@ impl Use {
 
     /// Whether the token at `place` names this use.
     fn stands_at(self, tokens: &[Token<'_>], place: usize) -> bool {
-        let before = |back: usize| place.checked_sub(back).and_then(|place| tokens.get(place));
-        let is_word = |back: usize, word: &str| matches!(before(back), Some(Token::Ident(found)) if *found == word);
+        let before = &tokens[..place];
         match self {
-            Self::Filter => matches!(before(1), Some(Token::Pipe)) || is_word(1, "filter"),
-            Self::Test => is_word(1, "is") || (is_word(1, "not") && is_word(2, "is")),
-            Self::Method => matches!(before(1), Some(Token::Dot)),
+            Self::Filter => matches!(before, [.., Token::Pipe | Token::Ident("filter")]),
+            Self::Test => matches!(before, [.., Token::Ident("is")] | [.., Token::Ident("is"), Token::Ident("not")]),
+            Self::Method => matches!(before, [.., Token::Dot]),
             Self::Function => {
-                matches!(tokens.get(place + 1), Some(Token::ParenOpen))
-                    && !matches!(before(1), Some(Token::Dot | Token::Pipe))
+                let is_called = matches!(tokens.get(place + 1), Some(Token::ParenOpen));
+                is_called && !matches!(before, [.., Token::Dot | Token::Pipe])
             }
         }
     }
@@ -168,9 +167,14 @@ pub(super) fn unknown_functions(
     template: &Template<'_, '_>,
     undeclared: &BTreeSet<String>,
 ) -> BTreeSet<String> {
-    let given: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
-    let called = used(template).into_iter().filter(|(how, _)| *how == Use::Function).map(|(_, name)| name);
-    called.filter(|name| undeclared.contains(name) && !given.contains(name.as_str())).collect()
+    let globals: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
+    let mut unknown = BTreeSet::new();
+    for (how, name) in used(template) {
+        if how == Use::Function && undeclared.contains(&name) && !globals.contains(name.as_str()) {
+            unknown.insert(name);
+        }
+    }
+    unknown
 }
 
 /// Returns an issue for each filter, test, function and method that no template has. They fail only where a row reaches
@@ -182,26 +186,30 @@ pub(super) fn unknown(
 ) -> Vec<ParamIssue> {
     let state = environment.empty_state();
     let functions = unknown_functions(environment, template, undeclared);
-    let lacks = |(how, name): &(Use, String)| match how {
-        Use::Filter => state.apply_filter(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownFilter),
-        Use::Test => state.perform_test(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownTest),
-        Use::Function => functions.contains(name),
-        Use::Method => !METHODS.contains(&name.as_str()),
-    };
-    let globals: Vec<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
-    let issue = |(how, name): (Use, String)| {
-        let names: Vec<&str> = match how {
-            Use::Filter => FILTERS.to_vec(),
-            Use::Test => TESTS.to_vec(),
-            Use::Function => globals.iter().map(String::as_str).collect(),
-            Use::Method => METHODS.to_vec(),
+    let globals: Vec<&str> = environment.globals().map(|(name, _)| name).collect();
+    let mut issues = Vec::new();
+    for (how, name) in used(template) {
+        let (is_known, names) = match how {
+            // Without a value they fail, but an unknown name fails otherwise.
+            Use::Filter => {
+                let tried = state.apply_filter(&name, &[]);
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownFilter), FILTERS.as_slice())
+            }
+            Use::Test => {
+                let tried = state.perform_test(&name, &[]);
+                (!matches!(tried, Err(error) if error.kind() == ErrorKind::UnknownTest), TESTS.as_slice())
+            }
+            Use::Function => (!functions.contains(&name), globals.as_slice()),
+            Use::Method => (METHODS.contains(&name.as_str()), METHODS.as_slice()),
         };
-        let noun = how.noun();
-        ParamIssue::new(template.name(), format!("a prompt has no {noun} `{name}`"))
-            .about(word(template, how, &name))
-            .with_help(suggest(&name, &names, &format!("{noun}s")))
-    };
-    used(template).into_iter().filter(lacks).map(issue).collect()
+        if !is_known {
+            let noun = how.noun();
+            let issue = ParamIssue::new(template.name(), format!("a prompt has no {noun} `{name}`"));
+            let help = suggest(&name, names, &format!("{noun}s"));
+            issues.push(issue.about(word(template, how, &name)).with_help(help));
+        }
+    }
+    issues
 }
 
 /// Returns the names that a template applies, calls or tests with, in order.
@@ -236,9 +244,12 @@ fn word(template: &Template<'_, '_>, how: Use, name: &str) -> Option<Word> {
     let syntax = get_compiled_template(template).syntax_config.clone();
     let tokens: Vec<_> = tokenize(source, false, syntax, WhitespaceConfig::default()).map_while(Result::ok).collect();
     let (tokens, spans): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
-    let is_named = |place: &usize| matches!(&tokens[*place], Token::Ident(found) if *found == name);
-    let place = (0..tokens.len()).filter(is_named).find(|place| how.stands_at(&tokens, *place))?;
-    Word::at(source, spans[place].start_offset as usize)
+    for (index, token) in tokens.iter().enumerate() {
+        if matches!(token, Token::Ident(found) if *found == name) && how.stands_at(&tokens, index) {
+            return Word::at(source, spans[index].start_offset as usize);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

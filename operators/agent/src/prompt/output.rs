@@ -39,20 +39,14 @@ impl Output {
     /// # Errors
     /// If it describes no columns, or `explode` names no list.
     pub fn new(written: &Value, explode: Option<&str>) -> Result<Self, ParamIssue> {
-        let wrong = |message: String| ParamIssue::new("output", message);
         let form = match written {
-            Value::String(name) if !name.trim().is_empty() => Form::Text(name.clone()),
-            Value::Object(schema) if is_json_schema(schema) => {
-                Form::Object(Box::new(Object::of_schema(written).map_err(wrong)?))
-            }
-            Value::Object(_) | Value::Array(_) => Form::Object(Box::new(Object::short(written).map_err(wrong)?)),
-            _ => {
-                return Err(wrong(
-                    "must be a column's name or a map of fields: `{score: int, reason: text}`".to_owned(),
-                ));
-            }
+            Value::String(name) if !name.trim().is_empty() => Ok(Form::Text(name.clone())),
+            Value::Object(schema) if is_json_schema(schema) => Object::of_schema(written),
+            Value::Object(_) | Value::Array(_) => Object::short(written),
+            _ => Err("must be a column's name or a map of fields: `{score: int, reason: text}`".to_owned()),
         };
-        let columns = form.columns(explode)?;
+        let form = form.map_err(|message| ParamIssue::new("output", message))?;
+        let columns = form.columns(explode).map_err(|message| ParamIssue::new("explode", message))?;
         Ok(Self { form, explode: explode.map(str::to_owned), columns })
     }
 
@@ -108,15 +102,17 @@ impl Output {
             Some(Value::Array(elements)) => elements,
             _ => Vec::new(),
         };
-        let row = |element: Value| {
+        let mut rows = Vec::with_capacity(elements.len());
+        for element in elements {
             let mut row = rest.clone();
             match element {
+                // Fields of an element become columns; a value alone is the column of the list's name.
                 Value::Object(fields) => row.extend(fields),
                 other => drop(row.insert(name.clone(), other)),
             }
-            row
-        };
-        Ok(elements.into_iter().map(row).collect())
+            rows.push(row);
+        }
+        Ok(rows)
     }
 }
 
@@ -127,18 +123,20 @@ impl Output {
     /// What does not fit, for the model that answered.
     pub fn shown(&self, answer: &str) -> Result<String, String> {
         let Form::Object(form) = &self.form else {
-            return Some(said(answer)).filter(|text| !text.is_empty()).ok_or_else(|| "the answer is empty".to_owned());
+            let said = said(answer);
+            return if said.is_empty() { Err("the answer is empty".to_owned()) } else { Ok(said) };
         };
         let object = form.read(answer)?;
-        let field = |(name, typed): &(String, Typed)| {
-            let shown = match object.get(name) {
+        let mut fields = Vec::with_capacity(form.fields.len());
+        for (name, typed) in &form.fields {
+            let value = match object.get(name) {
                 // It is kept as text, and is JSON already.
                 Some(Value::String(json)) if typed.kind == Kind::Json => json.clone(),
                 value => value.unwrap_or(&Value::Null).to_string(),
             };
-            format!("{}: {shown}", Value::from(name.as_str()))
-        };
-        Ok(format!("{{{}}}", form.fields.iter().map(field).collect::<Vec<_>>().join(", ")))
+            fields.push(format!("{}: {value}", Value::from(name.as_str())));
+        }
+        Ok(format!("{{{}}}", fields.join(", ")))
     }
 }
 
@@ -148,13 +146,12 @@ fn is_json_schema(written: &Map<String, Value>) -> bool {
 }
 
 impl Form {
-    fn columns(&self, explode: Option<&str>) -> Result<Arc<Schema>, ParamIssue> {
-        let wrong = |message: String| ParamIssue::new("explode", message);
+    fn columns(&self, explode: Option<&str>) -> Result<Arc<Schema>, String> {
         let object = match self {
             Self::Text(name) if explode.is_none() => {
                 return Ok(Arc::new(Schema::new(vec![Field::new(name, arrow::datatypes::DataType::Utf8, false)])));
             }
-            Self::Text(_) => return Err(wrong("`output` is plain text: it has no list".to_owned())),
+            Self::Text(_) => return Err("`output` is plain text: it has no list".to_owned()),
             Self::Object(object) => object,
         };
         let mut fields = Vec::new();
@@ -164,41 +161,43 @@ impl Form {
                     Kind::Object(inner) => fields.extend(inner.iter().map(|(name, typed)| typed.field(name))),
                     _ => fields.push(item.field(name)),
                 },
-                _ if explode == Some(name) => return Err(wrong(format!("`{name}` is no list"))),
+                _ if explode == Some(name) => return Err(format!("`{name}` is no list")),
                 _ => fields.push(typed.field(name)),
             }
         }
-        if let Some(name) = explode.filter(|name| object.fields.iter().all(|(known, _)| known != name)) {
-            return Err(wrong(format!("`output` has no field `{name}`")));
+        if let Some(name) = explode
+            && object.fields.iter().all(|(known, _)| known != name)
+        {
+            return Err(format!("`output` has no field `{name}`"));
         }
         let mut names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         names.sort_unstable();
         if let Some([twice, _]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(wrong(format!("there would be two columns `{twice}`")));
+            return Err(format!("there would be two columns `{twice}`"));
         }
         Ok(Arc::new(Schema::new(fields)))
     }
 }
 
 impl Object {
-    fn short(written: &Value) -> Result<Self, String> {
+    fn short(written: &Value) -> Result<Form, String> {
         let Typed { kind, schema, shown, .. } = Typed::fields(written)?;
         let Kind::Object(fields) = kind else { return Err("names no field".to_owned()) };
         let described = format!("Reply with one JSON object and nothing else, with these fields: {shown}");
-        Self::new(fields, schema, described)
+        Self::form(fields, schema, described)
     }
 
-    fn of_schema(schema: &Value) -> Result<Self, String> {
+    fn of_schema(schema: &Value) -> Result<Form, String> {
         let Kind::Object(fields) = Typed::of_schema(schema).kind else {
             return Err("must be the JSON Schema of an object with `properties`".to_owned());
         };
         let described = format!("Reply with one JSON object and nothing else, that fits this JSON Schema: {schema}");
-        Self::new(fields, schema.clone(), described)
+        Self::form(fields, schema.clone(), described)
     }
 
-    fn new(fields: Vec<(String, Typed)>, schema: Value, described: String) -> Result<Self, String> {
+    fn form(fields: Vec<(String, Typed)>, schema: Value, described: String) -> Result<Form, String> {
         let validator = jsonschema::validator_for(&schema).map_err(|error| format!("is no JSON Schema: {error}"))?;
-        Ok(Self { fields, schema, validator, described })
+        Ok(Form::Object(Box::new(Self { fields, schema, validator, described })))
     }
 
     fn read(&self, answer: &str) -> Result<Map<String, Value>, String> {
@@ -211,11 +210,12 @@ impl Object {
             return Err(errors.take(TOLD).map(|error| shown(&error)).collect::<Vec<_>>().join("; "));
         }
         let Value::Object(mut object) = value else { return Ok(Map::new()) };
-        let field = |(name, typed): &(String, Typed)| {
+        let mut stored = Map::new();
+        for (name, typed) in &self.fields {
             let value = object.remove(name).unwrap_or(Value::Null);
-            Ok((name.clone(), typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?))
-        };
-        self.fields.iter().map(field).collect()
+            stored.insert(name.clone(), typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?);
+        }
+        Ok(stored)
     }
 }
 

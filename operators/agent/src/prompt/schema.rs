@@ -53,14 +53,17 @@ impl Typed {
                 let shown = format!("[{}, …]", item.shown);
                 Ok(Self { schema, kind: Kind::List(Box::new(item)), nullable: false, shown })
             }
-            Value::Object(fields) if is_choice(fields) => Self::choice(&fields["enum"]),
+            Value::Object(fields) if fields.len() == 1 && written["enum"].is_array() => Self::choice(&written["enum"]),
             Value::Object(_) => Self::object(fields_of(written)?, depth),
             other => Err(format!("`{other}` is no type: {TYPES}")),
         }
     }
 
     fn word(word: &str) -> Result<Self, String> {
-        let (name, nullable) = word.strip_suffix('?').map_or((word, false), |name| (name, true));
+        let (name, nullable) = match word.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (word, false),
+        };
         let (kind, json_type, shown) = match name {
             "text" => (Kind::Text, "string", "string"),
             "int" => (Kind::Int, "integer", "integer"),
@@ -77,26 +80,29 @@ impl Typed {
     }
 
     fn choice(values: &Value) -> Result<Self, String> {
-        let words = values.as_array().map(|values| values.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-        let words = words.flatten().filter(|words| !words.is_empty());
-        let words = words.ok_or("`enum` needs a list of texts: `{enum: [\"yes\", \"no\"]}`")?;
+        let words: Option<Vec<&str>> = match values {
+            Value::Array(values) if !values.is_empty() => values.iter().map(Value::as_str).collect(),
+            _ => None,
+        };
+        let Some(words) = words else {
+            return Err("`enum` needs a list of texts: `{enum: [\"yes\", \"no\"]}`".to_owned());
+        };
         let shown = words.iter().map(|word| Value::from(*word).to_string()).collect::<Vec<_>>().join(" or ");
         Ok(Self { schema: json!({"enum": words}), kind: Kind::Text, nullable: false, shown })
     }
 
     fn object(fields: Vec<(String, &Value)>, depth: usize) -> Result<Self, String> {
-        let typed = |(name, written): (String, &Value)| {
-            let typed = Self::short_at(written, depth + 1).map_err(|message| format!("`{name}`: {message}"))?;
-            Ok((name, typed))
-        };
-        let fields = fields.into_iter().map(typed).collect::<Result<Vec<_>, String>>()?;
-        let properties: Map<String, Value> =
-            fields.iter().map(|(name, typed)| (name.clone(), typed.schema.clone())).collect();
-        let required: Vec<&String> = fields.iter().map(|(name, _)| name).collect();
+        let (mut typed, mut properties, mut required, mut shown) = (Vec::new(), Map::new(), Vec::new(), Vec::new());
+        for (name, written) in fields {
+            let field = Self::short_at(written, depth + 1).map_err(|message| format!("`{name}`: {message}"))?;
+            properties.insert(name.clone(), field.schema.clone());
+            required.push(name.clone());
+            shown.push(format!("{}: {}", Value::from(name.as_str()), field.shown));
+            typed.push((name, field));
+        }
         let schema = json!({"type": "object", "properties": properties, "required": required});
-        let shown = fields.iter().map(|(name, typed)| format!("{}: {}", Value::from(name.as_str()), typed.shown));
-        let shown = format!("{{{}}}", shown.collect::<Vec<_>>().join(", "));
-        Ok(Self { schema, kind: Kind::Object(fields), nullable: false, shown })
+        let shown = format!("{{{}}}", shown.join(", "));
+        Ok(Self { schema, kind: Kind::Object(typed), nullable: false, shown })
     }
 
     /// Reads the type of a JSON Schema. What it does not say is any JSON.
@@ -105,61 +111,62 @@ impl Typed {
     }
 
     fn of_schema_at(schema: &Value, root: &Value, depth: usize) -> Self {
-        let any = || Self { schema: schema.clone(), kind: Kind::Json, nullable: true, shown: "any JSON".to_owned() };
-        let made = |kind, nullable| Self { schema: schema.clone(), kind, nullable, shown: String::new() };
+        match Self::known(schema, root, depth) {
+            Some(typed) => typed,
+            None => Self { schema: schema.clone(), kind: Kind::Json, nullable: true, shown: "any JSON".to_owned() },
+        }
+    }
+
+    /// Returns the type of a JSON Schema, if it says one that Arrow has.
+    fn known(schema: &Value, root: &Value, depth: usize) -> Option<Self> {
+        // A schema may refer to itself.
         if depth > DEEPEST {
-            return any();
+            return None;
         }
         if let Some(pointer) = schema.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#')) {
-            return root.pointer(pointer).map_or_else(any, |found| Self::of_schema_at(found, root, depth + 1));
+            return Some(Self::of_schema_at(root.pointer(pointer)?, root, depth + 1));
         }
         for word in ["anyOf", "oneOf"] {
-            let Some(choices) = schema.get(word).and_then(Value::as_array) else { continue };
-            let is_null = |choice: &&Value| choice.get("type") == Some(&json!("null"));
-            let other: Vec<&Value> = choices.iter().filter(|choice| !is_null(choice)).collect();
-            return match other.as_slice() {
-                [only] => Self { nullable: other.len() < choices.len(), ..Self::of_schema_at(only, root, depth + 1) },
-                _ => any(),
-            };
+            let Some(Value::Array(choices)) = schema.get(word) else { continue };
+            let other: Vec<&Value> =
+                choices.iter().filter(|choice| choice.get("type") != Some(&json!("null"))).collect();
+            let [only] = other.as_slice() else { return None };
+            return Some(Self { nullable: other.len() < choices.len(), ..Self::of_schema_at(only, root, depth + 1) });
         }
-        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-            return if values.iter().all(Value::is_string) { made(Kind::Text, false) } else { any() };
-        }
-        let (name, nullable) = match schema.get("type") {
-            Some(Value::String(name)) => (name.as_str(), false),
-            Some(Value::Array(names)) => {
+        let (name, nullable) = match (schema.get("enum"), schema.get("type")) {
+            (Some(Value::Array(values)), _) if values.iter().all(Value::is_string) => ("string", false),
+            (Some(Value::Array(_)), _) => return None,
+            (_, Some(Value::String(name))) => (name.as_str(), false),
+            (_, Some(Value::Array(names))) => {
                 let words: Vec<&str> = names.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect();
-                let [only] = words.as_slice() else { return any() };
+                let [only] = words.as_slice() else { return None };
                 (*only, words.len() < names.len())
             }
-            _ => return any(),
+            _ => return None,
         };
-        match name {
-            "string" => made(Kind::Text, nullable),
-            "integer" => made(Kind::Int, nullable),
-            "number" => made(Kind::Float, nullable),
-            "boolean" => made(Kind::Bool, nullable),
-            "array" => match schema.get("items") {
-                Some(items) => {
-                    let item = Self::of_schema_at(items, root, depth + 1);
-                    made(Kind::List(Box::new(item)), nullable)
+        let kind = match name {
+            "string" => Kind::Text,
+            "integer" => Kind::Int,
+            "number" => Kind::Float,
+            "boolean" => Kind::Bool,
+            "array" => Kind::List(Box::new(Self::of_schema_at(schema.get("items")?, root, depth + 1))),
+            "object" => {
+                let required = schema.get("required").and_then(Value::as_array);
+                let mut fields = Vec::new();
+                for (name, schema) in schema.get("properties")?.as_object()? {
+                    let mut typed = Self::of_schema_at(schema, root, depth + 1);
+                    let is_required = required.is_some_and(|names| names.contains(&Value::from(name.as_str())));
+                    typed.nullable |= !is_required;
+                    fields.push((name.clone(), typed));
                 }
-                None => any(),
-            },
-            "object" => match schema.get("properties").and_then(Value::as_object).filter(|fields| !fields.is_empty()) {
-                Some(fields) => {
-                    let required = schema.get("required").and_then(Value::as_array);
-                    let is_required = |name: &str| required.is_some_and(|names| names.contains(&Value::from(name)));
-                    let field = |(name, schema): (&String, &Value)| {
-                        let typed = Self::of_schema_at(schema, root, depth + 1);
-                        (name.clone(), Self { nullable: typed.nullable || !is_required(name), ..typed })
-                    };
-                    made(Kind::Object(fields.iter().map(field).collect()), nullable)
+                if fields.is_empty() {
+                    return None;
                 }
-                None => any(),
-            },
-            _ => any(),
-        }
+                Kind::Object(fields)
+            }
+            _ => return None,
+        };
+        Some(Self { schema: schema.clone(), kind, nullable, shown: String::new() })
     }
 
     /// Returns the field of that name.
@@ -191,17 +198,19 @@ impl Typed {
             (Kind::Text, Value::String(text)) => Ok(Value::String(text)),
             (Kind::Bool, Value::Bool(truth)) => Ok(Value::Bool(truth)),
             (Kind::Float, Value::Number(number)) => Ok(Value::Number(number)),
-            (Kind::Int, Value::Number(number)) => whole(&number).map(Value::from),
+            (Kind::Int, Value::Number(number)) => Ok(Value::from(whole(&number)?)),
             (Kind::List(item), Value::Array(values)) => {
-                values.into_iter().map(|value| item.stored(value)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+                let stored: Result<Vec<Value>, String> = values.into_iter().map(|value| item.stored(value)).collect();
+                Ok(Value::Array(stored?))
             }
             (Kind::Object(fields), Value::Object(mut values)) => {
-                let field = |(name, typed): &(String, Self)| {
+                let mut stored = Map::new();
+                for (name, typed) in fields {
                     let value = values.remove(name).unwrap_or(Value::Null);
-                    let stored = typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?;
-                    Ok((name.clone(), stored))
-                };
-                fields.iter().map(field).collect::<Result<Map<_, _>, String>>().map(Value::Object)
+                    let value = typed.stored(value).map_err(|message| format!("`{name}`: {message}"))?;
+                    stored.insert(name.clone(), value);
+                }
+                Ok(Value::Object(stored))
             }
             (_, value) => Err(format!("{} is of another type", short_of(&value))),
         }
@@ -221,7 +230,9 @@ fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
     };
     let mut fields: Vec<(String, &Value)> = Vec::new();
     for map in maps {
-        let map = map.as_object().ok_or("a list of fields holds maps: `[{reason: text}, {score: int}]`")?;
+        let Value::Object(map) = map else {
+            return Err("a list of fields holds maps: `[{reason: text}, {score: int}]`".to_owned());
+        };
         for (name, written) in map {
             if name.is_empty() || fields.iter().any(|(known, _)| known == name) {
                 return Err(format!("the field `{name}` has no name or is there twice"));
@@ -232,16 +243,19 @@ fn fields_of(written: &Value) -> Result<Vec<(String, &Value)>, String> {
     if fields.is_empty() { Err("names no field".to_owned()) } else { Ok(fields) }
 }
 
-fn is_choice(fields: &Map<String, Value>) -> bool {
-    fields.len() == 1 && fields.get("enum").is_some_and(Value::is_array)
-}
-
 fn whole(number: &serde_json::Number) -> Result<i64, String> {
-    let of_float = || number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9.0e15).map(|n| n as i64);
-    number.as_i64().or_else(of_float).ok_or_else(|| format!("{number} is not within 64 bits"))
+    if let Some(whole) = number.as_i64() {
+        return Ok(whole);
+    }
+    // Below 2^53 (9.007e15) a float is exact to the unit.
+    match number.as_f64() {
+        Some(float) if float.fract() == 0.0 && float.abs() < 9.0e15 => Ok(float as i64),
+        _ => Err(format!("{number} is not within 64 bits")),
+    }
 }
 
-fn short_of(value: &Value) -> String {
+/// Returns the beginning of a value, for a message.
+pub fn short_of(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("`{}…`", &text[..end]),

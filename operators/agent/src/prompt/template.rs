@@ -179,34 +179,35 @@ impl Prompts {
             return Err(issue);
         }
         let mut environment = Environment::new();
+        // A misspelt name fails instead of leaving a gap in the prompt.
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(FUEL));
         let whitespace = WhitespaceConfig { keep_trailing_newline: true, ..WhitespaceConfig::default() };
-        let given: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
+        let globals: BTreeSet<String> = environment.globals().map(|(name, _)| name.to_owned()).collect();
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         let mut readers: BTreeMap<String, Reader> = BTreeMap::new();
         for (place, role, text) in prompt.messages() {
-            let wrong = |error: minijinja::Error| {
-                ParamIssue::new(place.clone(), format!("the prompt is no template: {}", told(&error)))
-            };
-            let bounded = Bounded::new(&place, text, whitespace).map_err(wrong)?;
-            environment.add_template_owned(place.clone(), text.to_owned()).map_err(wrong)?;
-            let template = environment.get_template(&place).map_err(wrong)?;
+            let bounded = Bounded::new(&place, text, whitespace).map_err(|error| no_template(&place, &error))?;
+            environment
+                .add_template_owned(place.clone(), text.to_owned())
+                .map_err(|error| no_template(&place, &error))?;
+            let template = environment.get_template(&place).map_err(|error| no_template(&place, &error))?;
             let undeclared: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
             unknown.extend(names::unknown(&environment, &template, &undeclared));
             let called = names::unknown_functions(&environment, &template, &undeclared);
-            let names = undeclared.difference(&called);
-            let names = names.map(|name| (name.clone(), Reader { place: place.clone(), word: read_at(text, name) }));
-            // A name that several templates read stands at the first.
-            readers = names.chain(readers).collect();
+            for name in undeclared.difference(&called) {
+                // A name that several templates read stands at the first.
+                let entry = readers.entry(name.clone());
+                entry.or_insert_with(|| Reader { place: place.clone(), word: read_at(text, name) });
+            }
             messages.push((place.clone(), role, bounded));
         }
         // A template that another one included would not be bounded.
         environment.clear_templates();
         prepare(&mut environment);
         let describes = readers.remove(OUTPUT_SCHEMA).is_some();
-        readers.retain(|name, _| !given.contains(name));
+        readers.retain(|name, _| !globals.contains(name));
         Ok(Self { environment, messages, readers, describes, unknown })
     }
 
@@ -235,9 +236,9 @@ impl Prompts {
         let mut messages = Vec::with_capacity(self.messages.len());
         let variables = minijinja::Value::from_serialize(&variables);
         for (place, role, template) in &self.messages {
-            let wrong =
-                |error: minijinja::Error| format!("`{place}`: {}{}", told(&error), quoted(&error, template.source()));
-            let text = template.render(&self.environment, variables.clone()).map_err(wrong)?;
+            let text = template
+                .render(&self.environment, variables.clone())
+                .map_err(|error| format!("`{place}`: {}{}", message_of(&error), quoted(&error, template.source())))?;
             if text.len() > LONGEST {
                 return Err(format!("`{place}` has {} bytes; the longest prompt has {LONGEST}", text.len()));
             }
@@ -262,32 +263,45 @@ pub struct Reader {
 
 /// Returns the first place inside `{{ … }}` or `{% … %}` where a template reads a name.
 fn read_at(template: &str, name: &str) -> Option<Word> {
-    let inside = |place: usize| {
-        let last = |marks: [&str; 2]| marks.iter().filter_map(|mark| template[..place].rfind(mark)).max();
-        last(["{{", "{%"]) > last(["}}", "%}"])
-    };
-    let at = |place: usize| Word::at(template, place).filter(|word| word.text == name);
-    template.match_indices(name).map(|(place, _)| place).filter(|place| inside(*place)).find_map(at)
+    for (position, _) in template.match_indices(name) {
+        let before = &template[..position];
+        let opened = before.rfind("{{").max(before.rfind("{%"));
+        let closed = before.rfind("}}").max(before.rfind("%}"));
+        // The name may also be a part of a longer one.
+        if opened > closed
+            && let Some(word) = Word::at(template, position)
+            && word.text == name
+        {
+            return Some(word);
+        }
+    }
+    None
 }
 
-/// Returns an issue for each name that is not among the known ones. `readers` are those of [`Prompts::readers`]; `told`
+fn no_template(place: &str, error: &minijinja::Error) -> ParamIssue {
+    ParamIssue::new(place, format!("the prompt is no template: {}", message_of(error)))
+}
+
+/// Returns an issue for each name that is not among the known ones. `readers` are those of [`Prompts::readers`]; `lack`
 /// says what lacks a name, `what` what the names are, in the plural.
 pub fn missing(
     readers: &BTreeMap<String, Reader>,
     known: &[&str],
-    told: impl Fn(&str) -> String,
+    lack: impl Fn(&str) -> String,
     what: &str,
 ) -> Vec<ParamIssue> {
-    let missing = readers.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-    let issue = |(name, reader): (&String, &Reader)| {
-        let issue = ParamIssue::new(reader.place.clone(), told(name));
-        issue.about(reader.word.clone()).with_help(suggest(name, known, what))
-    };
-    missing.map(issue).collect()
+    let mut issues = Vec::new();
+    for (name, reader) in readers {
+        if !known.contains(&name.as_str()) {
+            let issue = ParamIssue::new(reader.place.clone(), lack(name));
+            issues.push(issue.about(reader.word.clone()).with_help(suggest(name, known, what)));
+        }
+    }
+    issues
 }
 
 /// Returns an error of a template with its line.
-fn told(error: &minijinja::Error) -> String {
+fn message_of(error: &minijinja::Error) -> String {
     let line = error.line().map_or_else(String::new, |line| format!("line {line}: "));
     let detail = error.detail().map_or_else(String::new, |detail| format!(" ({detail})"));
     format!("{line}{}{detail}", error.kind())

@@ -15,24 +15,12 @@ pub const QUESTION: &str = "{question}";
 /// Answer if the passages do not support any other.
 pub(crate) const INSUFFICIENT: &str = "Insufficient Information";
 
-/// Defines how a model requests tools, sees their results, and marks its answer. A protocol does no I/O and parses
-/// only text that the model wrote.
-pub trait Protocol: Send + Sync {
-    /// Name recorded in trajectories.
-    fn name(&self) -> &str;
-
-    /// Messages before the model's first message.
-    fn opening(&self, question: &str) -> Vec<Message>;
-
+/// The part of a protocol that a model knows: how a conversation is sent to it. The defaults are those of a plain chat.
+pub trait ChatFormat: Send + Sync {
     /// Definitions of the tools offered to the model, as a JSON list.
     #[expect(clippy::unnecessary_literal_bound, reason = "other protocols return their own text")]
     fn tools(&self) -> &str {
         "[]"
-    }
-
-    /// Whether the model can search. A protocol whose calls are plain text defines no tools and decides this itself.
-    fn searches(&self) -> bool {
-        self.tools() != "[]"
     }
 
     /// Whether the whole rollout is one text: tool messages continue the model's turn instead of starting a new one.
@@ -53,6 +41,26 @@ pub trait Protocol: Send + Sync {
     /// The stop text that is missing at the end of a message, judged by its tags. Most servers cut it off.
     fn missing_stop(&self, _text: &str) -> Option<&str> {
         None
+    }
+}
+
+/// A chat in messages, without tools.
+pub(crate) struct PlainChat;
+
+impl ChatFormat for PlainChat {}
+
+/// Defines how a model requests tools, sees their results, and marks its answer. A protocol does no I/O and parses
+/// only text that the model wrote.
+pub trait Protocol: ChatFormat {
+    /// Name recorded in trajectories.
+    fn name(&self) -> &str;
+
+    /// Messages before the model's first message.
+    fn opening(&self, question: &str) -> Vec<Message>;
+
+    /// Whether the model can search. A protocol whose calls are plain text defines no tools and decides this itself.
+    fn searches(&self) -> bool {
+        self.tools() != "[]"
     }
 
     /// Returns the actions that a message of the model requests, in order.
@@ -157,7 +165,7 @@ pub struct Seen<'m> {
 }
 
 impl<'m> Seen<'m> {
-    /// What the model reads of these messages; `in_turns`: see [`Protocol::is_in_turns`].
+    /// What the model reads of these messages; `in_turns`: see [`ChatFormat::is_in_turns`].
     pub fn of(messages: &'m [Message], in_turns_of_chat: bool) -> Self {
         if !in_turns_of_chat {
             return Self { messages: Cow::Borrowed(messages), is_aside: false };

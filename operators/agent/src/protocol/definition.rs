@@ -49,12 +49,10 @@ fn query_argument() -> String {
 impl ToolDefinition {
     /// Returns what is wrong, with paths below the definition.
     pub fn check(&self) -> Vec<(String, String)> {
-        let kind = |value: &Value| value.get("type").and_then(Value::as_str).map(str::to_owned);
-        if kind(&self.parameters).as_deref() != Some("object") {
+        if self.parameters["type"] != "object" {
             return vec![("parameters".to_owned(), "must be a JSON Schema of type `object`".to_owned())];
         }
-        let argument = self.parameters.get("properties").and_then(|properties| properties.get(&self.query));
-        match argument.and_then(kind).as_deref() {
+        match self.parameters["properties"][&self.query]["type"].as_str() {
             Some("string" | "array") => Vec::new(),
             _ => vec![(
                 "query".to_owned(),

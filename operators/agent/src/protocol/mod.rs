@@ -24,8 +24,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use contract::joined;
-pub use contract::{Action, Protocol, ProtocolSettings, QUESTION, Seen};
-pub(crate) use contract::{INSUFFICIENT, Speech};
+pub use contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Seen};
+pub(crate) use contract::{INSUFFICIENT, PlainChat, Speech};
 pub use definition::ToolDefinition;
 pub use offer::{OfferedCall, ToolOffer};
 use searchlm::SearchLmProtocol;

@@ -29,8 +29,8 @@ pub struct OfferedCall<'a> {
 impl<'a> OfferedCall<'a> {
     /// Returns the call behind an action's arguments; `None` for a search.
     pub fn of(arguments: &'a Value) -> Option<Self> {
-        let text = |name: &str| arguments.get(name).and_then(Value::as_str);
-        Some(Self { id: text("id")?, tool: text("tool")?, arguments: arguments.get("arguments")? })
+        let (id, tool) = (arguments.get("id")?.as_str()?, arguments.get("tool")?.as_str()?);
+        Some(Self { id, tool, arguments: arguments.get("arguments")? })
     }
 }
 
@@ -38,9 +38,9 @@ impl ToolOffer {
     /// Reads a recorded tool definition.
     pub fn read(tool: &Value) -> Option<Self> {
         let function = tool.get("function")?;
-        let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (name, description) = (function.get("name")?.as_str()?, function.get("description")?.as_str()?);
         let parameters = function.get("parameters")?.clone();
-        Some(Self { name: text("name")?, description: text("description")?, parameters })
+        Some(Self { name: name.to_owned(), description: description.to_owned(), parameters })
     }
 
     /// Definition for the chat API.
@@ -62,8 +62,7 @@ impl ToolOffer {
 
     /// Checks that required arguments are there, and that the types of all fit.
     fn check(&self, arguments: &Value) -> Result<(), String> {
-        let required = self.parameters.get("required").and_then(Value::as_array);
-        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+        for name in self.required() {
             if arguments.get(name).is_none() {
                 return Err(format!("`{name}` is missing: it is a required argument"));
             }
@@ -74,24 +73,39 @@ impl ToolOffer {
                 fits(value, property).map_err(|expected| format!("`{name}` must be {expected}, as an argument"))?;
             }
         }
-        let closed = self.parameters.get("additionalProperties") == Some(&Value::Bool(false));
-        let known = |name: &str| properties.is_some_and(|properties| properties.contains_key(name));
-        let unknown = arguments.as_object().into_iter().flatten().find(|(name, _)| closed && !known(name));
-        unknown.map_or(Ok(()), |(name, _)| Err(format!("`{name}` is no argument")))
+        let is_closed = self.parameters.get("additionalProperties") == Some(&Value::Bool(false));
+        if is_closed && let Some(arguments) = arguments.as_object() {
+            for name in arguments.keys() {
+                if !properties.is_some_and(|properties| properties.contains_key(name)) {
+                    return Err(format!("`{name}` is no argument"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the required arguments.
+    fn required(&self) -> impl Iterator<Item = &str> {
+        let required = self.parameters.get("required").and_then(Value::as_array);
+        required.into_iter().flatten().filter_map(Value::as_str)
     }
 
     /// The argument that takes a query: `query`, `q`, or the only required text.
     fn query_argument(&self) -> Option<&str> {
-        let properties = self.parameters.get("properties").and_then(Value::as_object)?;
-        let is_text = |name: &str| properties.get(name).is_some_and(|property| property["type"] == "string");
-        let required = self.parameters.get("required").and_then(Value::as_array);
-        let names = required.into_iter().flatten().filter_map(Value::as_str).filter(|name| is_text(name));
-        match names.collect::<Vec<_>>().as_slice() {
-            _ if is_text("query") => Some("query"),
-            _ if is_text("q") => Some("q"),
-            [only] => properties.get_key_value(*only).map(|(name, _)| name.as_str()),
-            _ => None,
+        let properties = self.parameters.get("properties")?.as_object()?;
+        let mut texts = Vec::new();
+        // The names that search tools commonly use, before any other.
+        for name in ["query", "q"].into_iter().chain(self.required()) {
+            let Some(property) = properties.get(name) else { continue };
+            if property["type"] != "string" {
+                continue;
+            }
+            if matches!(name, "query" | "q") {
+                return Some(name);
+            }
+            texts.push(name);
         }
+        if let [only] = texts.as_slice() { Some(only) } else { None }
     }
 
     /// Whether the tool searches: it takes a query.
@@ -119,8 +133,21 @@ fn fits(value: &Value, schema: &Value) -> Result<(), String> {
         let values: Vec<String> = values.iter().map(Value::to_string).collect();
         return Err(format!("one of {}", values.join(", ")));
     }
-    let is = |kind: &str| match kind {
+    let kinds: Vec<&str> = match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => return Ok(()),
+    };
+    if kinds.iter().any(|kind| is_of(value, kind)) {
+        return Ok(());
+    }
+    Err(format!("of the type {}", kinds.join(" or ")))
+}
+
+fn is_of(value: &Value, kind: &str) -> bool {
+    match kind {
         "string" => value.is_string(),
+        // JSON Schema counts 1.0 as an integer.
         "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
@@ -128,13 +155,7 @@ fn fits(value: &Value, schema: &Value) -> Result<(), String> {
         "object" => value.is_object(),
         "null" => value.is_null(),
         _ => true,
-    };
-    let kinds: Vec<&str> = match schema.get("type") {
-        Some(Value::String(kind)) => vec![kind],
-        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
-        _ => return Ok(()),
-    };
-    if kinds.iter().any(|kind| is(kind)) { Ok(()) } else { Err(format!("of the type {}", kinds.join(" or "))) }
+    }
 }
 
 #[cfg(test)]

@@ -32,16 +32,21 @@ impl Passages {
         if found.is_empty() {
             return self.none.clone();
         }
-        let each = |(place, passage): (usize, &Found)| self.one(place + 1, passage);
-        found.iter().enumerate().map(each).collect::<Vec<_>>().join(&self.between)
+        let numbered = found.iter().enumerate();
+        numbered.map(|(index, passage)| self.one(index + 1, passage)).collect::<Vec<_>>().join(&self.between)
     }
 
     /// The first place of the template that has no value.
     pub(super) fn unknown_place(&self) -> Option<&str> {
         let known = ["rank", "contents", "title", "text", "id", "score"];
-        let places = self.each.split('{').skip(1).filter_map(|part| part.split_once('}').map(|(name, _)| name));
-        let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        places.filter(is_name).find(|name| !known.contains(name))
+        for part in self.each.split('{').skip(1) {
+            let Some((name, _)) = part.split_once('}') else { continue };
+            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if is_name && !known.contains(&name) {
+                return Some(name);
+            }
+        }
+        None
     }
 
     fn one(&self, rank: usize, passage: &Found) -> String {

@@ -63,14 +63,16 @@ fn keywords(text: &str) -> String {
 
 /// Queries of a JSON call.
 fn listed(call: &Value) -> Result<Vec<String>, String> {
-    let arguments = call.get("arguments").or_else(|| call.get("parameters")).unwrap_or(call);
-    let text = |value: &Value| value.as_str().map(|text| text.trim().to_owned());
-    let queries = match arguments.get("query_list").or_else(|| arguments.get("query")) {
-        Some(Value::Array(items)) => items.iter().map(text).collect(),
-        Some(value) => text(value).map(|query| vec![query]),
-        None => None,
+    const FORM: &str = "the call needs {\"arguments\": {\"query_list\": [\"what to look for\"]}}";
+    // Models know both names of the arguments, or leave the object around them out.
+    let arguments = call.get("arguments").or(call.get("parameters")).unwrap_or(call);
+    let items = match arguments.get("query_list").or(arguments.get("query")) {
+        Some(Value::Array(items)) => items.as_slice(),
+        Some(query) => std::slice::from_ref(query),
+        None => return Err(FORM.to_owned()),
     };
-    queries.ok_or_else(|| "the call needs {\"arguments\": {\"query_list\": [\"what to look for\"]}}".to_owned())
+    let queries: Option<Vec<String>> = items.iter().map(|item| Some(item.as_str()?.trim().to_owned())).collect();
+    Ok(queries.ok_or(FORM)?)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::passage::Passages;
 enum Part {
     /// What must stand there.
     Known(String),
-    /// What is not known of the passage at this place: `text`, `contents`, or the `title` of one without.
+    /// What is not known of the passage with this index: `text`, `contents`, or the `title` of one without.
     Open(usize, &'static str),
 }
 
@@ -34,18 +34,18 @@ pub(super) fn read_back(template: &Passages, text: &str, observations: &[Observa
 /// also stands before the next one, it ends there: shown again, the text is the same.
 fn passages(template: &Passages, text: &str, observations: &[Observation]) -> Option<Vec<Found>> {
     let mut parts = Vec::new();
-    for (place, observation) in observations.iter().enumerate() {
-        if place > 0 {
+    for (index, observation) in observations.iter().enumerate() {
+        if index > 0 {
             parts.push(Part::Known(template.between.clone()));
         }
-        parts.extend(parts_of(&template.each, place, observation));
+        parts.extend(parts_of(&template.each, index, observation));
     }
     let values = values(text, parts)?;
     let mut found = Vec::new();
-    for (place, observation) in observations.iter().enumerate() {
+    for (index, observation) in observations.iter().enumerate() {
         let known = observation.title.as_deref().map(str::trim);
-        let title = values.get(&(place, "title")).copied().or(known).unwrap_or_default();
-        let contents = match (values.get(&(place, "contents")), values.get(&(place, "text"))) {
+        let title = values.get(&(index, "title")).copied().or(known).unwrap_or_default();
+        let contents = match (values.get(&(index, "contents")), values.get(&(index, "text"))) {
             (Some(contents), _) => (*contents).to_owned(),
             (None, Some(text)) if title.is_empty() => (*text).to_owned(),
             (None, Some(text)) => format!("{title}\n{text}"),
@@ -65,7 +65,7 @@ fn passages(template: &Passages, text: &str, observations: &[Observation]) -> Op
 }
 
 /// Splits the template of a passage into what is known of it and what is not.
-fn parts_of(template: &str, place: usize, observation: &Observation) -> Vec<Part> {
+fn parts_of(template: &str, index: usize, observation: &Observation) -> Vec<Part> {
     let title = observation.title.as_deref().map(str::trim).filter(|title| !title.is_empty());
     let mut parts = Vec::new();
     let mut rest = template;
@@ -77,13 +77,13 @@ fn parts_of(template: &str, place: usize, observation: &Observation) -> Vec<Part
             continue;
         };
         let part = match (name, title) {
-            ("rank", _) => Part::Known((place + 1).to_string()),
+            ("rank", _) => Part::Known((index + 1).to_string()),
             ("id", _) => Part::Known(observation.chunk_id.clone()),
             ("score", _) => Part::Known(observation.score.to_string()),
             ("title", Some(title)) => Part::Known(title.to_owned()),
-            ("title", None) => Part::Open(place, "title"),
-            ("text", _) => Part::Open(place, "text"),
-            ("contents", _) => Part::Open(place, "contents"),
+            ("title", None) => Part::Open(index, "title"),
+            ("text", _) => Part::Open(index, "text"),
+            ("contents", _) => Part::Open(index, "contents"),
             // No place of a passage: it stands in the text as it is.
             _ => {
                 parts.push(Part::Known("{".to_owned()));
@@ -98,7 +98,7 @@ fn parts_of(template: &str, place: usize, observation: &Observation) -> Vec<Part
     parts
 }
 
-/// What stands in a text at the parts that are not known, by the place of the passage and the name.
+/// What stands in a text at the parts that are not known, by the index of the passage and the name.
 type Values<'t> = BTreeMap<(usize, &'static str), &'t str>;
 
 /// Finds these texts. Where a template names one twice, the first counts: rendering again tells whether both agree.
@@ -107,31 +107,31 @@ fn values(text: &str, parts: Vec<Part>) -> Option<Values<'_>> {
     let (mut rest, mut known) = (text, String::new());
     let mut open: Option<(usize, &'static str)> = None;
     for part in parts {
-        let (place, name) = match part {
+        let (index, name) = match part {
             Part::Known(more) => {
                 known.push_str(&more);
                 continue;
             }
-            Part::Open(place, name) => (place, name),
+            Part::Open(index, name) => (index, name),
         };
         match open {
             None => rest = rest.strip_prefix(known.as_str())?,
             // Two values without a text between them cannot be told apart.
             Some(_) if known.is_empty() => return None,
-            Some((place, name)) => {
+            Some((index, name)) => {
                 let (value, after) = rest.split_once(known.as_str())?;
-                values.entry((place, name)).or_insert(value);
+                values.entry((index, name)).or_insert(value);
                 rest = after;
             }
         }
         known.clear();
-        open = Some((place, name));
+        open = Some((index, name));
     }
     match open {
         None => (rest == known).then_some(values),
-        Some((place, name)) => {
+        Some((index, name)) => {
             // The last one reaches to what ends the text.
-            values.entry((place, name)).or_insert(rest.strip_suffix(known.as_str())?);
+            values.entry((index, name)).or_insert(rest.strip_suffix(known.as_str())?);
             Some(values)
         }
     }

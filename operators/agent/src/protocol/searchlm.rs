@@ -12,7 +12,7 @@ use searchmill_text::thoughts;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
+use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::Passages;
 use super::read_back::read_back;
 use super::text::ERROR;
@@ -72,32 +72,35 @@ impl Identifiers {
         numbers
     }
 
-    /// Returns what the reply names, and the places of those passages among `count`.
+    /// Returns what the reply names, and the indices of those passages among `count`.
     pub(super) fn chosen(self, reply: &str, count: usize) -> (Vec<usize>, Vec<usize>) {
         let said = thoughts::split(reply).said.concat();
         let numbers = self.numbers(&said);
         match self {
             Self::Published => {
-                let places = numbers.iter().copied().filter(|place| *place < count).collect();
-                (numbers, places)
+                let indices = numbers.iter().copied().filter(|index| *index < count).collect();
+                (numbers, indices)
             }
             Self::Mended => {
                 let known: Vec<usize> = numbers.into_iter().filter(|number| (1..=count).contains(number)).collect();
-                let places = known.iter().map(|number| number - 1).collect();
-                (known, places)
+                let indices = known.iter().map(|number| number - 1).collect();
+                (known, indices)
             }
         }
     }
 }
 
 /// Runs of digits in a text, with their positions.
-fn digit_runs(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let follows_digit = move |at: usize| text[..at].ends_with(|before: char| before.is_ascii_digit());
-    let starts = text.char_indices().filter(move |(at, c)| c.is_ascii_digit() && !follows_digit(*at));
-    starts.map(move |(at, _)| {
-        let rest = &text[at..];
-        (at, &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())])
-    })
+fn digit_runs(text: &str) -> Vec<(usize, &str)> {
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while let Some(before) = text[at..].find(|c: char| c.is_ascii_digit()) {
+        let start = at + before;
+        let rest = &text[start..];
+        let run = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
+        runs.push((start, run));
+        at = start + run.len();
+    }
+    runs
 }
 
 /// Whether a text consists of numbers alone.
@@ -108,8 +111,10 @@ fn is_bare(text: &str) -> bool {
 impl SearchLmParams {
     /// Returns what is wrong, with paths below the options.
     pub(super) fn check(&self) -> Vec<(String, String)> {
-        let none = (self.most == Some(0)).then(|| ("most".to_owned(), "must be at least 1".to_owned()));
-        none.into_iter().collect()
+        if self.most == Some(0) {
+            return vec![("most".to_owned(), "must be at least 1".to_owned())];
+        }
+        Vec::new()
     }
 }
 
@@ -127,13 +132,17 @@ pub(super) struct SearchLmProtocol {
 impl SearchLmProtocol {
     pub(super) fn new(params: &SearchLmParams, settings: &ProtocolSettings<'_>) -> Self {
         let searching = settings.tool.is_some();
-        let rules = || format!("{}\n\nQuestion: {QUESTION}", if searching { RULES } else { CLOSED_BOOK });
+        let rules = if searching { RULES } else { CLOSED_BOOK };
         Self {
             params: params.clone(),
             system: settings.system_prompt.map(str::to_owned),
-            prompt: settings.user_prompt.map_or_else(rules, str::to_owned),
+            prompt: match settings.user_prompt {
+                Some(prompt) => prompt.to_owned(),
+                None => format!("{rules}\n\nQuestion: {QUESTION}"),
+            },
             searching,
             tells_invalid: settings.tells_invalid,
+            // The environment writes this tag: a model that goes on after it makes up passages.
             stop: [SEARCH.to_owned()],
             passages: Passages {
                 each: "Title: {title}. Content: {text}".to_owned(),
@@ -165,14 +174,14 @@ impl SearchLmProtocol {
         lines.reverse();
         let is_request = message.role == Role::User.name();
         let mut found = Vec::new();
-        for (place, line) in lines.into_iter().enumerate() {
-            let line = match (is_request, place) {
-                (true, _) => line.strip_prefix(&format!("[{}] ", place + 1))?,
+        for (index, line) in lines.into_iter().enumerate() {
+            let line = match (is_request, index) {
+                (true, _) => line.strip_prefix(&format!("[{}] ", index + 1))?,
                 // The first line begins with the tag and the identifiers.
                 (false, 0) => line.split_once("] ")?.1,
                 (false, _) => line,
             };
-            found.extend(read_back(&self.passages, line, &message.observations[place..=place])?);
+            found.extend(read_back(&self.passages, line, &message.observations[index..=index])?);
         }
         Some(found)
     }
@@ -231,6 +240,16 @@ fn step(text: &str) -> Step {
     }
 }
 
+impl ChatFormat for SearchLmProtocol {
+    fn is_in_turns(&self) -> bool {
+        true
+    }
+
+    fn stop(&self) -> &[String] {
+        &self.stop
+    }
+}
+
 impl Protocol for SearchLmProtocol {
     #[expect(clippy::unnecessary_literal_bound, reason = "other protocols return their own text")]
     fn name(&self) -> &str {
@@ -246,27 +265,18 @@ impl Protocol for SearchLmProtocol {
         self.searching
     }
 
-    fn is_in_turns(&self) -> bool {
-        true
-    }
-
-    fn stop(&self) -> &[String] {
-        &self.stop
-    }
-
     fn parse(&self, message: &Message) -> Vec<Action> {
-        let cut_off = message.is_cut();
-        let action = |tool: &str, arguments| {
-            let id = if tool.is_empty() { String::new() } else { "search_0".to_owned() };
-            vec![Action { id, tool: tool.to_owned(), arguments }]
-        };
-        match step(&message.content) {
-            _ if !self.searching || cut_off => Vec::new(),
-            Step::Search(query) if query.is_empty() => action("search", Err("the query is empty".to_owned())),
-            Step::Search(query) => action("search", Ok(json!({"query": query}))),
-            Step::Nothing if self.tells_invalid => action("", Err(INVALID.to_owned())),
-            Step::End | Step::Nothing => Vec::new(),
+        // A text that was cut may lack the rest of its query.
+        if !self.searching || message.is_cut() {
+            return Vec::new();
         }
+        let (id, tool, arguments) = match step(&message.content) {
+            Step::Search(query) if query.is_empty() => ("search_0", "search", Err("the query is empty".to_owned())),
+            Step::Search(query) => ("search_0", "search", Ok(json!({"query": query}))),
+            Step::Nothing if self.tells_invalid => ("", "", Err(INVALID.to_owned())),
+            Step::End | Step::Nothing => return Vec::new(),
+        };
+        vec![Action { id: id.to_owned(), tool: tool.to_owned(), arguments }]
     }
 
     fn render(&self, answered: Vec<(Action, ToolResult)>) -> Vec<Message> {
@@ -279,7 +289,7 @@ impl Protocol for SearchLmProtocol {
         if !self.params.ranking || found.is_empty() {
             return None;
         }
-        let lines = found.iter().enumerate().map(|(place, passage)| format!("[{}] {}", place + 1, self.line(passage)));
+        let lines = found.iter().enumerate().map(|(index, passage)| format!("[{}] {}", index + 1, self.line(passage)));
         let lines = lines.collect::<Vec<_>>().join("\n");
         let mut request = Message::text(Role::User, format!("Search query: {query}\n\n{CHOOSE}\n\n{lines}"));
         request.tool_call_id = Some(action.id.clone());
@@ -288,17 +298,21 @@ impl Protocol for SearchLmProtocol {
     }
 
     fn render_chosen(&self, reply: &str, answered: Vec<(Action, ToolResult)>) -> Vec<Message> {
-        let shown = |(action, result): (Action, ToolResult)| match result {
-            Ok(found) => {
-                let (mut labels, mut places) = self.params.identifiers.chosen(reply, found.len());
-                labels.truncate(self.params.most.unwrap_or(usize::MAX));
-                places.truncate(self.params.most.unwrap_or(usize::MAX));
-                let chosen = places.into_iter().filter_map(|place| found.get(place).cloned()).collect();
-                self.shown(action.id, &labels, chosen, "No passage was chosen.")
-            }
-            error => self.rendered(action, error),
-        };
-        answered.into_iter().map(shown).collect()
+        let most = self.params.most.unwrap_or(usize::MAX);
+        let mut shown = Vec::with_capacity(answered.len());
+        for (action, result) in answered {
+            shown.push(match result {
+                Ok(found) => {
+                    let (mut labels, mut indices) = self.params.identifiers.chosen(reply, found.len());
+                    labels.truncate(most);
+                    indices.truncate(most);
+                    let chosen = indices.into_iter().filter_map(|index| found.get(index).cloned()).collect();
+                    self.shown(action.id, &labels, chosen, "No passage was chosen.")
+                }
+                error => self.rendered(action, error),
+            });
+        }
+        shown
     }
 
     /// Reads the request about the passages, which holds all of them, or the message that shows the first ones.
@@ -311,6 +325,7 @@ impl Protocol for SearchLmProtocol {
             None => Ok(self.passages_of(message)?),
         };
         let answered = vec![(action.clone(), result)];
+        // A text that renders otherwise was not written by this protocol with these passages.
         let again = self.ask_about(&answered).or_else(|| self.render(answered.clone()).pop())?;
         let is_same = again.content == message.content && again.observations == message.observations;
         is_same.then(|| answered.into_iter().map(|(_, result)| result).collect())
@@ -322,7 +337,7 @@ impl Protocol for SearchLmProtocol {
 
     fn follow_up(&self, question: &str, message: &Message) -> Option<Message> {
         let ends = self.searching && step(&message.content) == Step::End;
-        self.request_answer(question).filter(|_| ends)
+        if ends { self.request_answer(question) } else { None }
     }
 
     fn answer<'t>(&self, text: &'t str) -> &'t str {
@@ -337,17 +352,13 @@ impl Protocol for SearchLmProtocol {
     }
 
     fn write(&self, speech: &Speech<'_>) -> Message {
-        let with_fact = |remark: &str, rest: String| match untagged(remark) {
-            fact if fact.is_empty() => rest,
-            fact => format!("{FACT} {fact}\n{rest}"),
-        };
         let text = match speech {
             Speech::Search { remark, queries, .. } => {
                 let query = queries.first().map(|query| untagged(query)).unwrap_or_default();
-                with_fact(remark, format!("{QUERY} {query}"))
+                format!("{}{QUERY} {query}", fact(remark))
             }
             Speech::Answer { answer, requested, .. } if *requested || !self.searching => untagged(answer),
-            Speech::Answer { remark, .. } => with_fact(remark, FINAL.to_owned()),
+            Speech::Answer { remark, .. } => format!("{}{FINAL}", fact(remark)),
             Speech::Choice([]) => "none".to_owned(),
             Speech::Choice(chosen) => chosen.iter().map(|n| format!("[{n}]")).collect::<Vec<_>>().join(" > "),
         };
@@ -355,6 +366,12 @@ impl Protocol for SearchLmProtocol {
         message.finish_reason = Some("stop".to_owned());
         message
     }
+}
+
+/// The line that says what the passages established; empty without a remark.
+fn fact(remark: &str) -> String {
+    let fact = untagged(remark);
+    if fact.is_empty() { fact } else { format!("{FACT} {fact}\n") }
 }
 
 const RULES: &str = "You are a search agent that answers a question by searching a collection of passages. Work in steps, \

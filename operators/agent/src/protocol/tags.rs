@@ -14,7 +14,8 @@ pub struct Tags {
 }
 
 impl From<(String, String)> for Tags {
-    fn from((open, close): (String, String)) -> Self {
+    fn from(tags: (String, String)) -> Self {
+        let (open, close) = tags;
         Self { open, close }
     }
 }
@@ -32,12 +33,15 @@ impl Tags {
 
     /// Whether a tag of one pair is a part of a tag of the other.
     pub(super) fn meets(&self, other: &Self) -> bool {
-        let filled = |tags: &Self| -> Vec<String> {
-            let tags = [tags.open.trim(), tags.close.trim()].map(str::to_owned);
-            tags.into_iter().filter(|tag| !tag.is_empty()).collect()
-        };
-        let (own, others) = (filled(self), filled(other));
-        own.iter().any(|one| others.iter().any(|two| one.contains(two) || two.contains(one)))
+        for one in [self.open.trim(), self.close.trim()] {
+            for two in [other.open.trim(), other.close.trim()] {
+                // An empty tag is a part of every text, and stands for none.
+                if !one.is_empty() && !two.is_empty() && (one.contains(two) || two.contains(one)) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Puts a text between the tags.
@@ -47,16 +51,21 @@ impl Tags {
 
     /// Position of the first closing tag that ends a pair, and the text of that pair.
     pub(super) fn first<'t>(&self, text: &'t str) -> Option<(usize, &'t str)> {
-        text.match_indices(self.close.as_str()).find_map(|(end, _)| {
-            let start = text[..end].rfind(self.open.as_str())? + self.open.len();
-            Some((end, &text[start..end]))
-        })
+        for (end, _) in text.match_indices(self.close.as_str()) {
+            if let Some(open) = text[..end].rfind(self.open.as_str()) {
+                return Some((end, &text[open + self.open.len()..end]));
+            }
+        }
+        None
     }
 
     /// Whether the last pair is open.
     pub(super) fn is_open(&self, text: &str) -> bool {
-        let last = |tag: &str| text.rfind(tag).map(|at| at + tag.len());
-        last(&self.open).is_some_and(|open| last(&self.close).is_none_or(|close| close < open))
+        match (text.rfind(&self.open), text.rfind(&self.close)) {
+            (Some(open), Some(close)) => close + self.close.len() < open + self.open.len(),
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
     }
 
     /// Returns the text between the last opening and the last closing tag after it, trimmed; `None` without such a pair.

@@ -4,9 +4,9 @@
 use schemars::JsonSchema;
 use searchmill_schemas::{Message, Role};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::contract::{Action, Protocol, ProtocolSettings, QUESTION, Speech};
+use super::contract::{Action, ChatFormat, Protocol, ProtocolSettings, QUESTION, Speech};
 use super::passage::{Passages, filled};
 use super::query::{QueryForm, SEPARATOR};
 use super::read_back::read_back;
@@ -94,35 +94,33 @@ fn answer() -> Tags {
 impl TextFormat {
     /// Returns what is wrong, with paths below the format.
     pub(super) fn check(&self) -> Vec<(String, String)> {
-        let mut issues = Vec::new();
-        let mut require = |path: &str, fine: bool, message: &str| {
-            if !fine {
-                issues.push((path.to_owned(), message.to_owned()));
-            }
-        };
-        require("name", !self.name.trim().is_empty(), "must not be empty");
         let known = ["tool_call", "research", "r1-searcher", "search-r1", "tool-tags", "searchlm"];
-        require("name", !known.contains(&self.name.as_str()), "is the name of another protocol");
-        require("prompt", self.prompt.contains(QUESTION), "must contain `{question}`");
+        let mut rules = vec![
+            (!self.name.trim().is_empty(), "name", "must not be empty"),
+            (!known.contains(&self.name.as_str()), "name", "is the name of another protocol"),
+            (self.prompt.contains(QUESTION), "prompt", "must contain `{question}`"),
+        ];
         for (path, tags) in [("search", &self.search), ("answer", &self.answer)] {
-            let named = !tags.open.trim().is_empty() && !tags.close.trim().is_empty();
-            require(path, named, "a tag is empty; write two, such as [\"<search>\", \"</search>\"]");
-            require(path, !named || tags.open != tags.close, "the opening and the closing tag must differ");
+            let is_pair = !tags.open.trim().is_empty() && !tags.close.trim().is_empty();
+            rules.push((is_pair, path, "a tag is empty; write two, such as [\"<search>\", \"</search>\"]"));
+            let differ = !is_pair || tags.open != tags.close;
+            rules.push((differ, path, "the opening and the closing tag must differ"));
         }
-        let distinct = !self.search.meets(&self.answer);
-        require("search", distinct, "must differ from `answer`, and no tag may be a part of another");
-        require("result", !self.result.open.trim().is_empty(), "needs an opening tag, such as `<result>`");
-        require("result", !self.result.meets(&self.search), "must differ from `search`: results would read as queries");
         let unknown = self.passages.unknown_place().map(|name| {
             format!("there is no `{{{name}}}`; use {{rank}}, {{contents}}, {{title}}, {{text}}, {{id}}, {{score}}")
         });
-        require("passages.each", unknown.is_none(), &unknown.unwrap_or_default());
-        for (path, template, part) in
-            [("teacher.search", &self.teacher.search, "{search}"), ("teacher.answer", &self.teacher.answer, "{answer}")]
-        {
-            require(path, template.contains(part), &format!("must contain `{part}`"));
-        }
-        issues
+        let is_distinct = !self.search.meets(&self.answer);
+        let is_result = !self.result.meets(&self.search);
+        rules.extend([
+            (is_distinct, "search", "must differ from `answer`, and no tag may be a part of another"),
+            (!self.result.open.trim().is_empty(), "result", "needs an opening tag, such as `<result>`"),
+            (is_result, "result", "must differ from `search`: results would read as queries"),
+            (unknown.is_none(), "passages.each", unknown.as_deref().unwrap_or_default()),
+            (self.teacher.search.contains("{search}"), "teacher.search", "must contain `{search}`"),
+            (self.teacher.answer.contains("{answer}"), "teacher.answer", "must contain `{answer}`"),
+        ]);
+        rules.retain(|(holds, ..)| !holds);
+        rules.into_iter().map(|(_, path, message)| (path.to_owned(), message.to_owned())).collect()
     }
 }
 
@@ -147,6 +145,7 @@ impl TextProtocol {
         let searching = settings.tool.is_some();
         if !searching {
             let rules = closed_book(&format);
+            // A chat has the rules in its system message, plain text before the question.
             (format.system, format.prompt) = match format.system {
                 Some(_) if !settings.plain => (Some(rules), question()),
                 _ => (None, format!("{rules}\n\nQuestion: {QUESTION}\n")),
@@ -162,7 +161,7 @@ impl TextProtocol {
             format.system = None;
         }
         if settings.tells_invalid {
-            format.invalid.get_or_insert_with(|| told_invalid(&format.search, &format.answer));
+            format.invalid.get_or_insert_with(|| invalid_remark(&format.search, &format.answer));
         }
         let stop = [Some(&format.search.close), Some(&format.answer.close).filter(|_| format.stop_at_answer)];
         let stop = stop.into_iter().flatten().cloned().collect();
@@ -217,7 +216,7 @@ impl TextProtocol {
 }
 
 /// Remark on a message with neither a query nor an answer.
-fn told_invalid(search: &Tags, answer: &Tags) -> String {
+fn invalid_remark(search: &Tags, answer: &Tags) -> String {
     format!(
         "\nThat was neither a search nor an answer. A query is between {} and {}, the final answer between {} and {}.\n",
         search.open, search.close, answer.open, answer.close
@@ -235,23 +234,7 @@ fn closed_book(format: &TextFormat) -> String {
     )
 }
 
-impl Protocol for TextProtocol {
-    fn name(&self) -> &str {
-        &self.format.name
-    }
-
-    fn opening(&self, question: &str) -> Vec<Message> {
-        let system = self.format.system.iter().map(|text| Message::text(Role::System, text));
-        let user = Message::text(Role::User, self.format.prompt.replace(QUESTION, question));
-        let prefill = Some(&self.format.prefill).filter(|text| !text.is_empty());
-        let prefill = prefill.map(|text| Message::text(Role::Tool, text));
-        system.chain([user]).chain(prefill).collect()
-    }
-
-    fn searches(&self) -> bool {
-        self.searching
-    }
-
+impl ChatFormat for TextProtocol {
     fn is_one_text(&self) -> bool {
         true
     }
@@ -261,9 +244,33 @@ impl Protocol for TextProtocol {
     }
 
     fn missing_stop(&self, text: &str) -> Option<&str> {
-        let tags = [Some(&self.format.search), Some(&self.format.answer).filter(|_| self.format.stop_at_answer)];
-        let open = tags.into_iter().flatten().find(|tags| tags.is_open(text));
-        open.map(|tags| tags.close.as_str())
+        if self.format.search.is_open(text) {
+            return Some(&self.format.search.close);
+        }
+        let answer = &self.format.answer;
+        (self.format.stop_at_answer && answer.is_open(text)).then_some(answer.close.as_str())
+    }
+}
+
+impl Protocol for TextProtocol {
+    fn name(&self) -> &str {
+        &self.format.name
+    }
+
+    fn opening(&self, question: &str) -> Vec<Message> {
+        let mut messages = Vec::new();
+        if let Some(system) = &self.format.system {
+            messages.push(Message::text(Role::System, system));
+        }
+        messages.push(Message::text(Role::User, self.format.prompt.replace(QUESTION, question)));
+        if !self.format.prefill.is_empty() {
+            messages.push(Message::text(Role::Tool, &self.format.prefill));
+        }
+        messages
+    }
+
+    fn searches(&self) -> bool {
+        self.searching
     }
 
     fn parse(&self, message: &Message) -> Vec<Action> {
@@ -272,11 +279,12 @@ impl Protocol for TextProtocol {
         match self.first_pair(text) {
             Some(Pair::Answer) => Vec::new(),
             Some(Pair::Query(query)) => {
-                let action = |arguments| Action { id: "search_0".to_owned(), tool: "search".to_owned(), arguments };
-                match self.format.query.read(query) {
-                    Ok(queries) => queries.into_iter().map(|query| action(Ok(json!({"query": query})))).collect(),
-                    Err(error) => vec![action(Err(error))],
-                }
+                let searches: Vec<Result<Value, String>> = match self.format.query.read(query) {
+                    Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
+                    Err(error) => vec![Err(error)],
+                };
+                let (id, tool) = ("search_0".to_owned(), "search".to_owned());
+                searches.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
             }
             None if cut_off => Vec::new(),
             None => self.invalid().into_iter().collect(),
@@ -316,6 +324,7 @@ impl Protocol for TextProtocol {
             };
             answered.push((action.clone(), result));
         }
+        // A text that renders otherwise was not written by this protocol with these passages.
         let again = self.results(answered.clone());
         let is_same = again.content == message.content && again.observations == message.observations;
         is_same.then(|| answered.into_iter().map(|(_, result)| result).collect())

@@ -6,7 +6,7 @@ use searchmill_schemas::{Message, Observation, Role, ToolCall};
 use searchmill_text::unambiguous;
 use serde_json::{Value, json};
 
-use super::contract::{Action, INSUFFICIENT, Protocol, ProtocolSettings, QUESTION, Speech, joined};
+use super::contract::{Action, ChatFormat, INSUFFICIENT, Protocol, ProtocolSettings, QUESTION, Speech, joined};
 use super::definition::ToolDefinition;
 use super::offer::{OfferedCall, ToolOffer};
 use super::tags::Tags;
@@ -30,14 +30,15 @@ pub(super) struct ToolCallProtocol {
 impl ToolCallProtocol {
     pub(super) fn new(settings: &ProtocolSettings<'_>) -> Self {
         let definition = settings.definition.cloned().unwrap_or_default();
-        let own_prompt = || match settings.tool {
-            tool if !settings.offers.is_empty() => tools_prompt(tool, settings.offers, settings.max_searches),
-            Some(tool) => search_prompt(tool, settings.max_searches),
-            None => CLOSED_BOOK_PROMPT.to_owned(),
+        let system_prompt = match (settings.system_prompt, settings.tool) {
+            (Some(prompt), _) => prompt.to_owned(),
+            (None, tool) if !settings.offers.is_empty() => tools_prompt(tool, settings.offers, settings.max_searches),
+            (None, Some(tool)) => search_prompt(tool, settings.max_searches),
+            (None, None) => CLOSED_BOOK_PROMPT.to_owned(),
         };
         Self {
             tool: settings.tool.map(str::to_owned),
-            system_prompt: settings.system_prompt.map_or_else(own_prompt, str::to_owned),
+            system_prompt,
             user_prompt: settings.user_prompt.unwrap_or(QUESTION).to_owned(),
             tools: tools(settings.tool.map(|tool| (tool, &definition)), settings.offers),
             offers: settings.offers.to_vec(),
@@ -73,8 +74,8 @@ impl ToolCallProtocol {
     }
 
     fn no_such_tool(&self, name: &str) -> String {
-        let names: Vec<&str> =
-            self.tool.iter().map(String::as_str).chain(self.offers.iter().map(|offer| offer.name.as_str())).collect();
+        let mut names = Vec::from_iter(self.tool.as_deref());
+        names.extend(self.offers.iter().map(|offer| offer.name.as_str()));
         match names.as_slice() {
             [] => format!("there is no tool `{name}`: no tools are available"),
             [only] => format!("there is no tool `{name}`; the only tool is `{only}`"),
@@ -84,14 +85,21 @@ impl ToolCallProtocol {
 
     /// Returns the actions of a call: one for each query, or one for another tool.
     fn actions(&self, call: &ToolCall) -> Vec<Action> {
-        let action = |arguments| Action { id: call.id.clone(), tool: call.name.clone(), arguments };
-        if let Some(offer) = self.offers.iter().find(|offer| offer.name == call.name) {
-            return vec![action(offer.call(call))];
-        }
-        match self.queries(call) {
-            Ok(queries) => queries.into_iter().map(|query| action(Ok(json!({"query": query})))).collect(),
-            Err(error) => vec![action(Err(error))],
-        }
+        let requested: Vec<Result<Value, String>> = match self.offers.iter().find(|offer| offer.name == call.name) {
+            Some(offer) => vec![offer.call(call)],
+            None => match self.queries(call) {
+                Ok(queries) => queries.into_iter().map(|query| Ok(json!({"query": query}))).collect(),
+                Err(error) => vec![Err(error)],
+            },
+        };
+        let (id, tool) = (&call.id, &call.name);
+        requested.into_iter().map(|arguments| Action { id: id.clone(), tool: tool.clone(), arguments }).collect()
+    }
+}
+
+impl ChatFormat for ToolCallProtocol {
+    fn tools(&self) -> &str {
+        &self.tools
     }
 }
 
@@ -106,10 +114,6 @@ impl Protocol for ToolCallProtocol {
         vec![Message::text(Role::System, &self.system_prompt), Message::text(Role::User, asked)]
     }
 
-    fn tools(&self) -> &str {
-        &self.tools
-    }
-
     fn parse(&self, message: &Message) -> Vec<Action> {
         message.tool_calls.iter().flat_map(|call| self.actions(call)).collect()
     }
@@ -119,17 +123,14 @@ impl Protocol for ToolCallProtocol {
         let mut messages: Vec<Message> = Vec::new();
         for (action, result) in answered {
             let shown = self.response(action, result);
-            match messages
-                .last_mut()
-                .filter(|last| last.tool_call_id == shown.tool_call_id && self.definition.takes_a_list())
-            {
-                Some(last) => {
+            match messages.last_mut() {
+                Some(last) if last.tool_call_id == shown.tool_call_id && self.definition.takes_a_list() => {
                     last.content.push_str("\n---\n");
                     last.content.push_str(&shown.content);
                     last.observations.extend(shown.observations);
                     last.error = last.error.take().or(shown.error);
                 }
-                None => messages.push(shown),
+                _ => messages.push(shown),
             }
         }
         messages
@@ -155,13 +156,12 @@ impl Protocol for ToolCallProtocol {
             }
             Speech::Search { thought, queries, place, .. } => {
                 let mut message = Message::text(Role::Assistant, thought);
-                let call = |(number, queries): (usize, &[String])| {
-                    let (name, arguments) = self.searching(queries);
-                    ToolCall { id: format!("call_{place}_{number}"), name, arguments }
-                };
                 let lists = self.tool.is_some() && self.definition.takes_a_list();
                 let each = if lists { queries.len().max(1) } else { 1 };
-                message.tool_calls = queries.chunks(each).enumerate().map(call).collect();
+                for (number, queries) in queries.chunks(each).enumerate() {
+                    let (name, arguments) = self.searching(queries);
+                    message.tool_calls.push(ToolCall { id: format!("call_{place}_{number}"), name, arguments });
+                }
                 message.finish_reason = Some("tool_calls".to_owned());
                 message
             }
@@ -222,14 +222,11 @@ fn search_prompt(tool: &str, max_searches: Option<u32>) -> String {
 
 /// The prompt of a rollout with more tools than a search tool.
 fn tools_prompt(search: Option<&str>, offers: &[ToolOffer], max_calls: Option<u32>) -> String {
-    let names: Vec<String> = search
-        .into_iter()
-        .chain(offers.iter().map(|offer| offer.name.as_str()))
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let mut names = Vec::from_iter(search);
+    names.extend(offers.iter().map(|offer| offer.name.as_str()));
     let limit = max_calls.map_or_else(String::new, |most| format!(" You may call tools at most {most} times."));
     format!(
-        "You answer questions by searching and reading with these tools: {}.{limit}\n\n\
+        "You answer questions by searching and reading with these tools: `{}`.{limit}\n\n\
          - Work out what has to be known first and look for it with a short, specific query. A question that joins \
          several facts needs several searches.\n\
          - After each result, say in a sentence or two what it establishes and what is still open. Rely on what you \
@@ -239,7 +236,7 @@ fn tools_prompt(search: Option<&str>, offers: &[ToolOffer], max_calls: Option<u3
          - Once your reading supports an answer, stop and finish with <answer>…</answer>. Between the tags write the \
          answer alone, as short as possible: a name, a date, a number, yes or no.\n\
          - Write <answer>{INSUFFICIENT}</answer> only when several different searches did not find what is needed.",
-        names.join(", ")
+        names.join("`, `")
     )
 }
 
@@ -249,12 +246,13 @@ const ANSWER_NOW: &str =
 
 /// Definitions of the tools, as a JSON list.
 fn tools(search: Option<(&str, &ToolDefinition)>, offers: &[ToolOffer]) -> String {
-    let search = search.map(|(name, definition)| {
-        let (description, parameters) = (&definition.description, &definition.parameters);
+    let mut definitions = Vec::new();
+    if let Some((name, ToolDefinition { description, parameters, .. })) = search {
         let function = json!({"name": name, "description": description, "parameters": parameters});
-        json!({"type": "function", "function": function})
-    });
-    search.into_iter().chain(offers.iter().map(ToolOffer::definition)).collect::<Value>().to_string()
+        definitions.push(json!({"type": "function", "function": function}));
+    }
+    definitions.extend(offers.iter().map(ToolOffer::definition));
+    Value::Array(definitions).to_string()
 }
 
 pub(super) fn observation(found: Found) -> Observation {
@@ -272,10 +270,12 @@ pub fn passages(found: &[Found], shows_ids: bool) -> String {
     if found.is_empty() {
         return "No passages were found.".to_owned();
     }
-    let id = |passage: &Found| if shows_ids { format!("(id {}) ", passage.chunk_id) } else { String::new() };
-    let numbered = found.iter().enumerate();
-    let numbered = numbered.map(|(i, passage)| format!("[{}] {}{}", i + 1, id(passage), passage.contents.trim()));
-    numbered.collect::<Vec<_>>().join("\n\n")
+    let mut numbered = Vec::with_capacity(found.len());
+    for (index, passage) in found.iter().enumerate() {
+        let id = if shows_ids { format!("(id {}) ", passage.chunk_id) } else { String::new() };
+        numbered.push(format!("[{}] {id}{}", index + 1, passage.contents.trim()));
+    }
+    numbered.join("\n\n")
 }
 
 #[cfg(test)]

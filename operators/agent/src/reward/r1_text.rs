@@ -31,9 +31,15 @@ pub(super) const GRAMMAR: Grammar =
 
 /// Returns the question of a text that a reward server receives: it stands between the instructions and the model's turn.
 pub fn question_in(query: &str) -> Option<&str> {
-    let base = query.split_once(BASE_MARKER).and_then(|(prompt, _)| prompt.split_once("\n\nUser:"));
-    let chat = || query.split_once(LLAMA_MARKER).and_then(|(prompt, _)| prompt.split_once(LLAMA_USER));
-    base.or_else(chat).map(|(_, question)| python_trim(question)).filter(|question| !question.is_empty())
+    let between = between(query, "\n\nUser:", BASE_MARKER).or(between(query, LLAMA_USER, LLAMA_MARKER));
+    let question = python_trim(between?);
+    if question.is_empty() { None } else { Some(question) }
+}
+
+/// Returns the text after the first `start`, up to the first `end` of the whole text.
+fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
+    let (before, _) = text.split_once(end)?;
+    Some(before.split_once(start)?.1)
 }
 
 /// Returns the text that a reward server would receive from the trainer. The line feed stands for the prompt, so that
@@ -91,7 +97,7 @@ pub(super) fn even_markers(solution: &str) -> Option<usize> {
         "<|begin_of_documents|>\n(1)",
     ];
     let first = count(solution, markers[0]);
-    markers[1..].iter().all(|marker| count(solution, marker) == first).then_some(first)
+    if markers[1..].iter().all(|marker| count(solution, marker) == first) { Some(first) } else { None }
 }
 
 /// Whether the text ends its thoughts once, opens none, and has one pair of answer tags.
@@ -156,6 +162,9 @@ pub(super) fn mixes_chinese(transcript: &Transcript, golden: &[String]) -> bool 
 
 /// Returns why the model's text is not in R1-Searcher's format.
 pub(super) fn fault(transcript: &Transcript) -> Option<&'static str> {
-    let tags = || (!keeps_tags(transcript)).then_some("not one `</think>` and one answer after it");
-    GRAMMAR.fault(transcript).or_else(tags)
+    let fault = GRAMMAR.fault(transcript);
+    if fault.is_none() && !keeps_tags(transcript) {
+        return Some("not one `</think>` and one answer after it");
+    }
+    fault
 }

@@ -78,9 +78,10 @@ fn searches_in_order(text: &str) -> bool {
 
 /// Whether `\boxed{` and `}` are between the answer's tags.
 fn shows_box(text: &str) -> bool {
-    let (start, end) = (text.find(ANSWER), text.find(ANSWER_END));
-    let inside = start.zip(end).and_then(|(start, end)| text.get(start..end));
-    inside.is_some_and(|inside| inside.contains("\\boxed{") && inside.contains('}'))
+    let (Some(start), Some(end)) = (text.find(ANSWER), text.find(ANSWER_END)) else { return false };
+    // The closing tag may stand before the opening one.
+    let inside = text.get(start..end).unwrap_or_default();
+    inside.contains("\\boxed{") && inside.contains('}')
 }
 
 fn answer_part(response: &str) -> Option<&str> {
@@ -99,8 +100,9 @@ fn boxed(text: &str) -> Option<&str> {
 
 /// Returns the mended reward.
 pub fn mended(transcript: &Transcript, golden: &[String]) -> Reward {
-    let answer = final_answer(transcript).and_then(boxed).filter(|_| fault(transcript).is_none());
-    let Some(answer) = answer else { return Reward::of("format", 0.0) };
+    let (None, Some(answer)) = (fault(transcript), final_answer(transcript).and_then(boxed)) else {
+        return Reward::of("format", 0.0);
+    };
     Reward::of("format", FORMAT).and("f1", (1.0 - FORMAT) * best_f1(Some(answer), golden))
 }
 
@@ -109,10 +111,17 @@ pub fn fault(transcript: &Transcript) -> Option<&'static str> {
     if !transcript.finished {
         return Some("cut off");
     }
-    let total = |tag: &str| transcript.model_texts().map(|text| count(text, tag)).sum::<usize>();
-    if total(THINK) == 0 || total(THINK) != total(THINK_END) {
+    let (mut opened, mut closed) = (0, 0);
+    for text in transcript.model_texts() {
+        opened += count(text, THINK);
+        closed += count(text, THINK_END);
+    }
+    if opened == 0 || opened != closed {
         return Some("no thoughts, or not closed");
     }
-    let boxless = || final_answer(transcript).and_then(boxed).is_none().then_some("no `\\boxed{…}` in the answer");
-    GRAMMAR.fault(transcript).or_else(boxless)
+    let fault = GRAMMAR.fault(transcript);
+    if fault.is_none() && final_answer(transcript).and_then(boxed).is_none() {
+        return Some("no `\\boxed{…}` in the answer");
+    }
+    fault
 }

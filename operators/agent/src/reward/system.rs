@@ -116,24 +116,29 @@ impl System {
 
     /// Returns the reward of a rollout.
     pub fn reward(self, rule: Rule, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
-        match rule {
-            Rule::Published => self.published(transcript, golden, given),
-            Rule::Mended => self.mended(transcript, golden, given),
-        }
-    }
-
-    fn published(self, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
-        match self {
-            Self::Research => research::published(transcript, golden),
-            Self::R1SearcherLlamaStage1 => r1_llama_stage_1::published(transcript, golden),
-            Self::R1SearcherLlamaStage2 => r1_llama_stage_2::published(transcript, golden),
-            Self::R1SearcherQwen => r1_qwen::published(transcript, golden),
-            Self::SearchR1V02 => search_r1_em::published(transcript, Agreement::Exact, golden),
-            Self::SearchR1Subem => search_r1_em::published(transcript, Agreement::Substring, golden),
-            Self::SearchR1V03 => search_r1_format::published(transcript, &given.format_scores, golden),
-            Self::SearchR1Verl => search_r1_verl::published(transcript, golden),
-            Self::DeepsearchRlSeed => deepsearch_rl::published_seed(transcript, golden),
-            Self::DeepsearchRl => deepsearch_rl::published(transcript, golden, given.short_think),
+        match (self, rule) {
+            (Self::Research, Rule::Published) => research::published(transcript, golden),
+            (Self::Research, Rule::Mended) => research::mended(transcript, golden),
+            (Self::R1SearcherLlamaStage1, Rule::Published) => r1_llama_stage_1::published(transcript, golden),
+            (Self::R1SearcherLlamaStage1, Rule::Mended) => r1_llama_stage_1::mended(transcript, golden),
+            (Self::R1SearcherLlamaStage2, Rule::Published) => r1_llama_stage_2::published(transcript, golden),
+            (Self::R1SearcherLlamaStage2, Rule::Mended) => r1_llama_stage_2::mended(transcript, golden),
+            (Self::R1SearcherQwen, Rule::Published) => r1_qwen::published(transcript, golden),
+            (Self::R1SearcherQwen, Rule::Mended) => r1_qwen::mended(transcript, golden),
+            (Self::SearchR1V02, Rule::Published) => search_r1_em::published(transcript, Agreement::Exact, golden),
+            (Self::SearchR1V02, Rule::Mended) => search_r1_em::mended(transcript, Agreement::Exact, golden),
+            (Self::SearchR1Subem, Rule::Published) => search_r1_em::published(transcript, Agreement::Substring, golden),
+            (Self::SearchR1Subem, Rule::Mended) => search_r1_em::mended(transcript, Agreement::Substring, golden),
+            (Self::SearchR1V03, Rule::Published) => {
+                search_r1_format::published(transcript, &given.format_scores, golden)
+            }
+            (Self::SearchR1V03, Rule::Mended) => search_r1_format::mended(transcript, &given.format_scores, golden),
+            (Self::SearchR1Verl, Rule::Published) => search_r1_verl::published(transcript, golden),
+            (Self::SearchR1Verl, Rule::Mended) => search_r1_verl::mended(transcript, golden),
+            (Self::DeepsearchRlSeed, Rule::Published) => deepsearch_rl::published_seed(transcript, golden),
+            (Self::DeepsearchRlSeed, Rule::Mended) => deepsearch_rl::mended_seed(transcript, golden),
+            (Self::DeepsearchRl, Rule::Published) => deepsearch_rl::published(transcript, golden, given.short_think),
+            (Self::DeepsearchRl, Rule::Mended) => deepsearch_rl::mended(transcript, golden, given.short_think),
         }
     }
 
@@ -148,20 +153,5 @@ impl System {
             _ => return None,
         };
         Some(reward.value())
-    }
-
-    fn mended(self, transcript: &Transcript, golden: &[String], given: &Given) -> Reward {
-        match self {
-            Self::Research => research::mended(transcript, golden),
-            Self::R1SearcherLlamaStage1 => r1_llama_stage_1::mended(transcript, golden),
-            Self::R1SearcherLlamaStage2 => r1_llama_stage_2::mended(transcript, golden),
-            Self::R1SearcherQwen => r1_qwen::mended(transcript, golden),
-            Self::SearchR1V02 => search_r1_em::mended(transcript, Agreement::Exact, golden),
-            Self::SearchR1Subem => search_r1_em::mended(transcript, Agreement::Substring, golden),
-            Self::SearchR1V03 => search_r1_format::mended(transcript, &given.format_scores, golden),
-            Self::SearchR1Verl => search_r1_verl::mended(transcript, golden),
-            Self::DeepsearchRlSeed => deepsearch_rl::mended_seed(transcript, golden),
-            Self::DeepsearchRl => deepsearch_rl::mended(transcript, golden, given.short_think),
-        }
     }
 }

@@ -61,10 +61,10 @@ impl From<&Trajectory> for Transcript {
         // A text of the environment before the model's first word belongs to the prompt (`<think>` of R1-Searcher).
         let prefilled = messages[opening..].iter().take_while(|message| !message.is_model()).count();
         let (prompt, response) = messages.split_at(opening + prefilled);
-        let texts: Vec<&str> = prompt[..opening].iter().map(|message| message.content.as_str()).collect();
-        let prefill: String = prompt[opening..].iter().map(|message| message.content.as_str()).collect();
+        let texts: Vec<&str> = prompt.iter().map(|message| message.content.as_str()).collect();
+        let (texts, prefill) = texts.split_at(opening);
         Self {
-            prompt: texts.join("\n") + &prefill,
+            prompt: texts.join("\n") + &prefill.concat(),
             spans: response.iter().map(Span::of).collect(),
             finished: finished(trajectory),
         }
@@ -73,8 +73,10 @@ impl From<&Trajectory> for Transcript {
 
 fn finished(trajectory: &Trajectory) -> bool {
     let ended = matches!(trajectory.finish_reason.as_str(), "answered" | "no_answer");
-    let last = trajectory.messages.last().filter(|message| message.is_model());
-    ended && last.is_some_and(|message| !message.is_cut())
+    match trajectory.messages.last() {
+        Some(last) if last.is_model() => ended && !last.is_cut(),
+        _ => false,
+    }
 }
 
 impl Transcript {
@@ -95,7 +97,8 @@ impl Transcript {
 
     /// Returns the last span if the model wrote it: the only place of a final answer.
     pub fn last_word(&self) -> Option<&Span> {
-        self.spans.last().filter(|span| span.author == Author::Model)
+        let last = self.spans.last()?;
+        if last.author == Author::Model { Some(last) } else { None }
     }
 
     fn by(&self, author: Author) -> impl Iterator<Item = &Span> {

@@ -32,6 +32,7 @@ impl Grammar {
         if transcript.spans.iter().any(|span| span.refusal) {
             return Some("an action was refused");
         }
+        // A turn and its result; the last turn, which has none, is left over.
         let mut turns = transcript.spans.chunks_exact(2);
         turns.find_map(|turn| if let [said, result] = turn { self.turn_fault(said, result) } else { None })
     }

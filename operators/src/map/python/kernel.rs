@@ -13,7 +13,7 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{Reject, text_column};
 use serde_json::Value;
 
-use super::output_rows::{Made, MadeByPython};
+use super::output_rows::{PythonRows, ReturnedRow};
 use crate::map::cells;
 use crate::map::params::ROWS;
 use crate::shared::until::Passing;
@@ -26,7 +26,7 @@ const LONGEST_ID: usize = 80;
 /// The processes, and how rows are made of what they return.
 pub(super) struct Calls {
     pub(super) pool: Pool,
-    pub(super) made: MadeByPython,
+    pub(super) made: PythonRows,
     /// Places of the columns that are passed.
     pub(super) columns: Vec<usize>,
 }
@@ -38,10 +38,10 @@ impl Calls {
         let (mut made, mut failed) = (Vec::new(), Vec::new());
         for (row, called) in called.into_iter().enumerate() {
             let objects = match called {
-                Called::Row(object) => vec![Made { row, place: None, object }],
+                Called::Row(object) => vec![ReturnedRow { row, place: None, object }],
                 Called::Rows(objects) => {
                     let rows = objects.into_iter().enumerate();
-                    rows.map(|(place, object)| Made { row, place: Some(place), object }).collect()
+                    rows.map(|(place, object)| ReturnedRow { row, place: Some(place), object }).collect()
                 }
                 Called::Failed(failure) => {
                     failed.push((row, failure));
@@ -143,6 +143,7 @@ impl EachRow {
             }
             Err(error) => {
                 let message = error.message.clone();
+                // The first error fails the node; rows that come later are not called.
                 if error.blame != Blame::Cancelled {
                     self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
@@ -157,9 +158,11 @@ impl AsyncMapKernel for EachRow {
         self.reads.clone()
     }
 
-    fn label(&self, row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
-        let label = |(port, made): &(String, RecordBatch)| Some((port.clone(), self.calls.made.label(row, made)?));
-        Some(RowOutput { batches: output.batches.iter().map(label).collect::<Option<_>>()?, usage: output.usage })
+    fn label(&self, row: &RecordBatch, _sample: u32, mut output: RowOutput) -> Option<RowOutput> {
+        for (_, rows) in &mut output.batches {
+            *rows = self.calls.made.label(row, rows)?;
+        }
+        Some(output)
     }
 
     fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {

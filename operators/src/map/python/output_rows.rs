@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use searchmill_agent::prompt::Output;
+use searchmill_agent::prompt::{Output, short_of};
 use searchmill_engine::operator::{OperatorError, RowsInput};
 use searchmill_schemas::{RecordKind, cast_exactly, text_column};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const ID: &str = "id";
 const METADATA: &str = "metadata";
 
 /// What the function returned for a row.
-pub(super) struct Made {
+pub(super) struct ReturnedRow {
     /// The input row, by its place in the batch.
     pub(super) row: usize,
     /// Place in a list that the function returned.
@@ -31,7 +31,7 @@ pub(super) struct Made {
 
 /// Makes rows. Columns that the function left out are those of its input row; new ones are in `output` or belong to the
 /// kind.
-pub(super) struct MadeByPython {
+pub(super) struct PythonRows {
     kind: RecordKind,
     output: Option<Output>,
     input: Arc<Schema>,
@@ -45,21 +45,29 @@ pub(super) struct MadeByPython {
     riding: BTreeSet<String>,
 }
 
-impl MadeByPython {
+impl PythonRows {
     pub(super) fn new(kind: RecordKind, output: Option<Output>, input: &RowsInput) -> Self {
-        let has = |schema: &Schema, name: &str| schema.column_with_name(name).is_some();
-        let in_output = |name: &str| output.as_ref().is_some_and(|output| has(output.columns(), name));
-        let given = |name: &str| has(&input.schema, name) || in_output(name);
-        let origin = origin(input.kind).filter(|name| kind != input.kind && !given(name) && has(&input.schema, ID));
-        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
-        let missing = |field: &&FieldRef| !given(field.name()) && Some(field.name().as_str()) != origin;
-        let may_be_empty = |field: &FieldRef| field.is_nullable() || matches!(field.data_type(), DataType::List(_));
-        let required = own.fields().iter().filter(missing).filter(|field| !may_be_empty(field));
-        let required = required.map(|field| field.name().clone()).collect();
-        let mut others: Vec<FieldRef> =
-            input.schema.fields().iter().filter(|field| !in_output(field.name())).cloned().collect();
+        let fields = output.as_ref().map(Output::fields).unwrap_or_default();
+        let in_output: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let mut known = in_output.clone();
+        known.extend(input.schema.fields().iter().map(|field| field.name().clone()));
+        let has_ids = input.schema.column_with_name(ID).is_some();
+        let origin = origin(input.kind).filter(|name| kind != input.kind && !known.contains(*name) && has_ids);
+        let mut others = input.schema.fields().to_vec();
+        others.retain(|field| !in_output.contains(field.name()));
         others.extend(origin.map(|name| Arc::new(Field::new(name, DataType::Utf8, true))));
-        others.extend(own.fields().iter().filter(missing).cloned());
+        let mut required = Vec::new();
+        let own = if kind == RecordKind::Table { Arc::new(Schema::empty()) } else { kind.schema() };
+        for field in own.fields() {
+            if known.contains(field.name()) || Some(field.name().as_str()) == origin {
+                continue;
+            }
+            // Null or an empty list stands for a column that the function leaves out.
+            if !field.is_nullable() && !matches!(field.data_type(), DataType::List(_)) {
+                required.push(field.name().clone());
+            }
+            others.push(Arc::clone(field));
+        }
         Self { kind, output, input: Arc::clone(&input.schema), others, required, origin, riding: BTreeSet::new() }
     }
 
@@ -67,7 +75,7 @@ impl MadeByPython {
     ///
     /// # Errors
     /// Fails if the function returned a column that nothing declares.
-    pub(super) fn checked(&self, rows: Vec<Made>) -> Result<Result<Vec<Made>, String>, OperatorError> {
+    pub(super) fn checked(&self, rows: Vec<ReturnedRow>) -> Result<Result<Vec<ReturnedRow>, String>, OperatorError> {
         let mut checked = Vec::with_capacity(rows.len());
         for mut made in rows {
             if let Some(output) = &self.output {
@@ -103,22 +111,28 @@ impl MadeByPython {
                 *value = Value::String(value.to_string());
             }
             if !fits(value, field.data_type(), field.is_nullable()) {
-                return Ok(Some(format!("column `{name}` is {}: its type is {}", shown(value), field.data_type())));
+                return Ok(Some(format!("column `{name}` is {}: its type is {}", short_of(value), field.data_type())));
             }
         }
-        let missing = self.required.iter().find(|name| !object.contains_key(*name));
-        Ok(missing.map(|name| format!("a {} row needs `{name}`, and the function did not return it", self.kind)))
+        for name in &self.required {
+            if !object.contains_key(name) {
+                let message = format!("a {} row needs `{name}`, and the function did not return it", self.kind);
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
     }
 
     /// Makes the rows of a batch.
     ///
     /// # Errors
     /// Fails if they do not fit the kind.
-    pub(super) fn make(&self, batch: &RecordBatch, made: &[Made]) -> Result<RecordBatch, OperatorError> {
+    pub(super) fn make(&self, batch: &RecordBatch, made: &[ReturnedRow]) -> Result<RecordBatch, OperatorError> {
         let rows = UInt32Array::from_iter_values(made.iter().map(|made| u32::try_from(made.row).unwrap_or(u32::MAX)));
         let objects: Vec<&Map<String, Value>> = made.iter().map(|made| &made.object).collect();
         let returned: BTreeSet<&String> = objects.iter().flat_map(|object| object.keys()).collect();
         let fields: Vec<&FieldRef> = self.others.iter().filter(|field| returned.contains(field.name())).collect();
+        // A row that leaves a column out has null here, and the value of its input row in the end.
         let nullable = fields.iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
         let returned = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
         let decoded = match returned.fields().len() {
@@ -133,8 +147,9 @@ impl MadeByPython {
             arrays.push(match decoded.column_by_name(name) {
                 None => base,
                 Some(decoded) => {
-                    let given: BooleanArray = objects.iter().map(|object| Some(object.contains_key(name))).collect();
-                    zip(&given, decoded, &base)?
+                    let is_returned: BooleanArray =
+                        objects.iter().map(|object| Some(object.contains_key(name))).collect();
+                    zip(&is_returned, decoded, &base)?
                 }
             });
         }
@@ -153,20 +168,23 @@ impl MadeByPython {
         batch: &RecordBatch,
         field: &Field,
         rows: &UInt32Array,
-        made: &[Made],
+        made: &[ReturnedRow],
     ) -> Result<ArrayRef, OperatorError> {
         let name = field.name().as_str();
-        let ids = || -> Result<&StringArray, OperatorError> { Ok(text_column(batch, ID)?) };
         if name == ID && self.kind.id_column().is_some() && batch.column_by_name(ID).is_some() {
-            let ids = ids()?;
-            let id = |made: &Made| match made.place {
-                Some(place) => format!("{}#{place}", ids.value(made.row)),
-                None => ids.value(made.row).to_owned(),
-            };
-            return Ok(Arc::new(StringArray::from_iter_values(made.iter().map(id))));
+            let ids = text_column(batch, ID)?;
+            let mut derived = Vec::with_capacity(made.len());
+            for made in made {
+                let id = ids.value(made.row);
+                derived.push(match made.place {
+                    Some(place) => format!("{id}#{place}"),
+                    None => id.to_owned(),
+                });
+            }
+            return Ok(Arc::new(StringArray::from(derived)));
         }
         if Some(name) == self.origin {
-            return Ok(take(ids()?, rows, None)?);
+            return Ok(take(text_column(batch, ID)?, rows, None)?);
         }
         match (batch.column_by_name(name), field.data_type()) {
             (Some(column), _) => Ok(take(column, rows, None)?),
@@ -219,9 +237,11 @@ impl MadeByPython {
         if !passed.iter().any(|name| name == ID) && self.input.column_with_name(ID).is_some() {
             passed.push(ID.to_owned());
         }
-        let rides =
-            |field: &&FieldRef| self.input.column_with_name(field.name()).is_some() && !passed.contains(field.name());
-        self.riding = self.others.iter().filter(rides).map(|field| field.name().clone()).collect();
+        for field in &self.others {
+            if self.input.column_with_name(field.name()).is_some() && !passed.contains(field.name()) {
+                self.riding.insert(field.name().clone());
+            }
+        }
         passed
     }
 
@@ -229,14 +249,14 @@ impl MadeByPython {
     pub(super) fn label(&self, row: &RecordBatch, made: &RecordBatch) -> Option<RecordBatch> {
         let first = UInt32Array::from(vec![0; made.num_rows()]);
         let fields = made.schema();
-        let columns = fields.fields().iter().zip(made.columns()).map(|(field, column)| {
-            if !self.riding.contains(field.name()) {
-                return Some(Arc::clone(column));
+        let mut columns = made.columns().to_vec();
+        for (field, column) in fields.fields().iter().zip(&mut columns) {
+            if self.riding.contains(field.name()) {
+                let array = take(row.column_by_name(field.name())?, &first, None).ok()?;
+                *column = arrow::compute::cast(&array, field.data_type()).ok()?;
             }
-            let array = take(row.column_by_name(field.name())?, &first, None).ok()?;
-            arrow::compute::cast(&array, field.data_type()).ok()
-        });
-        RecordBatch::try_new(Arc::clone(&fields), columns.collect::<Option<_>>()?).ok()
+        }
+        RecordBatch::try_new(fields, columns).ok()
     }
 }
 
@@ -274,14 +294,6 @@ fn fits(value: &Value, data_type: &DataType, nullable: bool) -> bool {
     }
 }
 
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("`{}…`", &text[..end]),
-        None => format!("`{text}`"),
-    }
-}
-
 fn undeclared(name: &str) -> OperatorError {
     let message = format!("the function returned the column `{name}`, which neither the input nor `output` has");
     OperatorError::pipeline(message).with_help(format!(
@@ -307,12 +319,16 @@ fn cast_as(name: &str, column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef,
     })
 }
 
+/// The items of a list type.
+fn item_of(data_type: &DataType) -> Option<&Field> {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
+    }
+}
+
 /// Whether values of one type may be values of the other: texts, numbers, yes and no, lists and objects of such.
 fn is_alike(found: &DataType, wanted: &DataType) -> bool {
-    let list = |data_type: &DataType| match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(Arc::clone(item)),
-        _ => None,
-    };
     match (found, wanted) {
         (DataType::Null, _) => true,
         (DataType::Dictionary(_, values), wanted) => is_alike(values, wanted),
@@ -322,7 +338,7 @@ fn is_alike(found: &DataType, wanted: &DataType) -> bool {
                     found.name() == wanted.name() && is_alike(found.data_type(), wanted.data_type())
                 })
         }
-        (found, wanted) => match (list(found), list(wanted)) {
+        (found, wanted) => match (item_of(found), item_of(wanted)) {
             (Some(found), Some(wanted)) => is_alike(found.data_type(), wanted.data_type()),
             _ => found == wanted || is_text(found) && is_text(wanted) || found.is_numeric() && wanted.is_numeric(),
         },

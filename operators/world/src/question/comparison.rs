@@ -78,21 +78,22 @@ pub(super) fn comparison(world: &World, hops: u64, draws: &mut Draws) -> Option<
 fn measured(world: &World, measure: &Measure, hops: u64, draws: &mut Draws) -> Option<[(Description, u64); 2]> {
     let kind = measure.relation.spec().subject;
     let [a, b] = pair(world, [kind, kind], hops, draws)?;
-    let number = |d: &Description| world.stated(Fact { subject: d.entity, relation: measure.relation })?.number();
-    let (left, right) = (number(&a)?, number(&b)?);
-    (left != right).then_some([(a, left), (b, right)])
+    let relation = measure.relation;
+    let left = world.stated(Fact { subject: a.entity, relation })?.number()?;
+    let right = world.stated(Fact { subject: b.entity, relation })?.number()?;
+    // Equal numbers have no greater one.
+    if left == right { None } else { Some([(a, left), (b, right)]) }
 }
 
 /// Returns the facts that describe both entities, and the compared facts.
 pub(super) fn all_facts(measured: [(&Description, Relation); 2]) -> Vec<Fact> {
-    let told = measured.into_iter().flat_map(|(description, relation)| {
-        let last = Fact { subject: description.entity, relation };
-        description.facts.iter().copied().chain(std::iter::once(last))
-    });
     let mut facts = Vec::new();
-    for fact in told {
-        if !facts.contains(&fact) {
-            facts.push(fact);
+    for (description, relation) in measured {
+        let last = Fact { subject: description.entity, relation };
+        for fact in description.facts.iter().chain([&last]) {
+            if !facts.contains(fact) {
+                facts.push(*fact);
+            }
         }
     }
     facts
@@ -135,16 +136,17 @@ fn shared(world: &World, draws: &mut Draws) -> Option<Draft> {
     let wanted = draws.one_in(2);
     let kind = relation.spec().subject;
     let one = world.any(kind, draws);
-    let told = |subject| world.stated(Fact { subject, relation });
-    let neighbour = Entity::new(kind, one.index ^ 1);
-    let mut others = (0..64).map(|_| world.any(kind, draws));
-    let fits = |other: &Entity| *other != one && told(*other).is_some() && (told(*other) == told(one)) == wanted;
+    let value = world.stated(Fact { subject: one, relation });
     let other = match relation {
-        Relation::Province if wanted => neighbour,
-        _ => others.find(fits)?,
+        // Neighbours share their province.
+        Relation::Province if wanted => Entity::new(kind, one.index ^ 1),
+        _ => (0..64).map(|_| world.any(kind, draws)).find(|other| {
+            let others = world.stated(Fact { subject: *other, relation });
+            *other != one && others.is_some() && (others == value) == wanted
+        })?,
     };
     let (a, b) = (Description::named(world, one), Description::named(world, other));
-    told(one)?;
+    value?;
     let mut draft = Draft::new(QuestionType::Comparison, "shared", fill(template, &[("a", &a.words), ("b", &b.words)]));
     draft.answers = vec![if wanted { "Yes" } else { "No" }.to_owned()];
     draft.facts = all_facts([(&a, relation), (&b, relation)]);

@@ -12,11 +12,12 @@ pub(super) fn inference(world: &World, hops: u64, draws: &mut Draws) -> Option<D
     let relation = choose(askable(place.entity.kind), draws)?;
     let last = Fact { subject: place.entity, relation };
     let value = world.stated(last)?;
-    let passed = |fact: &Fact| Some(fact.subject) == value.entity();
     let mut draft = Draft::new(QuestionType::Inference, "chain", place.asked(relation.spec().ask));
     draft.answers = world.answers(value);
     draft.facts = place.facts;
-    if draft.facts.iter().any(passed) || draft.text.contains(&draft.answers[0]) {
+    // A chain that returns to its answer, or a question that names it, gives the answer away.
+    let returns = draft.facts.iter().any(|fact| Some(fact.subject) == value.entity());
+    if returns || draft.text.contains(&draft.answers[0]) {
         return None;
     }
     draft.facts.push(last);

@@ -19,14 +19,16 @@ pub(super) fn missing(world: &World, hops: u64, draws: &mut Draws) -> Option<Dra
 
 /// The last fact of the chain holds, but no document states it.
 fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let mut walks = (0..64).filter_map(|_| {
-        let place = Description::walked(world, hops.max(1) - 1, draws)?;
+    for _ in 0..64 {
+        let Some(place) = Description::walked(world, hops.max(1) - 1, draws) else { continue };
         let subject = place.entity;
-        let silent = |relation: &_| world.is_withheld(Fact { subject, relation: *relation });
-        let relation = choose(askable(subject.kind).filter(silent), draws)?;
-        Some(Draft::null("withheld", place.asked(relation.spec().ask)))
-    });
-    walks.next()
+        let withheld =
+            askable(subject.kind).filter(|relation| world.is_withheld(Fact { subject, relation: *relation }));
+        if let Some(relation) = choose(withheld, draws) {
+            return Some(Draft::null("withheld", place.asked(relation.spec().ask)));
+        }
+    }
+    None
 }
 
 /// The chain starts with a name that no document mentions.
@@ -37,10 +39,12 @@ fn unknown(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
 /// One of the two numbers is withheld.
 fn incomparable(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let measure = any_measure(draws);
-    let kind = measure.relation.spec().subject;
-    let silent = |place: &Description| world.is_withheld(Fact { subject: place.entity, relation: measure.relation });
-    let [a, b] =
-        (0..64).filter_map(|_| pair(world, [kind, kind], hops, draws)).find(|[a, b]| silent(a) != silent(b))?;
+    let relation = measure.relation;
+    let kind = relation.spec().subject;
+    let [a, b] = (0..64).filter_map(|_| pair(world, [kind, kind], hops, draws)).find(|pair| {
+        let [a, b] = pair.each_ref().map(|place| world.is_withheld(Fact { subject: place.entity, relation }));
+        a != b
+    })?;
     let template = draws.word(&[measure.most, measure.least, measure.difference]);
     Some(Draft::null("incomparable", fill(template, &[("a", &a.words), ("b", &b.words)])))
 }

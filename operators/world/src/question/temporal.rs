@@ -104,6 +104,7 @@ fn employer(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let year = event.year(world, other.entity)?;
     let first = Fact { subject: person.entity, relation: Relation::FirstEmployer };
     let (joined, moved) = world.years(first);
+    // In the years of joining and moving, a person has more than one employer, or none.
     let relation = match year {
         year if year > joined && year < moved => Relation::FirstEmployer,
         year if year > moved => Relation::Employer,
@@ -116,6 +117,7 @@ fn employer(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let mut draft = Draft::new(QuestionType::Temporal, "employer", text);
     draft.answers = world.answers(value);
     draft.facts = all_facts([(&other, event.relation), (&person, relation)]);
+    // The event of the employer itself would name the answer.
     let circular = Some(other.entity) == value.entity() || draft.text.contains(&draft.answers[0]);
     (!circular).then_some(draft)
 }

@@ -51,6 +51,7 @@ impl Client {
         let session = self.session(attempt, true).await?;
         let result = match self.request("tools/call", params.clone(), Some(&session), attempt).await {
             Err(Fault::Gone) => {
+                // The server has forgotten the session: once more, with a new one.
                 self.forget(&session).await;
                 let session = self.session(attempt, true).await?;
                 self.request("tools/call", params, Some(&session), attempt).await
@@ -69,6 +70,7 @@ impl Client {
 
     async fn forget(&self, gone: &Arc<Session>) {
         let mut known = self.session.lock().await;
+        // Another call may have opened a new session already.
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, gone)) {
             *known = None;
         }
@@ -78,6 +80,7 @@ impl Client {
     /// rollouts were told.
     async fn session(&self, attempt: &Attempt, calls: bool) -> Result<Arc<Session>, CallFailure> {
         let mut known = self.session.lock().await;
+        // Locked over the handshake: other calls wait for this session instead of opening their own.
         let alive = !matches!(&self.server, Server::Program(program) if !program.is_running());
         if let Some(session) = known.as_ref().filter(|_| alive) {
             return Ok(Arc::clone(session));
@@ -106,6 +109,7 @@ impl Client {
 
     async fn listed(&self, session: &Session, attempt: &Attempt) -> Result<Vec<Value>, Fault> {
         let (mut tools, mut cursor) = (Vec::new(), None);
+        // A cursor that never ends must not hold the node up.
         for _ in 0..MOST_PAGES {
             let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({"cursor": cursor}));
             let (page, _) = self.request("tools/list", params, Some(session), attempt).await?;
@@ -116,8 +120,8 @@ impl Client {
             tools.extend(found.iter().cloned());
             cursor = page.get("nextCursor").filter(|cursor| !cursor.is_null()).cloned();
             if cursor.is_none() {
-                let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-                tools.sort_by_key(name);
+                // Servers list them in any order; the model is always offered the same one.
+                tools.sort_by_key(|tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned());
                 return Ok(tools);
             }
         }
@@ -141,15 +145,17 @@ impl Client {
     }
 }
 
+/// What the model reads of a tool.
+fn definition<'t>(tools: &'t [Value], name: &Value) -> Option<[Option<&'t Value>; 2]> {
+    let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
+    Some([tool.get("description"), tool.get("inputSchema")])
+}
+
 /// Fails if a tool that the rollouts were told is gone or has another definition.
 fn changed(told: &[Value], found: &[Value]) -> Result<(), CallFailure> {
-    let of = |tools: &[Value], name: &Value| {
-        let tool = tools.iter().find(|tool| tool.get("name") == Some(name))?;
-        Some((tool.get("description").cloned(), tool.get("inputSchema").cloned()))
-    };
     for tool in told {
         let name = tool.get("name").unwrap_or(&Value::Null);
-        if of(told, name) != of(found, name) {
+        if definition(told, name) != definition(found, name) {
             let message = format!(
                 "its tool {name} is not what it was when the rollouts began: `--force` this node to begin anew with \
                  the tools as they are"

@@ -30,18 +30,21 @@ impl HttpServer {
         attempt: &Attempt,
     ) -> Result<(Value, Option<String>), Fault> {
         let answered = self.post(message, session, attempt, Some(id)).await.map_err(Fault::Failed)?;
+        // To a request with a session, 404 says that the session has ended.
         if answered.status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
             return Err(Fault::Gone);
         }
-        let given = answered.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let session_id = answered.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let messages = if has_type(&answered.headers, EVENTS) {
             events(&answered.body)
         } else {
-            serde_json::from_slice(&answered.body).ok().into_iter().collect()
+            Vec::from_iter(serde_json::from_slice(&answered.body).ok())
         };
         // An error status may carry a JSON-RPC error that says more.
-        if let Some(result) = messages.iter().find_map(|message| response(message, id)) {
-            return result.map(|result| (result, given));
+        for message in &messages {
+            if let Some(result) = response(message, id) {
+                return Ok((result?, session_id));
+            }
         }
         let answered = self.wire.accepted(answered).map_err(Fault::Failed)?;
         let said = shortened(&String::from_utf8_lossy(&answered.body));
@@ -79,21 +82,26 @@ impl HttpServer {
                 request = request.headers(mirrored(message));
             }
         }
-        let enough = |headers: &HeaderMap, body: &[u8]| {
+        // A server may keep the stream open behind the answer.
+        let sent = self.wire.send(request, attempt, |headers, body| {
+            let Some(id) = id else { return false };
             // A blank line ends an event.
             let ends = body.ends_with(b"\n\n") || body.ends_with(b"\n\r\n");
-            let answers = |id| events(body).iter().any(|message| response(message, id).is_some());
-            ends && has_type(headers, EVENTS) && id.is_some_and(answers)
-        };
-        self.wire.send(request, attempt, enough).await
+            ends && has_type(headers, EVENTS) && events(body).iter().any(|message| response(message, id).is_some())
+        });
+        sent.await
     }
 }
 
 /// Headers that repeat the method and the tool's name, for proxies (revision 2026-07-28, transports: standard headers).
 fn mirrored(message: &Value) -> HeaderMap {
-    let named = [("mcp-method", message.pointer("/method")), ("mcp-name", message.pointer("/params/name"))];
-    let pair = |(name, value): (&'static str, Option<&Value>)| {
-        Some((reqwest::header::HeaderName::from_static(name), HeaderValue::try_from(value?.as_str()?).ok()?))
-    };
-    named.into_iter().filter_map(pair).collect()
+    let mut headers = HeaderMap::new();
+    for (name, pointer) in [("mcp-method", "/method"), ("mcp-name", "/params/name")] {
+        if let Some(Value::String(text)) = message.pointer(pointer)
+            && let Ok(value) = HeaderValue::try_from(text.as_str())
+        {
+            headers.insert(name, value);
+        }
+    }
+    headers
 }

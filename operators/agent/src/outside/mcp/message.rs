@@ -102,8 +102,11 @@ pub(super) fn response(message: &Value, id: u64) -> Option<Result<Value, Fault>>
         let failure = CallFailure::new(kind, format!("it answered the error {code}: {said}"), None);
         return Some(Err(Fault::Rpc(CallFailure { counts: Counts::Never, ..failure })));
     }
-    let wrong = || CallFailure::new(FailureKind::BadResponse, "its response has no result".to_owned(), None);
-    Some(message.get("result").cloned().ok_or_else(|| Fault::Failed(wrong())))
+    if let Some(result) = message.get("result") {
+        return Some(Ok(result.clone()));
+    }
+    let message = "its response has no result".to_owned();
+    Some(Err(Fault::Failed(CallFailure::new(FailureKind::BadResponse, message, None))))
 }
 
 /// Reads the data of all complete server-sent events (HTML standard, section 9.2).
@@ -147,15 +150,17 @@ pub(super) fn text_of(result: &Value) -> Result<String, String> {
 
 /// A block of content as text. What is not text is named, not shown.
 fn block(block: &Value) -> String {
-    let text = |place: &str| block.pointer(place).and_then(Value::as_str).unwrap_or_default();
-    match text("/type") {
-        "text" => text("/text").to_owned(),
-        "resource" if block.pointer("/resource/text").is_some() => {
-            [text("/resource/uri"), text("/resource/text")].join("\n").trim().to_owned()
-        }
-        "resource_link" => [text("/name"), text("/uri"), text("/description")].join("\n").trim().to_owned(),
-        kind => format!("[{kind} {}: not shown]", text("/mimeType")),
-    }
+    let parts: &[&str] = match text(block, "/type") {
+        "text" => return text(block, "/text").to_owned(),
+        "resource" if block.pointer("/resource/text").is_some() => ["/resource/uri", "/resource/text"].as_slice(),
+        "resource_link" => &["/name", "/uri", "/description"],
+        kind => return format!("[{kind} {}: not shown]", text(block, "/mimeType")),
+    };
+    parts.iter().map(|part| text(block, part)).collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+fn text<'b>(block: &'b Value, pointer: &str) -> &'b str {
+    block.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

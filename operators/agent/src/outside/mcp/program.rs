@@ -63,8 +63,9 @@ impl ProgramServer {
     /// Fails if the program has read a file of the user that no key covers.
     fn covered(&self) -> Result<(), Fault> {
         let running = locked(&self.running);
-        let check = |talk: &Talk| talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
-        let Some(Err(error)) = running.as_ref().map(check) else { return Ok(()) };
+        let Some(talk) = running.as_ref() else { return Ok(()) };
+        let checked = talk.program.check_opened(&self.command.join(" "), &self.context, |_| self.is_named);
+        let Err(error) = checked else { return Ok(()) };
         let failure = CallFailure::new(FailureKind::Refused, error.text(), None);
         Err(Fault::Failed(CallFailure { same_for_all: true, ..failure }))
     }
@@ -106,11 +107,13 @@ impl ProgramServer {
 
     fn ask(&self, message: &Value, id: u64) -> Result<oneshot::Receiver<Value>, OperatorError> {
         let mut running = locked(&self.running);
+        // Locked until the request is registered: two requests must not start two programs.
         let talk = match running.take().filter(|talk| !talk.ended.load(Ordering::Acquire)) {
             Some(talk) => talk,
             None => self.start()?,
         };
         let (sender, receiver) = oneshot::channel();
+        // Before the line is sent: the answer may come at any time after it.
         locked(&talk.waiting).insert(id, sender);
         drop(talk.lines.send(message.to_string()));
         // A program that has ended answers nothing: the sender of the answer is dropped.
@@ -137,6 +140,8 @@ impl ProgramServer {
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(OperatorError::engine("a program was started without pipes"));
         };
+        // Threads of their own: a program that reads slowly must block no row, and one whose output nobody reads
+        // would stop.
         std::thread::spawn(move || write(stdin, &written));
         let context = self.context.clone();
         std::thread::spawn(move || Log::new(&context).listen(stderr));
@@ -146,6 +151,8 @@ impl ProgramServer {
         let context = self.context.clone();
         std::thread::spawn(move || {
             read(stdout, &waits, &replies, &Log::new(&context));
+            // First the mark, then the waiting requests: one that is registered in between sees the mark, and is
+            // dropped there.
             end.store(true, Ordering::Release);
             locked(&waits).clear();
         });
@@ -169,6 +176,7 @@ fn read(stdout: ChildStdout, waiting: &Waiting, replies: &Sender<String>, log: &
     let mut line = Vec::new();
     loop {
         line.clear();
+        // A line that does not end must not fill the memory.
         let most = MOST_BYTES as u64;
         match stdout.by_ref().take(most).read_until(b'\n', &mut line) {
             Ok(count) if count > 0 && line.ends_with(b"\n") => {}

@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use searchmill_data::python::Code;
 use searchmill_engine::operator::{
     Attempt, CallFailure, Context, Counts, FailureKind, OperatorError, Prices, RowFailure,
@@ -42,8 +40,8 @@ impl McpTool {
         let timeout = Duration::from_secs_f64(params.timeout_seconds);
         let server = match (&params.url, &params.command) {
             (Some(url), _) => {
-                let secrets = (&params.secret_headers, params.api_key.as_ref());
-                let wire = Wire::open(&params.headers, secrets, params.timeout_seconds, context)?;
+                let (headers, secrets) = (&params.headers, &params.secret_headers);
+                let wire = Wire::open(headers, secrets, params.api_key.as_ref(), params.timeout_seconds, context)?;
                 Server::Http(HttpServer { url: url.clone(), wire, http: context.http().clone() })
             }
             (None, _) => Server::Program(Box::new(ProgramServer::new(params, timeout, context.clone()))),
@@ -59,20 +57,18 @@ impl McpTool {
     /// # Errors
     /// If the server cannot be reached, or lists what no model can be offered.
     pub(crate) async fn offers(&self, context: &Context) -> Result<Vec<ToolOffer>, OperatorError> {
-        let unusable = |message: &str| unusable(&self.params.who(), message);
-        let listing = Listing { tool: self };
-        let failed = |failure: RowFailure| match failure.kind {
-            FailureKind::Cancelled => OperatorError::cancelled(),
-            _ => unusable(&failure.message),
-        };
         // The list itself costs nothing.
         let free = Service { prices: Prices::default(), ..self.service.clone() };
         let asked = match &self.code {
             Some(code) => format!("tools/list {}", code.digest()),
             None => "tools/list".to_owned(),
         };
-        let tools = free.ask(&listing, asked, context).await.map_err(failed)?;
-        let tools = self.chosen(tools).map_err(|message| unusable(&message))?;
+        let tools = match free.ask(&Listing { tool: self }, asked, context).await {
+            Ok(tools) => tools,
+            Err(failure) if failure.kind == FailureKind::Cancelled => return Err(OperatorError::cancelled()),
+            Err(failure) => return Err(self.unusable(&failure.message)),
+        };
+        let tools = self.chosen(tools).map_err(|message| self.unusable(&message))?;
         let offers = tools.iter().map(|tool| self.offer(tool)).collect();
         self.client.expect(tools);
         offers
@@ -81,26 +77,27 @@ impl McpTool {
     /// The tools that the params name, of those that the server has.
     fn chosen(&self, all: Vec<Value>) -> Result<Vec<Value>, String> {
         let Some(names) = &self.params.tools else { return Ok(all) };
-        let has = |name: &str| all.iter().find(|tool| tool["name"] == name);
-        let known = || all.iter().filter_map(|tool| tool["name"].as_str()).collect::<Vec<_>>().join("`, `");
-        let missing = |name: &String| format!("it has no tool `{name}`; its tools are `{}`", known());
-        let mut names: Vec<&String> = names.iter().collect();
-        names.sort();
-        names.dedup();
-        names.into_iter().map(|name| has(name).cloned().ok_or_else(|| missing(name))).collect()
+        let mut chosen = Vec::new();
+        // Sorted and without repetitions: the order in which they are named changes nothing.
+        for name in BTreeSet::from_iter(names) {
+            let Some(tool) = all.iter().find(|tool| tool["name"] == *name) else {
+                let known: Vec<&str> = all.iter().filter_map(|tool| tool["name"].as_str()).collect();
+                return Err(format!("it has no tool `{name}`; its tools are `{}`", known.join("`, `")));
+            };
+            chosen.push(tool.clone());
+        }
+        Ok(chosen)
     }
 
     fn offer(&self, tool: &Value) -> Result<ToolOffer, OperatorError> {
-        let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
-        let parameters = tool.get("inputSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
-        let (name, description) = (self.params.offered(text("name")), text("description").to_owned());
-        match self.params.too_long(text("name")) {
-            None => Ok(ToolOffer { name, description, parameters }),
-            Some(message) => {
-                let message = format!("the MCP server `{}`: {message}", self.params.who());
-                Err(OperatorError::pipeline(message).with_help(SHORTER))
-            }
+        let name = tool["name"].as_str().unwrap_or_default();
+        if let Some(message) = self.params.too_long(name) {
+            let message = format!("the MCP server `{}`: {message}", self.params.who());
+            return Err(OperatorError::pipeline(message).with_help(SHORTER));
         }
+        let description = tool["description"].as_str().unwrap_or_default().to_owned();
+        let parameters = tool.get("inputSchema").cloned().unwrap_or(json!({"type": "object"}));
+        Ok(ToolOffer { name: self.params.offered(name), description, parameters })
     }
 
     /// Runs a call.
@@ -116,15 +113,17 @@ impl McpTool {
 
     /// Fails if a file of the program has changed: an answer of other code counts for nothing.
     fn unchanged(&self) -> Result<(), CallFailure> {
-        let message = || "a file of the MCP server changed while it was called".to_owned();
-        let holds = self.code.as_ref().is_none_or(Code::holds);
-        if holds { Ok(()) } else { Err(CallFailure::new(FailureKind::Cancelled, message(), None)) }
+        if self.code.as_ref().is_none_or(Code::holds) {
+            return Ok(());
+        }
+        let message = "a file of the MCP server changed while it was called".to_owned();
+        Err(CallFailure::new(FailureKind::Cancelled, message, None))
     }
-}
 
-fn unusable(who: &str, message: &str) -> OperatorError {
-    let error = OperatorError::machine(format!("the tools of the MCP server `{who}` cannot be used: {message}"));
-    error.with_help("check the server, then run again: nothing that was paid is lost")
+    fn unusable(&self, message: &str) -> OperatorError {
+        let message = format!("the tools of the MCP server `{}` cannot be used: {message}", self.params.who());
+        OperatorError::machine(message).with_help("check the server, then run again: nothing that was paid is lost")
+    }
 }
 
 /// What is wrong with a server's list of tools.
@@ -140,8 +139,7 @@ fn fault(tools: &[Value]) -> Option<String> {
         if !names.insert(name) {
             return Some(format!("it lists the tool `{name}` twice"));
         }
-        let no_text = |description: &Value| !description.is_null() && !description.is_string();
-        if tool.get("description").is_some_and(no_text) {
+        if !matches!(tool["description"], Value::Null | Value::String(_)) {
             return Some(format!("the description of its tool `{name}` is no text"));
         }
         if let Some((place, message)) = tool.get("inputSchema").and_then(schema_fault) {
@@ -159,13 +157,10 @@ struct Listing<'a> {
 impl Exchange for Listing<'_> {
     type Answer = Vec<Value>;
 
-    fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move {
-            let tools = self.tool.client.list(attempt).await?;
-            self.tool.unchanged()?;
-            Ok(Value::Array(tools).to_string())
-        }
-        .boxed()
+    async fn attempt(&self, _: &Context, attempt: &Attempt) -> Result<String, CallFailure> {
+        let tools = self.tool.client.list(attempt).await?;
+        self.tool.unchanged()?;
+        Ok(Value::Array(tools).to_string())
     }
 
     fn read(&self, text: &str) -> Result<Vec<Value>, String> {
@@ -173,7 +168,10 @@ impl Exchange for Listing<'_> {
             return Err(format!("its definitions have {} bytes, at most {MOST_DEFINITIONS} can be used", text.len()));
         }
         let tools: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        fault(&tools).map_or(Ok(tools), Err)
+        match fault(&tools) {
+            Some(fault) => Err(fault),
+            None => Ok(tools),
+        }
     }
 }
 
@@ -187,20 +185,17 @@ struct Calling<'a> {
 impl Exchange for Calling<'_> {
     type Answer = ToolResult;
 
-    fn attempt<'a>(&'a self, _: &'a Context, attempt: &'a Attempt) -> BoxFuture<'a, Result<String, CallFailure>> {
-        async move {
-            let result = self.tool.client.call(self.name, self.arguments, attempt).await?;
-            self.tool.unchanged()?;
-            match text_of(&result) {
-                // The tool itself says that the call failed: the next try would, too.
-                Err(message) if result.get("isError") == Some(&Value::Bool(true)) => {
-                    let failure = CallFailure::new(FailureKind::Refused, message, None);
-                    Err(CallFailure { counts: Counts::Never, ..failure })
-                }
-                _ => Ok(result.to_string()),
+    async fn attempt(&self, _: &Context, attempt: &Attempt) -> Result<String, CallFailure> {
+        let result = self.tool.client.call(self.name, self.arguments, attempt).await?;
+        self.tool.unchanged()?;
+        match text_of(&result) {
+            // The tool itself says that the call failed: the next try would, too.
+            Err(message) if result.get("isError") == Some(&Value::Bool(true)) => {
+                let failure = CallFailure::new(FailureKind::Refused, message, None);
+                Err(CallFailure { counts: Counts::Never, ..failure })
             }
+            _ => Ok(result.to_string()),
         }
-        .boxed()
     }
 
     fn read(&self, text: &str) -> Result<ToolResult, String> {

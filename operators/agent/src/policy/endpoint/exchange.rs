@@ -252,11 +252,11 @@ fn completions_url(base_url: &str, api: Api) -> String {
 }
 
 fn shortened(text: &str, most: usize) -> Option<String> {
-    let mut kept: String = text.trim().chars().take(most).collect();
+    let mut short: String = text.trim().chars().take(most).collect();
     if text.trim().chars().nth(most).is_some() {
-        kept.push('…');
+        short.push('…');
     }
-    (!kept.is_empty()).then_some(kept)
+    if short.is_empty() { None } else { Some(short) }
 }
 
 #[cfg(test)]

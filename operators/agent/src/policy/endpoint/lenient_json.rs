@@ -53,13 +53,12 @@ pub(super) fn completed(text: &mut String) {
 
 /// Joins surrogates that follow each other, each in three bytes as UTF-8 would have them. One alone becomes U+FFFD.
 fn with_pairs(bytes: &[u8]) -> Vec<u8> {
-    let unit = |middle: u8, last: u8| 0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f);
     let mut joined = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let Some(first) = rest.first() {
         let taken = match *rest {
             [0xed, high @ 0xa0..=0xaf, a @ 0x80..=0xbf, 0xed, low @ 0xb0..=0xbf, b @ 0x80..=0xbf, ..] => {
-                joined.extend(String::from_utf16_lossy(&[unit(high, a), unit(low, b)]).into_bytes());
+                joined.extend(String::from_utf16_lossy(&[surrogate(high, a), surrogate(low, b)]).into_bytes());
                 6
             }
             [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..] => {
@@ -74,6 +73,11 @@ fn with_pairs(bytes: &[u8]) -> Vec<u8> {
         rest = &rest[taken..];
     }
     joined
+}
+
+/// The surrogate in the last two bytes of three.
+fn surrogate(middle: u8, last: u8) -> u16 {
+    0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f)
 }
 
 /// Returns JSON text in which serde_json finds what the server meant.
@@ -115,15 +119,16 @@ fn push_marked(text: &mut String, byte: u8) {
     text.extend(char::from_u32(BYTE + u32::from(byte)));
 }
 
+/// The unit of an escape `\uXXXX` at the beginning of a text.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    // A sign would be parsed as well.
+    if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) { u16::from_str_radix(digits, 16).ok() } else { None }
+}
+
 /// Copies an escape at the beginning of `rest`; a surrogate without its other half is marked. Returns its length.
 fn escape(rest: &str, mended: &mut String) -> usize {
-    let unit = |text: &str| {
-        let digits = text.strip_prefix("\\u")?.get(..4)?;
-        u16::from_str_radix(digits, 16).ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-    };
-    let first = unit(rest);
-    let second = rest.get(6..).and_then(unit);
-    let taken = match (first, second) {
+    let taken = match (unit(rest), rest.get(6..).and_then(unit)) {
         (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
         (Some(half @ 0xd800..=0xdfff), _) => {
             let [middle, last] = [half >> 6 & 0x3f | 0x80, half & 0x3f | 0x80].map(|byte| byte as u8);

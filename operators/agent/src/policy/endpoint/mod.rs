@@ -7,12 +7,13 @@ mod observer;
 mod remedy;
 mod request;
 mod response;
+mod stored_answer;
 mod stream;
 mod tokens;
 mod wire;
-mod stored_answer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,14 +22,13 @@ use searchmill_engine::operator::{
 };
 use searchmill_schemas::{Message, Question, SampledWith};
 
-pub(crate) use self::observer::Observer;
-
 use self::exchange::{Exchange, bad_response, redacted};
+pub(crate) use self::observer::Observer;
 use self::request::{Asked, Conversation, RequestFrame};
-use self::stored_answer::{Kept, Unread};
-use super::{Actor, EndpointParams, Policy, Reply};
+use self::stored_answer::{StoredAnswer, Unread};
+use super::{Actor, ChatModel, EndpointParams, Policy, Reply, RowSample};
 use crate::episode::Offer;
-use crate::protocol::{Protocol, Seen};
+use crate::protocol::{ChatFormat, Seen};
 use crate::tokens::{Reported, RewrittenHistory, TurnTokens};
 use crate::words::one_line;
 
@@ -36,7 +36,7 @@ use crate::words::one_line;
 pub struct Endpoint {
     frame: RequestFrame,
     exchange: Exchange,
-    protocol: Arc<dyn Protocol>,
+    format: Arc<dyn ChatFormat>,
     /// Whether tokens are recorded: settings, and what happens to rewritten history.
     record: Option<(SampledWith, RewrittenHistory)>,
 }
@@ -45,13 +45,48 @@ impl Endpoint {
     /// Resolves the secret and prepares the constant part of every request.
     pub fn open(
         params: &EndpointParams,
-        protocol: Arc<dyn Protocol>,
+        format: Arc<dyn ChatFormat>,
         record: Option<RewrittenHistory>,
         context: &Context,
     ) -> Result<Self, OperatorError> {
-        let frame = RequestFrame::new(params, protocol.as_ref(), record.is_some());
+        let frame = RequestFrame::new(params, format.as_ref(), record.is_some());
         let record = record.map(|record| (params.sampling(), record));
-        Ok(Self { frame, exchange: Exchange::open(params, context)?, protocol, record })
+        Ok(Self { frame, exchange: Exchange::open(params, context)?, format, record })
+    }
+
+    /// Prepares the request of a chat that ends with these messages.
+    fn asking<'a>(&'a self, messages: &[Message], sample: RowSample<'a>) -> Asking<'a> {
+        let asked = Conversation::new(&self.frame, sample.number).next(messages, Offer::Nothing);
+        Asking::new(self, asked, sample.context)
+    }
+
+    /// Reads a stored answer. Its failures may still hold secrets.
+    fn read(&self, answer: &[u8], redactor: &Redactor) -> Result<Answer, CallFailure> {
+        let stored = StoredAnswer::read(answer, self.exchange.stream).map_err(|Unread { message, detail }| {
+            let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
+            bad_response(format!("{message}{ending}"), detail.as_bytes())
+        })?;
+        let mut tokens = None;
+        if self.record.is_some() {
+            let whole = stored.heard.tokens().whole();
+            tokens = Some(whole.map_err(|message| without_tokens(message, stored.heard.withheld))?);
+        }
+        match stored.reply(self.format.as_ref(), redactor, tokens.is_some()) {
+            Ok(reply) => Ok(Answer { reply, tokens }),
+            // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.
+            Err(message) => Err(CallFailure::new(FailureKind::Refused, message, None)),
+        }
+    }
+}
+
+impl ChatModel for Endpoint {
+    fn prices(&self) -> Prices {
+        self.exchange.prices.clone()
+    }
+
+    fn reply<'a>(&'a self, messages: &'a [Message], sample: RowSample<'a>) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let asking = self.asking(messages, sample);
+        async move { Ok(sample.context.call(&asking).await?.reply) }.boxed()
     }
 }
 
@@ -61,11 +96,12 @@ impl Policy for Endpoint {
     }
 
     fn prices(&self) -> Prices {
-        self.exchange.prices.clone()
+        ChatModel::prices(self)
     }
 
     fn sampling(&self) -> Option<SampledWith> {
-        self.record.as_ref().map(|(sampling, _)| sampling.clone())
+        let (sampling, _) = self.record.as_ref()?;
+        Some(sampling.clone())
     }
 
     fn begin<'a>(&'a self, _question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
@@ -85,26 +121,27 @@ struct Caller<'a> {
 
 impl Actor for Caller<'_> {
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let seen = Seen::of(messages, self.endpoint.protocol.is_in_turns());
-        let asked = if seen.is_aside {
-            Conversation::new(&self.endpoint.frame, self.sample).next(&seen.messages, offer)
-        } else {
-            self.conversation.next(&seen.messages, offer)
-        };
-        let asking = Asking { endpoint: self.endpoint, asked, context: self.context };
-        let (reported, is_aside) = (&mut self.reported, seen.is_aside);
         async move {
-            let mut aside = Reported::default();
-            let reported = if is_aside { &mut aside } else { reported };
-            let Answer { reply, tokens } = asking.context.call(&asking).await?;
-            let Some(((prompt, turn), (_, record))) = tokens.zip(asking.endpoint.record.as_ref()) else {
+            let endpoint = self.endpoint;
+            let seen = Seen::of(messages, endpoint.format.is_in_turns());
+            // An aside is a conversation of its own: neither its messages nor its tokens enter the one that grows.
+            let asked = if seen.is_aside {
+                Conversation::new(&endpoint.frame, self.sample).next(&seen.messages, offer)
+            } else {
+                self.conversation.next(&seen.messages, offer)
+            };
+            let asking = Asking::new(endpoint, asked, self.context);
+            let Answer { reply, tokens } = self.context.call(&asking).await?;
+            let (Some((prompt, turn)), Some((_, record))) = (tokens, &endpoint.record) else {
                 return Ok(reply);
             };
-            let paid = reply.usage();
-            let turn = reported.new_in(prompt, turn, messages.len(), *record);
-            let turn =
-                turn.map_err(|message| RowFailure { usage: paid, ..RowFailure::new(FailureKind::Data, message) })?;
-            Ok(Reply { tokens: Some(turn), ..reply })
+            let mut aside = Reported::default();
+            let reported = if seen.is_aside { &mut aside } else { &mut self.reported };
+            match reported.new_in(prompt, turn, messages.len(), *record) {
+                Ok(turn) => Ok(Reply { tokens: Some(turn), ..reply }),
+                // The answer was paid for, although the row fails.
+                Err(message) => Err(RowFailure { usage: reply.usage(), ..RowFailure::new(FailureKind::Data, message) }),
+            }
         }
         .boxed()
     }
@@ -115,6 +152,26 @@ struct Asking<'a> {
     endpoint: &'a Endpoint,
     asked: Asked,
     context: &'a Context,
+    /// Whether an attempt failed for a reason that no model can mend.
+    hopeless: AtomicBool,
+}
+
+impl<'a> Asking<'a> {
+    fn new(endpoint: &'a Endpoint, asked: Asked, context: &'a Context) -> Self {
+        Self { endpoint, asked, context, hopeless: AtomicBool::new(false) }
+    }
+
+    async fn attempt(&self, attempt: &Attempt) -> Result<(Vec<u8>, Usage), CallFailure> {
+        let raw = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
+        let written = stored_answer::write(raw, u64::from(attempt.number()), self.context.redactor());
+        let (stored, heard) = written.map_err(|error| CallFailure::new(FailureKind::BadResponse, error, None))?;
+        let usage = match heard {
+            Ok(heard) => heard.usage(),
+            // An answer that cannot be read was still a call.
+            Err(_) => Usage { calls: 1, ..Usage::default() },
+        };
+        Ok((stored, usage))
+    }
 }
 
 /// A read answer, with the tokens of its prompt and of the turn if they are recorded.
@@ -136,28 +193,18 @@ impl Call for Asking<'_> {
 
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
-            let raw = self.endpoint.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
-            let stored = stored_answer::write(raw, u64::from(attempt.number()), self.context.redactor());
-            let (stored, heard) = stored.map_err(|error| CallFailure::new(FailureKind::BadResponse, error, None))?;
-            let usage = heard.map_or_else(|_| Usage { calls: 1, ..Usage::default() }, |heard| heard.usage());
-            Ok((stored, usage))
+            let sent = self.attempt(attempt).await;
+            if let Err(failure) = &sent {
+                self.hopeless.fetch_or(failure.same_for_all, Ordering::Relaxed);
+            }
+            sent
         }
         .boxed()
     }
 
     fn read(&self, answer: &[u8]) -> Result<Answer, CallFailure> {
-        let told = |failure| redacted(failure, self.context.redactor());
-        let kept = Kept::read(answer, self.endpoint.exchange.stream);
-        let kept = kept.map_err(|Unread { message, detail }| {
-            let ending = if detail.trim().is_empty() { String::new() } else { format!(": {}", one_line(&detail)) };
-            told(bad_response(format!("{message}{ending}"), detail.as_bytes()))
-        })?;
-        let tokens = self.endpoint.record.as_ref().map(|_| kept.heard.tokens().whole()).transpose();
-        let tokens = tokens.map_err(|message| told(without_tokens(message, kept.heard.withholds_tokens())))?;
-        let reply = kept.reply(self.endpoint.protocol.as_ref(), self.context.redactor(), tokens.is_some());
-        // A server that ignores `stop` or takes thoughts out would do so again: asking once more only costs.
-        let reply = reply.map_err(|message| told(CallFailure::new(FailureKind::Refused, message, None)))?;
-        Ok(Answer { reply, tokens })
+        let redactor = self.context.redactor();
+        self.endpoint.read(answer, redactor).map_err(|failure| redacted(failure, redactor))
     }
 }
 
@@ -171,13 +218,13 @@ fn without_tokens(message: String, is_secret: bool) -> CallFailure {
 
 const IGNORED_STOP: &str = "the server ignored `stop`, so its tokens are not those of the message";
 
-impl Kept {
+impl StoredAnswer {
     /// Returns the reply; `exact`: its text must be that of its tokens.
-    fn reply(&self, protocol: &dyn Protocol, redactor: &Redactor, exact: bool) -> Result<Reply, String> {
+    fn reply(&self, format: &dyn ChatFormat, redactor: &Redactor, exact: bool) -> Result<Reply, String> {
         let mut message = self.heard.message();
-        if protocol.is_one_text() {
-            self.complete(protocol, &mut message, exact)?;
-        } else if let Some(stop) = protocol.stop().iter().filter_map(|stop| message.content.find(stop.as_str())).min() {
+        if format.is_one_text() {
+            self.complete(format, &mut message, exact)?;
+        } else if let Some(stop) = format.stop().iter().filter_map(|stop| message.content.find(stop.as_str())).min() {
             // A server that ignores `stop`.
             if exact {
                 return Err(IGNORED_STOP.to_owned());
@@ -193,24 +240,24 @@ impl Kept {
     /// # Errors
     /// If the server took the thoughts out of the text: what the model wrote is then unknown. If `exact` and text must be
     /// dropped: its tokens were sampled.
-    fn complete(&self, protocol: &dyn Protocol, message: &mut Message, exact: bool) -> Result<(), String> {
+    fn complete(&self, format: &dyn ChatFormat, message: &mut Message, exact: bool) -> Result<(), String> {
         if message.reasoning.is_some() {
             let mend = "start it without a reasoning parser";
             return Err(format!(
                 "the server separates `reasoning_content` from the text, which the protocol continues: {mend}"
             ));
         }
-        let cut = match self.heard.stop_reason() {
-            Some(reason) => {
-                protocol.stop().iter().find(|stop| Some(stop.as_str()) == reason.as_str()).map(String::as_str)
-            }
-            None if message.finish_reason.as_deref() == Some("stop") => protocol.missing_stop(&message.content),
+        let cut = match &self.heard.stop_reason {
+            Some(reason) => format.stop().iter().map(String::as_str).find(|stop| Some(*stop) == reason.as_str()),
+            None if message.finish_reason.as_deref() == Some("stop") => format.missing_stop(&message.content),
             None => None,
         };
-        let cut = cut.filter(|cut| !message.content.ends_with(cut)).map(str::to_owned);
-        message.content.extend(cut);
+        // Some servers leave it in (`include_stop_str_in_output`).
+        if let Some(cut) = cut.filter(|cut| !message.content.ends_with(cut)).map(str::to_owned) {
+            message.content.push_str(&cut);
+        }
         // A server that ignores `stop` lets the model write results itself.
-        let ends = protocol.stop().iter().filter_map(|stop| Some(message.content.find(stop.as_str())? + stop.len()));
+        let ends = format.stop().iter().filter_map(|stop| Some(message.content.find(stop.as_str())? + stop.len()));
         if let Some(end) = ends.min() {
             if exact && end < message.content.len() {
                 return Err(IGNORED_STOP.to_owned());

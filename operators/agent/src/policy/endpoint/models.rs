@@ -51,6 +51,7 @@ impl Models {
         model: &str,
         words: &str,
     ) -> String {
+        // Once for a node: otherwise every refused row would ask again.
         let listed = self.0.get_or_init(|| find(http, base, authorization)).await;
         help(listed.as_ref(), base, model, words)
     }
@@ -75,6 +76,7 @@ async fn list(http: &Client, base: &str, authorization: Option<&HeaderValue>) ->
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.ok()? {
         body.extend_from_slice(&bytes);
+        // A page of any length may stand at a wrong address.
         if body.len() > MOST_BYTES {
             return None;
         }
@@ -87,9 +89,9 @@ async fn list(http: &Client, base: &str, authorization: Option<&HeaderValue>) ->
 
 /// Returns the base URLs at which the API may be: the given one first, all on its host.
 fn bases(base: &str) -> Vec<String> {
-    let given = base.trim_end_matches('/');
-    let root = OPERATIONS.iter().find_map(|operation| given.strip_suffix(operation)).unwrap_or(given);
-    let mut bases = vec![given.to_owned(), root.to_owned(), root.replace("/v1/v1", "/v1"), format!("{root}/v1")];
+    let base = base.trim_end_matches('/');
+    let root = OPERATIONS.iter().find_map(|operation| base.strip_suffix(operation)).unwrap_or(base);
+    let mut bases = vec![base.to_owned(), root.to_owned(), root.replace("/v1/v1", "/v1"), format!("{root}/v1")];
     if let Ok(url) = url::Url::parse(root) {
         let host = url.origin().ascii_serialization();
         bases.extend([format!("{host}/v1"), format!("{host}/api/v1"), format!("{host}/openai/v1")]);

@@ -138,13 +138,16 @@ const NO_MODEL: [&str; 11] = [
     "not available",
 ];
 
+fn of(help: &str, counts: Counts) -> Remedy {
+    Remedy { help: Some(help.to_owned()), counts, asks_for_models: false }
+}
+
 /// Returns what is known of an error status with these words; `has_key`: whether an API key was sent.
 pub(super) fn remedy(status: StatusCode, words: &str, has_key: bool) -> Remedy {
     let words = words.to_lowercase();
     if let Some(known) = KNOWN.iter().find(|known| known.words.iter().any(|word| words.contains(word))) {
-        return Remedy { help: Some(known.help.to_owned()), counts: known.counts, asks_for_models: false };
+        return of(known.help, known.counts);
     }
-    let of = |help: &str, counts| Remedy { help: Some(help.to_owned()), counts, asks_for_models: false };
     let names_no_model = words.contains("model") && NO_MODEL.iter().any(|word| words.contains(word));
     match status {
         StatusCode::UNAUTHORIZED if has_key => {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Api, EndpointParams};
 use crate::episode::Offer;
-use crate::protocol::Protocol;
+use crate::protocol::ChatFormat;
 
 /// The part of the body shared by all requests of a node.
 pub(super) struct RequestFrame {
@@ -45,40 +45,46 @@ impl Form {
 }
 
 impl RequestFrame {
-    /// Builds the frame for these params and the protocol's tools and stop texts. `records`: with the answers' tokens.
-    pub(super) fn new(params: &EndpointParams, protocol: &dyn Protocol, records: bool) -> Self {
-        let (tools, stop) = (protocol.tools(), protocol.stop());
+    /// Builds the frame for these params and the format's tools and stop texts. `records`: with the answers' tokens.
+    pub(super) fn new(params: &EndpointParams, format: &dyn ChatFormat, records: bool) -> Self {
+        let (tools, stop) = (format.tools(), format.stop());
         let form = match params.api {
             Api::Completions => Form::Prompt,
-            Api::Chat if protocol.is_one_text() => Form::Continued,
+            Api::Chat if format.is_one_text() => Form::Continued,
             Api::Chat => Form::Chat,
         };
+        // First, so that the fields of the params win over those of `extra`.
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
-        let mut put = |name: &str, value: Option<Value>| {
+        // The protocol reads the thoughts in the text (SGLang, searchmill; vLLM ignores it).
+        let separate = if form == Form::Continued { Some(json!(false)) } else { None };
+        let mut fields = vec![
+            ("temperature", params.temperature.map(|t| json!(t))),
+            ("top_p", params.top_p.map(|p| json!(p))),
+            ("max_tokens", params.max_tokens.map(|n| json!(n))),
+            ("stop", if stop.is_empty() { None } else { Some(json!(stop)) }),
+            ("separate_reasoning", separate),
+        ];
+        if records {
+            let is_chat = params.api == Api::Chat;
+            fields.push(("return_token_ids", Some(json!(true))));
+            fields.push(("logprobs", Some(if is_chat { json!(true) } else { json!(1) })));
+            fields.push(("top_logprobs", is_chat.then_some(json!(0))));
+            fields.push(("logprobs_mode", params.sends_processed().then_some(json!("processed_logprobs"))));
+            // A server's own default would change the distribution that is recorded.
+            fields.push(("top_p", Some(json!(params.top_p.unwrap_or(1.0)))));
+            for (name, neutral) in NEUTRAL.iter().filter(|(name, _)| !params.extra.contains_key(*name)) {
+                let value = if *name == "top_k" { json!(*neutral as i64) } else { json!(neutral) };
+                fields.push((name, Some(value)));
+            }
+        }
+        for (name, value) in fields {
             if let Some(value) = value {
                 body.insert(name.to_owned(), value);
             }
-        };
-        put("temperature", params.temperature.map(|t| json!(t)));
-        put("top_p", params.top_p.map(|p| json!(p)));
-        put("max_tokens", params.max_tokens.map(|n| json!(n)));
-        put("stop", (!stop.is_empty()).then(|| json!(stop)));
-        // The protocol reads the thoughts in the text (SGLang, searchmill; vLLM ignores it).
-        put("separate_reasoning", (form == Form::Continued).then_some(json!(false)));
-        if records {
-            let chat = params.api == Api::Chat;
-            put("return_token_ids", Some(json!(true)));
-            put("logprobs", Some(if chat { json!(true) } else { json!(1) }));
-            put("top_logprobs", chat.then_some(json!(0)));
-            put("logprobs_mode", params.sends_processed().then_some(json!("processed_logprobs")));
-            put("top_p", Some(json!(params.top_p.unwrap_or(1.0))));
-            for (name, neutral) in NEUTRAL.iter().filter(|(name, _)| !params.extra.contains_key(*name)) {
-                let whole = *name == "top_k";
-                put(name, Some(if whole { json!(*neutral as i64) } else { json!(neutral) }));
-            }
         }
         let mut head = Value::Object(body).to_string();
+        // The closing brace: what differs from request to request follows before it.
         head.pop();
         let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
         let transport = if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };
@@ -113,6 +119,7 @@ impl<'a> Conversation<'a> {
             self.take(message);
         }
         self.taken = messages.len();
+        // What the model wrote, and no repair of it, decides whether an answer is known.
         let identity = self.body("", offer, &self.messages);
         let transport = self.frame.transport;
         let body = match &self.accepted {
@@ -129,6 +136,7 @@ impl<'a> Conversation<'a> {
             Form::Chat | Form::Continued => {
                 let resend_reasoning = self.frame.resend_reasoning;
                 let accepted = accepted(message);
+                // Only now the two lists differ: until then one is enough.
                 if accepted.is_some() && self.accepted.is_none() {
                     self.accepted = Some(self.messages.clone());
                 }
@@ -175,8 +183,7 @@ const LONGEST_NAME: usize = 64;
 /// as the text of an object (the form that Anthropic's documentation of tool use names). OpenAI refuses names that no
 /// tool can have.
 fn accepted(message: &Message) -> Option<Message> {
-    let is_fine = |call: &ToolCall| is_object(&call.arguments) && is_name(&call.name);
-    if message.tool_calls.iter().all(is_fine) {
+    if message.tool_calls.iter().all(|call| is_object(&call.arguments) && is_name(&call.name)) {
         return None;
     }
     let mut accepted = message.clone();
@@ -275,7 +282,7 @@ mod tests {
     use searchmill_schemas::Role;
 
     use super::*;
-    use crate::protocol::{ProtocolParams, ProtocolSettings};
+    use crate::protocol::{Protocol, ProtocolParams, ProtocolSettings};
 
     fn native(tool: Option<&str>) -> Arc<dyn Protocol> {
         ProtocolParams::ToolCall.open(&ProtocolSettings { tool, ..ProtocolSettings::default() })

@@ -29,14 +29,15 @@ pub(super) struct Heard {
     usage: TokenUsage,
     #[serde(default, deserialize_with = "reason")]
     finish_reason: Option<String>,
+    /// What ended the answer: the stop text, `Null` for the end-of-turn token; `None` if the server does not report it.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    stop_reason: Option<Value>,
+    pub(super) stop_reason: Option<Value>,
     /// Its tokens, if the server reports them and they hold no secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tokens: Option<WireTokens>,
+    pub(super) tokens: Option<WireTokens>,
     /// Whether its tokens were dropped because they hold a secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    withheld: bool,
+    pub(super) withheld: bool,
 }
 
 impl Heard {
@@ -65,29 +66,9 @@ impl Heard {
         Self { model, message, usage, finish_reason, stop_reason: None, tokens: None, withheld: false }
     }
 
-    /// Adds the answer's tokens.
-    pub(super) fn of_tokens(self, tokens: WireTokens) -> Self {
-        Self { tokens: tokens.reported(), ..self }
-    }
-
     /// The answer's tokens.
     pub(super) fn tokens(&self) -> WireTokens {
         self.tokens.clone().unwrap_or_default()
-    }
-
-    /// Whether its tokens were dropped because they hold a secret.
-    pub(super) fn withholds_tokens(&self) -> bool {
-        self.withheld
-    }
-
-    /// Adds what ended the answer, if the server reports it.
-    pub(super) fn stopped_by(self, stop_reason: Option<Value>) -> Self {
-        Self { stop_reason, ..self }
-    }
-
-    /// What ended the answer: the stop text, `Null` for the end-of-turn token; `None` if the server does not report it.
-    pub(super) fn stop_reason(&self) -> Option<&Value> {
-        self.stop_reason.as_ref()
     }
 
     /// The model name reported by the endpoint.
@@ -109,6 +90,7 @@ impl Heard {
     /// Converts the answer to a message.
     pub(super) fn message(&self) -> Message {
         let mut said = self.message.clone();
+        // A refusal stands in a field of its own, beside an empty content (OpenAI).
         let content = said.content.as_ref().map(text).filter(|text| !text.is_empty()).or(said.refusal.take());
         let mut message = Message::text(Role::Assistant, content.unwrap_or_default());
         message.reasoning = said.thought();
@@ -129,6 +111,7 @@ impl Heard {
         if redactor.is_empty() {
             return;
         }
+        // Compared below, so that the copy is made only where tokens are recorded.
         let before = self.tokens.is_some().then(|| self.message.clone());
         redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
         self.stop_reason.iter_mut().for_each(|reason| clean(reason, redactor));
@@ -172,6 +155,7 @@ fn clean(value: &mut Value, redactor: &Redactor) {
             *map = cleaned.collect();
         }
         Value::Number(number) => {
+            // A secret of digits alone may be written as a number.
             if let Cow::Owned(struck) = redactor.strike(&number.to_string()) {
                 *value = Value::String(struck);
             }
@@ -207,21 +191,24 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let stop_reason = choice.stopped_by();
     let mut tokens = WireTokens::default();
     choice.tokens(completion.prompt_token_ids, &mut tokens);
-    let plain = |text: String| WireMessage { content: Some(Value::String(text)), ..WireMessage::default() };
-    let message = choice.text.map(plain).or(choice.message).or(choice.delta);
+    let message = match choice.text {
+        Some(text) => Some(WireMessage { content: Some(Value::String(text)), ..WireMessage::default() }),
+        None => choice.message.or(choice.delta),
+    };
     let message = message.ok_or("the response's choice has no message and no text")?;
     let heard = Heard::new(message, completion.model, completion.usage, choice.finish_reason);
-    heard.stopped_by(stop_reason).of_tokens(tokens).unless_given_up()
+    Heard { stop_reason, tokens: tokens.reported(), ..heard }.unless_given_up()
 }
 
 /// Converts calls. Each gets an id of its own: results are told apart by it.
 fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
     let mut ids = BTreeSet::new();
-    let mut made = Vec::with_capacity(calls.len());
-    for (place, call) in calls.into_iter().enumerate() {
+    let mut converted = Vec::with_capacity(calls.len());
+    for (index, call) in calls.into_iter().enumerate() {
+        // Some servers send no ids, or one id for all calls.
         let named = call.id.filter(|id| !id.is_empty() && !ids.contains(id));
         let id = named.unwrap_or_else(|| {
-            let mut number = place;
+            let mut number = index;
             while ids.contains(&format!("call_{number}")) {
                 number += 1;
             }
@@ -229,9 +216,9 @@ fn tool_calls(calls: Vec<WireCall>) -> Vec<ToolCall> {
         });
         ids.insert(id.clone());
         let arguments = as_written(call.arguments.unwrap_or_default());
-        made.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
+        converted.push(ToolCall { id, name: call.name.unwrap_or_default(), arguments });
     }
-    made
+    converted
 }
 
 /// Returns the object that a server encoded as text within text; other arguments stay as they are.
@@ -388,9 +375,9 @@ mod tests {
         let mut heard = read(body.to_string().as_bytes()).expect("a message");
         let mut tokens = WireTokens::default();
         tokens.add(Some(json!([1])), Some(json!([2])), Some(json!({"token_logprobs": [-1]})));
-        heard = heard.of_tokens(tokens);
+        heard.tokens = tokens.reported();
         heard.clean(&redactor);
-        assert!(heard.withholds_tokens() && heard.tokens() == WireTokens::default());
+        assert!(heard.withheld && heard.tokens() == WireTokens::default());
         let kept = serde_json::to_string(&heard).expect("JSON");
         assert!(!kept.contains("5f3a") && !kept.contains("20260101"), "{kept}");
         let mut message = heard.message();
@@ -405,7 +392,7 @@ mod tests {
     fn what_ended_an_answer_is_known_under_either_name_or_both() {
         let stop = |choice: &str| {
             let body = format!("{{\"choices\": [{{\"text\": \"a\", {choice}}}]}}");
-            read(body.as_bytes()).expect("an answer that was paid for").stop_reason().cloned()
+            read(body.as_bytes()).expect("an answer that was paid for").stop_reason
         };
         assert_eq!(stop(r#""stop_reason": "x", "matched_stop": "x""#), Some(json!("x")));
         assert_eq!(

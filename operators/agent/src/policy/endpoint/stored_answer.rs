@@ -104,6 +104,7 @@ pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Ve
         // No parser can read it any more.
         raw.body = b"{\"error\": \"the answer could not be read, and is not kept, as it holds a secret\"}".to_vec();
     }
+    // A body that cannot be compressed is stored as it is.
     let packed = if raw.body.len() > LONG { zstd::encode_all(raw.body.as_slice(), 1).ok() } else { None };
     let head = Head { calls, content_type: raw.content_type, zstd: packed.is_some() };
     let mut stored = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
@@ -113,7 +114,7 @@ pub(super) fn write(mut raw: Raw, calls: u64, redactor: &Redactor) -> Result<(Ve
 }
 
 /// A stored answer.
-pub(super) struct Kept {
+pub(super) struct StoredAnswer {
     pub(super) heard: Heard,
     /// Number of attempts.
     pub(super) calls: u64,
@@ -126,38 +127,38 @@ pub(super) struct Unread {
     pub(super) detail: String,
 }
 
-impl Kept {
+impl From<String> for Unread {
+    fn from(message: String) -> Self {
+        Self { message, detail: String::new() }
+    }
+}
+
+impl StoredAnswer {
     /// Reads a stored answer; `streams`: answers are streamed.
     ///
     /// # Errors
     /// If it is no answer, or not all of one.
     pub(super) fn read(stored: &[u8], streams: bool) -> Result<Self, Unread> {
-        let unread = |message: String| Unread { message, detail: String::new() };
         let Some(end) = stored.iter().position(|byte| *byte == b'\n') else {
-            return understood(stored, streams).map_err(unread);
+            // Stored without its body.
+            let value: Value = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
+            let calls = value["calls"].as_u64().ok_or("it has no number of attempts".to_owned())?;
+            // Streams that were cut were stored as complete if each event said so.
+            let is_cut = matches!(value["finish_reason"].as_str().map(str::trim), Some("" | "null"));
+            if streams && is_cut {
+                return Err(Unread::from("the stream ended before the answer did".to_owned()));
+            }
+            return Ok(Self { heard: serde_json::from_value(value).map_err(|error| error.to_string())?, calls });
         };
-        let head: Head = serde_json::from_slice(&stored[..end]).map_err(|error| unread(error.to_string()))?;
+        let head: Head = serde_json::from_slice(&stored[..end]).map_err(|error| error.to_string())?;
         let body = &stored[end + 1..];
         let body = if head.zstd { zstd::decode_all(body) } else { Ok(body.to_vec()) };
-        let raw = Raw { content_type: head.content_type, body: body.map_err(|error| unread(error.to_string()))? };
+        let raw = Raw { content_type: head.content_type, body: body.map_err(|error| error.to_string())? };
         match raw.heard() {
             Ok(heard) => Ok(Self { heard, calls: head.calls }),
             Err(message) => Err(Unread { message, detail: raw.detail() }),
         }
     }
-}
-
-/// Reads an answer that was stored without its body.
-fn understood(stored: &[u8], streams: bool) -> Result<Kept, String> {
-    let wrong = |error: serde_json::Error| error.to_string();
-    let value: Value = serde_json::from_slice(stored).map_err(wrong)?;
-    let calls = value["calls"].as_u64().ok_or("it has no number of attempts")?;
-    // Streams that were cut were stored as complete if each event said so.
-    let is_cut = matches!(value["finish_reason"].as_str().map(str::trim), Some("" | "null"));
-    if streams && is_cut {
-        return Err("the stream ended before the answer did".to_owned());
-    }
-    Ok(Kept { heard: serde_json::from_value(value).map_err(wrong)?, calls })
 }
 
 #[cfg(test)]
@@ -176,9 +177,9 @@ mod tests {
         pieces.iter().map(event).collect::<String>() + &end
     }
 
-    fn kept(body: &str, redactor: &Redactor) -> (Vec<u8>, Result<Kept, String>) {
+    fn kept(body: &str, redactor: &Redactor) -> (Vec<u8>, Result<StoredAnswer, String>) {
         let (stored, heard) = write(raw(body), 3, redactor).expect("a stored form");
-        let read = Kept::read(&stored, true);
+        let read = StoredAnswer::read(&stored, true);
         if let Ok(kept) = &read {
             assert_eq!((Ok(&kept.heard), kept.calls), (heard.as_ref(), 3));
         }
@@ -254,8 +255,9 @@ mod tests {
             let usage = json!({"prompt_tokens": 1, "completion_tokens": 2});
             json!({"model": "m", "message": message, "usage": usage, "finish_reason": reason, "calls": 2}).to_string()
         };
-        let read =
-            |reason: Value, streams| Kept::read(old(reason).as_bytes(), streams).map_err(|unread| unread.message);
+        let read = |reason: Value, streams| {
+            StoredAnswer::read(old(reason).as_bytes(), streams).map_err(|unread| unread.message)
+        };
         let kept = read(json!("stop"), true).expect("an answer");
         let message = kept.heard.message();
         assert_eq!((message.content.as_str(), message.reasoning.as_deref(), kept.calls), ("Tael", None, 2));

@@ -156,8 +156,9 @@ impl Joined {
     /// Returns the whole message.
     fn heard(mut self) -> Heard {
         let indices: Vec<_> = self.calls.iter().map(|call| call.index).collect();
-        let is_own = |(place, index): (usize, &Option<usize>)| index.is_some() && !indices[..place].contains(index);
-        if indices.iter().enumerate().all(is_own) {
+        let mut known = indices.iter().enumerate();
+        // Some servers number all calls 0: then they stand as they came.
+        if known.all(|(position, index)| index.is_some() && !indices[..position].contains(index)) {
             self.calls.sort_by_key(|call| call.index);
         }
         let message = WireMessage {
@@ -166,8 +167,9 @@ impl Joined {
             tool_calls: self.calls.into_iter().map(CallPieces::whole).collect(),
             ..WireMessage::default()
         };
-        let heard = Heard::new(message, self.model, self.usage, self.finish_reason);
-        heard.stopped_by(self.stop_reason).of_tokens(self.tokens)
+        let mut heard = Heard::new(message, self.model, self.usage, self.finish_reason);
+        (heard.stop_reason, heard.tokens) = (self.stop_reason, self.tokens.reported());
+        heard
     }
 }
 
@@ -213,6 +215,7 @@ impl CallPieces {
     fn add(&mut self, piece: WireCall) {
         let name = piece.name.unwrap_or_default();
         self.is_named_again |= !name.is_empty() && self.is_complete();
+        // Some servers repeat the name with every piece.
         if name != self.name {
             self.name.push_str(&name);
         }
@@ -220,6 +223,7 @@ impl CallPieces {
             self.id = piece.id.unwrap_or_default();
         }
         let arguments = piece.arguments.unwrap_or_default();
+        // The empty object stood for the arguments that come now.
         if self.arguments == "{}" && arguments.trim_start().starts_with('{') {
             self.arguments.clear();
         }

@@ -17,15 +17,17 @@ pub(super) struct WireTokens {
 impl WireTokens {
     /// Adds the tokens of an answer, or of one piece of it. The prompt's stand in the answer (chats) or in its choice.
     pub(super) fn add(&mut self, prompt: Option<Value>, sampled: Option<Value>, logprobs: Option<Value>) {
-        let ids = |value: Value| serde_json::from_value::<Vec<u32>>(value).ok();
-        self.prompt = self.prompt.take().or(prompt.and_then(ids));
-        append(&mut self.sampled, sampled.and_then(ids));
-        append(&mut self.logprobs, logprobs.as_ref().and_then(numbers));
+        // Every piece of a stream may repeat the prompt's.
+        if self.prompt.is_none() {
+            self.prompt = ids(prompt);
+        }
+        append(&mut self.sampled, ids(sampled));
+        append(&mut self.logprobs, numbers(logprobs.as_ref()));
     }
 
     /// Returns `None` if nothing was reported.
     pub(super) fn reported(self) -> Option<Self> {
-        (self != Self::default()).then_some(self)
+        if self == Self::default() { None } else { Some(self) }
     }
 
     /// Returns the prompt's tokens and the sampled ones.
@@ -33,13 +35,12 @@ impl WireTokens {
     /// # Errors
     /// If they are not complete.
     pub(super) fn whole(self) -> Result<(Vec<u32>, TurnTokens), String> {
-        const MEND: &str = "`record: tokens` needs a server with `return_token_ids` and `logprobs`, such as a recent vLLM \
-                            or `searchmill serve model`";
-        let missing = |what: &str| format!("the server returned no {what}: {MEND}");
-        let prompt = self.prompt.filter(|ids| !ids.is_empty());
-        let prompt = prompt.ok_or_else(|| missing("tokens of the prompt (`prompt_token_ids`)"))?;
-        let sampled = self.sampled.ok_or_else(|| missing("token ids (`token_ids`)"))?;
-        let logprobs = self.logprobs.ok_or_else(|| missing("log-probabilities (`logprobs`)"))?;
+        let prompt = match self.prompt {
+            Some(ids) if !ids.is_empty() => ids,
+            _ => return Err(missing("tokens of the prompt (`prompt_token_ids`)")),
+        };
+        let Some(sampled) = self.sampled else { return Err(missing("token ids (`token_ids`)")) };
+        let Some(logprobs) = self.logprobs else { return Err(missing("log-probabilities (`logprobs`)")) };
         if sampled.len() != logprobs.len() {
             let (ids, numbers) = (sampled.len(), logprobs.len());
             return Err(format!("the server returned {ids} token ids, but {numbers} log-probabilities"));
@@ -52,6 +53,17 @@ impl WireTokens {
     }
 }
 
+fn missing(what: &str) -> String {
+    format!(
+        "the server returned no {what}: `record: tokens` needs a server with `return_token_ids` and `logprobs`, such as \
+         a recent vLLM or `searchmill serve model`"
+    )
+}
+
+fn ids(value: Option<Value>) -> Option<Vec<u32>> {
+    serde_json::from_value(value?).ok()
+}
+
 fn append<T>(all: &mut Option<Vec<T>>, more: Option<Vec<T>>) {
     if let Some(more) = more {
         all.get_or_insert_default().extend(more);
@@ -59,11 +71,11 @@ fn append<T>(all: &mut Option<Vec<T>>, more: Option<Vec<T>>) {
 }
 
 /// Returns the sampled tokens' log-probabilities: `{content: [{logprob}]}` of chats, `{token_logprobs: […]}` of texts.
-fn numbers(logprobs: &Value) -> Option<Vec<f32>> {
-    let number = |value: &Value| value.as_f64().map(|number| number as f32);
+fn numbers(logprobs: Option<&Value>) -> Option<Vec<f32>> {
+    let logprobs = logprobs?;
     match (logprobs.get("content"), logprobs.get("token_logprobs")) {
-        (Some(Value::Array(tokens)), _) => tokens.iter().map(|token| number(&token["logprob"])).collect(),
-        (_, Some(Value::Array(all))) => all.iter().map(number).collect(),
+        (Some(Value::Array(tokens)), _) => tokens.iter().map(|token| Some(token["logprob"].as_f64()? as f32)).collect(),
+        (_, Some(Value::Array(all))) => all.iter().map(|number| Some(number.as_f64()? as f32)).collect(),
         _ => None,
     }
 }

@@ -109,21 +109,21 @@ impl WireCall {
         let Ok(call) = parse::<CallFields>(raw.get().as_bytes()) else {
             return Self { arguments: Some(raw.get().to_owned()), ..Self::default() };
         };
-        let function = call.function.as_deref().map(|function| match function.get().as_bytes() {
-            [b'{', ..] => parse(function.get().as_bytes()),
-            _ => serde_json::from_str(function.get()).map(|name| CallFields { name, ..CallFields::default() }),
-        });
-        let function: CallFields = match function {
-            Some(Ok(function)) => function,
-            Some(Err(_)) => {
-                return Self { arguments: call.function.map(|raw| raw.get().to_owned()), ..Self::default() };
+        let mut function = CallFields::default();
+        if let Some(raw) = &call.function {
+            let read = if raw.get().starts_with('{') {
+                parse(raw.get().as_bytes())
+            } else {
+                // The name alone, where its fields stand in the call.
+                serde_json::from_str(raw.get()).map(|name| CallFields { name, ..CallFields::default() })
+            };
+            match read {
+                Ok(fields) => function = fields,
+                Err(_) => return Self { arguments: Some(raw.get().to_owned()), ..Self::default() },
             }
-            None => CallFields::default(),
-        };
-        let index =
-            call.index.as_ref().and_then(|index| index.as_u64().or_else(|| index.as_str()?.trim().parse().ok()));
+        }
         Self {
-            index: index.and_then(|index| usize::try_from(index).ok()),
+            index: call.index.as_ref().and_then(index),
             id: call.id.or(function.id).and_then(worded),
             name: function.name.or(call.name).and_then(worded),
             arguments: function.arguments.or(call.arguments).map(|raw| argument_text(&raw)),
@@ -131,11 +131,24 @@ impl WireCall {
     }
 }
 
+/// Returns the place of a call in its message: a number, or one as text.
+fn index(written: &Value) -> Option<usize> {
+    let index: u64 = match written {
+        Value::String(text) => text.trim().parse().ok()?,
+        other => other.as_u64()?,
+    };
+    usize::try_from(index).ok()
+}
+
 /// Returns the text of arguments: that of a JSON text, or JSON as it is written.
 fn argument_text(raw: &RawValue) -> String {
     let text = raw.get();
-    let encoded = text.starts_with('"').then(|| parse(text.as_bytes()).ok()).flatten();
-    encoded.unwrap_or_else(|| text.to_owned())
+    if text.starts_with('"')
+        && let Ok(text) = parse(text.as_bytes())
+    {
+        return text;
+    }
+    text.to_owned()
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -189,8 +202,11 @@ fn thoughts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>
 /// SGLang's own form is an object with a `type`.
 pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
-    Ok(kind.or_else(|| worded(value)).filter(|text| !is_none(text)))
+    let reason = match value.get("type").and_then(Value::as_str) {
+        Some(kind) => Some(kind.to_owned()),
+        None => worded(value),
+    };
+    Ok(reason.filter(|text| !is_none(text)))
 }
 
 /// Whether a text stands for nothing.
@@ -201,8 +217,8 @@ fn is_none(text: &str) -> bool {
 /// Deserialises an error; nothing, `false`, and an empty text or object are none.
 fn trouble<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    let none = [Value::Null, json!(false), json!(""), json!({}), json!([])];
-    Ok(Some(value).filter(|value| !none.contains(value)))
+    let is_none = [Value::Null, json!(false), json!(""), json!({}), json!([])].contains(&value);
+    Ok(if is_none { None } else { Some(value) })
 }
 
 /// Deserialises calls: a list, a single call, or either as text.
@@ -230,9 +246,13 @@ const MOST_TOKENS: i64 = 1 << 40;
 /// Deserialises a token count of any type; `None` if it is not a number.
 fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    let number =
-        value.as_f64().or_else(|| value.as_str()?.trim().parse().ok()).filter(|number: &f64| number.is_finite());
-    Ok(value.as_i64().or_else(|| number.map(|number| number as i64)).map(|number| number.min(MOST_TOKENS)))
+    let number: Option<f64> = match &value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_f64(),
+    };
+    // Some servers write counts as floats or texts.
+    let count = value.as_i64().or(number.filter(|number| number.is_finite()).map(|number| number as i64));
+    Ok(count.map(|count| count.min(MOST_TOKENS)))
 }
 
 /// Deserialises a usage object; `None` if it is invalid.

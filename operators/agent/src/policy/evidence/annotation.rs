@@ -24,8 +24,8 @@ struct Annotated {
 pub(super) fn pieces<'a>(question: &'a Question, field: &str) -> Result<Vec<Piece<'a>>, String> {
     let mut metadata: Value = serde_json::from_str(question.metadata.as_deref().unwrap_or("{}"))
         .map_err(|error| format!("metadata: {error}"))?;
-    let plan = metadata.get_mut(field).map(Value::take).ok_or(format!("metadata has no field `{field}`"))?;
-    let steps: Vec<Annotated> = serde_json::from_value(plan)
+    let Some(plan) = metadata.get_mut(field) else { return Err(format!("metadata has no field `{field}`")) };
+    let steps: Vec<Annotated> = serde_json::from_value(plan.take())
         .map_err(|error| format!("`{field}` is not a list of {{search, reference, keyword}}: {error}"))?;
     if let Some(empty) = steps.iter().position(|step| step.search.trim().is_empty()) {
         return Err(format!("step {empty} of `{field}` has an empty `search`"));
@@ -35,14 +35,16 @@ pub(super) fn pieces<'a>(question: &'a Question, field: &str) -> Result<Vec<Piec
 
 /// Returns the piece of a step: the question's evidence most like the reference names its document.
 fn piece(question: &Question, step: Annotated) -> Piece<'_> {
-    let mut best: Option<(&Evidence, f64)> = None;
+    let mut best: Option<&Evidence> = None;
+    let mut most = 0.0;
     for evidence in &question.evidence {
-        let likeness = evidence.fact.as_deref().map_or(0.0, |fact| rouge_l(fact, &step.reference));
-        if likeness > best.map_or(0.0, |best| best.1) {
-            best = Some((evidence, likeness));
+        let Some(fact) = &evidence.fact else { continue };
+        let likeness = rouge_l(fact, &step.reference);
+        if likeness > most {
+            (best, most) = (Some(evidence), likeness);
         }
     }
-    let mut evidence = best.map_or_else(Evidence::default, |best| best.0.clone());
+    let mut evidence = best.cloned().unwrap_or_default();
     evidence.fact = Some(step.reference);
     let mut piece = Piece::new(Cow::Owned(evidence));
     piece.step = Some(Step { search: step.search.trim().to_owned(), keyword: step.keyword });

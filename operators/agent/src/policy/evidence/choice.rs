@@ -23,15 +23,22 @@ pub(super) fn chosen<'e>(
     }
     let mut numbers = Vec::new();
     for piece in pieces {
-        let likeness = |passage: &Message| piece.fact.as_deref().map_or(0.0, |fact| rouge_l(&passage.content, fact));
         let mut best: Option<(usize, f64)> = None;
-        for (place, passage) in passages.iter().enumerate() {
-            if sighting::shows(passage, piece, matches) {
-                let found = (place + 1, likeness(passage));
-                best = best.filter(|best| best.1 >= found.1).or(Some(found));
+        for (index, passage) in passages.iter().enumerate() {
+            if !sighting::shows(passage, piece, matches) {
+                continue;
+            }
+            let likeness = piece.fact.as_deref().map_or(0.0, |fact| rouge_l(&passage.content, fact));
+            // Of equal ones, the first listed stays.
+            if best.is_none_or(|(_, most)| likeness > most) {
+                best = Some((index + 1, likeness));
             }
         }
-        numbers.extend(best.map(|(number, _)| number).filter(|number| !numbers.contains(number)));
+        if let Some((number, _)) = best
+            && !numbers.contains(&number)
+        {
+            numbers.push(number);
+        }
     }
     numbers
 }

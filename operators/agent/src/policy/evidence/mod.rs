@@ -105,10 +105,14 @@ impl Teacher<'_> {
     fn take_in(&mut self, messages: &[Message]) -> String {
         let new = messages.get(self.read..).unwrap_or_default();
         self.read = messages.len();
-        let is_result = |message: &&Message| message.role == Role::Tool.name() && message.tool_call_id.is_some();
-        let results: Vec<&Message> = new.iter().filter(is_result).collect();
-        for message in results.iter().filter(|message| message.error.is_none()) {
-            self.hidden.show(&message.content);
+        let mut results: Vec<&Message> = Vec::new();
+        for message in new {
+            if message.role == Role::Tool.name() && message.tool_call_id.is_some() {
+                if message.error.is_none() {
+                    self.hidden.show(&message.content);
+                }
+                results.push(message);
+            }
         }
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
@@ -140,6 +144,7 @@ impl Teacher<'_> {
         // Pieces already named come first: titles of the others may appear in their passages. A plan has an order.
         let (named, unnamed): (Vec<_>, Vec<_>) =
             open.partition(|&i| self.pieces[i].named && self.pieces[i].step.is_none());
+        // Both forms are taught: searches together, and one at a time.
         let together = self.settings.params.parallel && named.len() > 1 && self.chance.random_bool(0.5);
         let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
         let most = most.min(self.settings.protocol.searches_at_once());
@@ -180,8 +185,8 @@ impl Teacher<'_> {
 
     /// Answers with the gold answer if all evidence was seen, otherwise with "Insufficient Information".
     fn conclude(&mut self, remark: &str, messages: &[Message]) -> Message {
-        let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
-        let gold = readable(&self.question.golden_answers, messages).filter(|_| seen);
+        let has_all = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
+        let gold = if has_all { readable(&self.question.golden_answers, messages) } else { None };
         let mut wording = self.wording();
         let (close, answer) = match gold {
             Some(answer) => (wording.answer(), answer.trim()),
@@ -208,17 +213,22 @@ impl Teacher<'_> {
 fn readable<'g>(golden: &'g [String], messages: &[Message]) -> Option<&'g String> {
     let results = messages.iter().filter(|message| message.role == Role::Tool.name() && message.error.is_none());
     let shown: Vec<String> = results.map(|message| normalize_sought(&message.content)).collect();
-    let is_shown = |answer: &&String| {
-        let answer = normalize_sought(answer);
-        shown.iter().any(|text| contains_words(text, &answer))
-    };
-    golden.iter().find(is_shown).or(golden.first())
+    for answer in golden {
+        let sought = normalize_sought(answer);
+        if shown.iter().any(|text| contains_words(text, &sought)) {
+            return Some(answer);
+        }
+    }
+    golden.first()
 }
 
 /// Number of words of a message, used as its token count.
 fn words(message: &Message) -> i64 {
-    let count = |text: &str| text.split_whitespace().count() as i64;
-    count(&message.content) + message.tool_calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
+    let mut words = message.content.split_whitespace().count();
+    for call in &message.tool_calls {
+        words += call.arguments.split_whitespace().count();
+    }
+    words as i64
 }
 
 #[cfg(test)]

@@ -64,8 +64,13 @@ impl<'a> Piece<'a> {
 
     /// Marks the piece as named if the text contains its title.
     pub(super) fn notice(&mut self, text: &str) {
-        let title = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty());
-        self.named |= title.is_some_and(|title| text.to_lowercase().contains(&title.to_lowercase()));
+        let title = self.title();
+        self.named |= !title.is_empty() && text.to_lowercase().contains(&title.to_lowercase());
+    }
+
+    /// The title without its disambiguation; empty if there is none.
+    fn title(&self) -> &str {
+        self.evidence.title.as_deref().map(bare_title).unwrap_or_default()
     }
 
     pub(super) fn is_worth_a_try(&self, attempts: u32) -> bool {
@@ -79,7 +84,9 @@ impl<'a> Piece<'a> {
             return query;
         }
         let ways = self.ways(question, hidden);
+        // Drawn at the first try, so that the second one takes the other.
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
+        // Chance decides which of the first two comes first; the others follow in their order.
         let place = match self.tries {
             0 => first,
             1 => 1 - first.min(1),
@@ -91,10 +98,15 @@ impl<'a> Piece<'a> {
 
     /// Returns the query of the plan if it was not asked yet and names more than hidden answers.
     fn planned_query(&mut self, hidden: &Hidden) -> Option<String> {
-        let step = self.step.as_ref().filter(|_| self.tries == 0)?;
-        let query = hidden.strip(&step.search);
-        self.tries += u32::from(!query.is_empty());
-        Some(query).filter(|query| !query.is_empty())
+        if self.tries > 0 {
+            return None;
+        }
+        let query = hidden.strip(&self.step.as_ref()?.search);
+        if query.is_empty() {
+            return None;
+        }
+        self.tries += 1;
+        Some(query)
     }
 
     /// Returns the next query of a plain teacher, in a fixed order. The first query uses words that a student can
@@ -103,10 +115,13 @@ impl<'a> Piece<'a> {
         if let Some(query) = self.planned_query(hidden) {
             return query;
         }
-        let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
+        let title = if alone { "" } else { self.title() };
         let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
-        let others = self.ways(question, hidden).into_iter().filter(|way| *way != first);
-        let ways: Vec<String> = Some(first.clone()).filter(|way| !way.is_empty()).into_iter().chain(others).collect();
+        let mut ways = self.ways(question, hidden);
+        if !first.is_empty() {
+            ways.retain(|way| *way != first);
+            ways.insert(0, first);
+        }
         let way = ways[self.tries as usize % ways.len()].clone();
         self.tries += 1;
         way
@@ -115,7 +130,8 @@ impl<'a> Piece<'a> {
     /// Returns the query variants, most specific first.
     fn ways(&self, question: &str, hidden: &Hidden) -> Vec<String> {
         let mut ways: Vec<String> = Vec::new();
-        if let Some(title) = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty()) {
+        let title = self.title();
+        if !title.is_empty() {
             ways.push(title.to_owned());
             ways.push(format!("{title} {}", key_words(question, &[title], 4)).trim().to_owned());
         }
@@ -130,6 +146,7 @@ impl<'a> Piece<'a> {
                 unique.push(way);
             }
         }
+        // A search needs a query, even if all words are hidden.
         if unique.is_empty() { vec!["?".to_owned()] } else { unique }
     }
 }
@@ -155,19 +172,22 @@ impl Hidden {
 
     /// Removes the words of hidden answers from a query.
     fn strip(&self, query: &str) -> String {
-        let told = |text: &str| {
-            let text = normalize_sought(text);
-            self.0.iter().find(|answer| contains_words(&text, answer))
-        };
         let mut query = query.trim().to_owned();
-        while let Some(answer) = told(&query) {
+        while let Some(answer) = self.first_in(&query) {
             let words: Vec<&str> = answer.split(' ').collect();
-            let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_sought(word).as_str()));
-            let kept = kept.collect::<Vec<_>>().join(" ");
+            let mut rest: Vec<&str> = query.split_whitespace().collect();
+            rest.retain(|word| !words.contains(&normalize_sought(word).as_str()));
+            let rest = rest.join(" ");
             // If only normalised text separates the words, the whole query is dropped.
-            query = if kept.len() < query.len() { kept } else { String::new() };
+            query = if rest.len() < query.len() { rest } else { String::new() };
         }
         query
+    }
+
+    /// The first hidden answer that a text contains.
+    fn first_in(&self, text: &str) -> Option<&String> {
+        let text = normalize_sought(text);
+        self.0.iter().find(|answer| contains_words(&text, answer))
     }
 }
 
@@ -186,14 +206,19 @@ const EMPTY_WORDS: [&str; 48] = [
 
 /// Returns the first `most` meaningful words of a question that do not occur in `known`.
 pub(super) fn key_words(question: &str, known: &[&str], most: usize) -> String {
-    let word = |text: &str| text.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
-    let known: Vec<String> =
-        known.iter().flat_map(|text| text.split_whitespace()).map(|w| word(w).to_lowercase()).collect();
-    let telling = |candidate: &String| {
-        let lower = candidate.to_lowercase();
+    let known = known.join(" ");
+    let known: Vec<String> = known.split_whitespace().map(|word| bare_word(word).to_lowercase()).collect();
+    let mut words: Vec<&str> = question.split_whitespace().map(bare_word).collect();
+    words.retain(|word| {
+        let lower = word.to_lowercase();
         !lower.is_empty() && !EMPTY_WORDS.contains(&lower.as_str()) && !known.contains(&lower)
-    };
-    question.split_whitespace().map(word).filter(telling).take(most).collect::<Vec<_>>().join(" ")
+    });
+    words.truncate(most);
+    words.join(" ")
+}
+
+fn bare_word(text: &str) -> &str {
+    text.trim_matches(|c: char| !c.is_alphanumeric())
 }
 
 #[cfg(test)]

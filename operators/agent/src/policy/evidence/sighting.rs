@@ -1,6 +1,6 @@
 //! Detects whether a tool message shows a piece of evidence.
 
-use searchmill_schemas::{Evidence, Message, Observation, Role};
+use searchmill_schemas::{Evidence, Message, Role};
 use searchmill_text::retrieval_metrics::same_passage;
 use searchmill_text::unicode::folded;
 
@@ -34,16 +34,20 @@ fn shows_fact(message: &Message, fact: &str) -> bool {
 
 /// Whether a passage of the document was shown: the same id or the same title. Ids derived from texts decide alone.
 fn shows_document(message: &Message, evidence: &Evidence) -> bool {
-    let same_title = |title: &Option<String>| match (title, &evidence.title) {
-        (Some(shown), Some(wanted)) => compact(shown) == compact(wanted),
-        _ => false,
-    };
-    let shown = |seen: &Observation| {
-        let id = evidence.document_id.as_deref();
-        let passage = id.and_then(|id| same_passage(id, &seen.document_id));
-        passage.unwrap_or_else(|| id == Some(seen.document_id.as_str()) || same_title(&seen.title))
-    };
-    message.observations.iter().any(shown)
+    let id = evidence.document_id.as_deref();
+    for seen in &message.observations {
+        let by_passage = id.and_then(|id| same_passage(id, &seen.document_id));
+        let is_shown = match (by_passage, &seen.title, &evidence.title) {
+            (Some(is_same), _, _) => is_same,
+            _ if id == Some(seen.document_id.as_str()) => true,
+            (None, Some(shown), Some(wanted)) => compact(shown) == compact(wanted),
+            _ => false,
+        };
+        if is_shown {
+            return true;
+        }
+    }
+    false
 }
 
 fn compact(text: &str) -> String {
@@ -52,6 +56,8 @@ fn compact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_schemas::Observation;
+
     use super::*;
 
     fn seen(role: Role) -> Message {
