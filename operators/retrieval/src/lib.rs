@@ -112,6 +112,7 @@ impl SearchSettings {
 
     /// Validates the settings for indexes of these kinds (`None`: unknown); `path` as in [`SearchSettings::check`].
     pub fn check_kinds(&self, path: &str, kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+        // An unknown kind may be any; opening the indexes checks again.
         if kinds.is_empty() || kinds.contains(&None) {
             return Vec::new();
         }

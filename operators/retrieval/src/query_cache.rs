@@ -29,6 +29,7 @@ impl Generations {
 
     fn insert(&mut self, query: String, vector: Vec<f32>) {
         let bytes = query.len() + std::mem::size_of_val(vector.as_slice());
+        // What was not used since the last change of generations is dropped.
         if self.bytes + bytes > BYTES {
             self.older = std::mem::take(&mut self.newer);
             self.bytes = 0;
