@@ -61,7 +61,12 @@ fn compile(expression: &str) -> Result<Regex, String> {
 
 /// Unifies a text for counting: NFKC, lower case, one kind of apostrophe (`'`) and hyphen (`-`), single spaces.
 pub fn unify(text: &str) -> String {
-    let plain: String = text.chars().map(plain_mark).collect();
+    let marks = text.chars().map(|c| match c {
+        '’' | '‘' | 'ʼ' | 'ʹ' | '′' | '´' | '`' | '‛' | '＇' => '\'',
+        '\u{ad}' | '\u{2010}'..='\u{2015}' | '−' | '﹣' | '－' => '-',
+        other => other,
+    });
+    let plain: String = marks.collect();
     let composed = if plain.is_ascii() { plain } else { nfkc(plain) };
     let mut out = String::with_capacity(composed.len());
     for word in composed.to_lowercase().split_whitespace() {
@@ -77,14 +82,6 @@ fn nfkc(text: String) -> String {
     let mut normalized = NormalizedString::from(text);
     normalized.nfkc();
     normalized.get().to_owned()
-}
-
-fn plain_mark(c: char) -> char {
-    match c {
-        '’' | '‘' | 'ʼ' | 'ʹ' | '′' | '´' | '`' | '‛' | '＇' => '\'',
-        '\u{ad}' | '\u{2010}'..='\u{2015}' | '−' | '﹣' | '－' => '-',
-        other => other,
-    }
 }
 
 #[cfg(test)]

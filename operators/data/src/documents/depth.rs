@@ -135,8 +135,8 @@ impl TreeSink for Sink {
     }
 
     fn elem_name<'a>(&'a self, target: &'a usize) -> Name {
-        let nameless = || Rc::new(QualName::new(None, Namespace::default(), LocalName::default()));
-        Name(self.0.borrow().nodes[*target].name.clone().unwrap_or_else(nameless))
+        let name = self.0.borrow().nodes[*target].name.clone();
+        Name(name.unwrap_or_else(|| Rc::new(QualName::new(None, Namespace::default(), LocalName::default()))))
     }
 
     fn create_element(&self, name: QualName, _: Vec<Attribute>, flags: ElementFlags) -> usize {

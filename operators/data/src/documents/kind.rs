@@ -73,6 +73,7 @@ impl Found {
         if let Some((_, name)) = OTHERS.iter().find(|(first, _)| start.starts_with(first)) {
             return Self::Other(name);
         }
+        // UTF-16 has zeros too.
         let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
         let is_binary = !is_wide && start.contains(&0);
         match memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
@@ -80,6 +81,7 @@ impl Found {
             Some(_) => return Self::Pdf,
             None => {}
         }
+        // Of any kind: whether it is a DOCX file is looked up only if nothing else says so.
         if start.starts_with(b"PK\x03\x04") {
             return Self::Zip;
         }
@@ -121,8 +123,10 @@ impl Kind {
         }
     }
 
-    fn of_media_type(media_type: &str) -> Option<Self> {
-        match media_type {
+    /// Returns the kind of a `Content-Type`, without its parameters.
+    pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match media_type.as_str() {
             "text/plain" => Some(Self::Text),
             "text/markdown" => Some(Self::Markdown),
             "text/html" | "application/xhtml+xml" => Some(Self::Html),
@@ -130,12 +134,6 @@ impl Kind {
             "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => Some(Self::Docx),
             _ => None,
         }
-    }
-
-    /// Returns the kind of a `Content-Type`, without its parameters.
-    pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        Self::of_media_type(&media_type)
     }
 
     pub(super) fn media_type(self) -> &'static str {

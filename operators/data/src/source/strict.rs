@@ -48,14 +48,17 @@ pub(crate) fn check_numbers(record: &[u8]) -> Result<(), Fault> {
 
 /// Returns the number around a digit and where it ends, if it is whole and long.
 fn whole_number(record: &[u8], place: usize) -> Option<(&str, usize)> {
-    let is_digit = |byte: &&u8| byte.is_ascii_digit();
-    let mut start = place - record[..place].iter().rev().take_while(is_digit).count();
-    let end = place + record[place..].iter().take_while(is_digit).count();
+    let (mut start, mut end) = (place, place);
+    while start > 0 && record[start - 1].is_ascii_digit() {
+        start -= 1;
+    }
+    while end < record.len() && record[end].is_ascii_digit() {
+        end += 1;
+    }
     if end - start < MANY_DIGITS || matches!(record.get(end), Some(b'.' | b'e' | b'E')) {
         return None;
     }
-    let before = start.checked_sub(1).map(|before| record[before]);
-    match before {
+    match record[..start].last() {
         // Digits behind a point or of an exponent.
         Some(b'.' | b'+' | b'e' | b'E') => return None,
         Some(b'-') => start -= 1,
@@ -82,6 +85,7 @@ pub fn with_constants<T>(record: &[u8], mut read: impl FnMut(&[u8]) -> Result<T,
     match read(record) {
         Ok(read) => Ok((read, false)),
         Err(fault) if fault.kind != "bad_line" => Err(fault),
+        // Only now: nearly all records are JSON, and looking for constants costs as much as reading.
         Err(fault) => match without_constants(record) {
             Some(mended) => Ok((read(&mended)?, true)),
             None => Err(fault),
@@ -94,6 +98,7 @@ fn without_constants(record: &[u8]) -> Option<Vec<u8>> {
     let (mut mended, mut at, mut inside) = (Vec::with_capacity(record.len()), 0, false);
     let mut found = false;
     while let Some(byte) = record.get(at) {
+        // `NaN` in a text is a text.
         let constant = CONSTANTS.iter().find(|word| !inside && record[at..].starts_with(word));
         if let Some(word) = constant {
             mended.extend_from_slice(b"null");
@@ -111,7 +116,7 @@ fn without_constants(record: &[u8]) -> Option<Vec<u8>> {
         mended.push(*byte);
         at += 1;
     }
-    found.then_some(mended)
+    if found { Some(mended) } else { None }
 }
 
 #[cfg(test)]

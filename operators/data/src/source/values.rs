@@ -92,6 +92,7 @@ impl<R: Read> ValueBlocks<R> {
     }
 
     fn read_more(&mut self) -> std::io::Result<()> {
+        // Checked before reading on: one value must not fill the memory.
         if self.state.start.is_some_and(|start| self.buffer.len() - start > MAX_RECORD_BYTES) {
             let message = format!("the value on line {} is longer than {MAX_RECORD_BYTES} bytes", self.line);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
@@ -134,9 +135,13 @@ impl<R: Read> ValueBlocks<R> {
             if self.buffer[at] == b'"' {
                 self.scanned = at + 1;
                 self.state.in_string = false;
-                self.end_bare_string();
+                // A text in no bracket is a value of its own.
+                if self.state.base == 0 && self.state.depth == 0 {
+                    self.close(self.scanned);
+                }
                 return true;
             }
+            // What is escaped comes with the next bytes.
             if at + 1 >= self.buffer.len() {
                 self.scanned = at;
                 return false;
@@ -145,12 +150,6 @@ impl<R: Read> ValueBlocks<R> {
         }
         self.scanned = self.buffer.len();
         false
-    }
-
-    fn end_bare_string(&mut self) {
-        if self.state.base == 0 && self.state.depth == 0 {
-            self.close(self.scanned);
-        }
     }
 
     fn step(&mut self, byte: u8) {
@@ -162,6 +161,7 @@ impl<R: Read> ValueBlocks<R> {
                 self.open();
                 self.state.in_string = true;
             }
+            // Its items are values; what precedes it in the outermost object is skipped.
             b'[' if self.is_wanted_list() => {
                 self.state.start = None;
                 self.state.skipping = false;

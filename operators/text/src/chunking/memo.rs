@@ -38,24 +38,20 @@ impl Memo {
         let key = key(text.as_bytes(), range);
         let Set([first, second]) = &mut self.sets[place(&key)];
         for slot in [&first, &second] {
-            if difference(slot, &key) == 0 {
+            // Without branches: all four numbers are compared at once, the last one without its count.
+            let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
+            if (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last == 0 {
                 return (slot[3] >> COUNT_BIT) as usize;
             }
         }
         let found = count();
+        // The older of the two words of the set goes.
         if let Ok(small) = u8::try_from(found) {
             *second = *first;
             *first = [key[0], key[1], key[2], key[3] | u64::from(small) << COUNT_BIT];
         }
         found
     }
-}
-
-/// Returns 0 if the slot has this key, whatever its count.
-#[inline]
-fn difference(slot: &Slot, key: &Slot) -> u64 {
-    let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
-    (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last
 }
 
 /// The word as four numbers, padded with zeros; the last one also holds the length.

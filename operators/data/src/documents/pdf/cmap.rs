@@ -42,6 +42,7 @@ impl CharacterMap {
                     codes.clear();
                 }
                 Token::Hex(hex) => match (section, codes.as_slice(), list) {
+                    // The code was the number before.
                     (Section::Characters, [code], _) => {
                         map.single.insert(*code, text(&units(&hex)));
                         codes.clear();
@@ -56,7 +57,7 @@ impl CharacterMap {
                         map.ranges.insert(*first, (*last, units(&hex)));
                         codes.clear();
                     }
-                    _ => codes.push(number(&hex)),
+                    _ => codes.push(hex.iter().fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte))),
                 },
             }
         }
@@ -89,10 +90,6 @@ fn units(hex: &[u8]) -> Vec<u16> {
         [one] => vec![u16::from(*one)],
         bytes => bytes.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair)).collect(),
     }
-}
-
-fn number(hex: &[u8]) -> u32 {
-    hex.iter().fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte))
 }
 
 fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {
