@@ -158,7 +158,7 @@ impl Search {
     /// Fuses the lists of one query.
     fn merge(&self, lists: &[&[Row]], top_k: usize) -> Result<Vec<Numbered>, OperatorError> {
         let fusion = &self.settings.fusion;
-        let mut found = Vec::with_capacity(top_k);
+        let mut found = Vec::new();
         if self.shared {
             let mut ranked = Vec::with_capacity(lists.len());
             for list in lists {

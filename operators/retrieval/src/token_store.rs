@@ -132,8 +132,10 @@ impl TokenWriter {
         for first in (0..tokens).step_by(PART as usize) {
             self.read_part(whole, first, &mut part, context)?;
             for (vector, token) in part.vectors.chunks_exact(self.dimensions).zip(first..) {
-                // Chosen by the number of the token alone, so that equal vectors give equal files.
-                if share < 1.0 && scattered(token) >= share {
+                // Chosen by the number of the token alone, so that equal vectors give equal files. SplitMix64 spreads the
+                // numbers evenly over 0…1.
+                let scattered = spread(token.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64);
+                if share < 1.0 && scattered >= share {
                     continue;
                 }
                 sampled += 1;
@@ -170,11 +172,6 @@ impl TokenWriter {
         widen(&part.bytes, &mut part.vectors);
         Ok(())
     }
-}
-
-/// Spreads numbers evenly over 0…1 (SplitMix64).
-fn scattered(number: u64) -> f64 {
-    spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64)
 }
 
 /// Buffers of a thread, reused between rows.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::datatypes::FieldRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{Writer, WriterBuilder};
@@ -65,7 +65,13 @@ fn write_text(
 ) -> Result<(), OperatorError> {
     check_names(rows)?;
     let encoding = Encoding { kind: rows.kind, format, not_finite: Mutex::default() };
-    target.write_all(&encoding.head(&rows.schema)?)?;
+    match format {
+        Format::Json => target.write_all(b"[\n")?,
+        Format::Csv | Format::Tsv => {
+            target.write_all(&encoding.cells(&RecordBatch::new_empty(Arc::clone(&rows.schema)), true)?)?;
+        }
+        _ => {}
+    }
     let mut first = true;
     in_parallel(
         rows,
@@ -133,14 +139,6 @@ struct Encoding {
 }
 
 impl Encoding {
-    fn head(&self, schema: &SchemaRef) -> Result<Vec<u8>, OperatorError> {
-        match self.format {
-            Format::Json => Ok(b"[\n".to_vec()),
-            Format::Csv | Format::Tsv => self.cells(&RecordBatch::new_empty(Arc::clone(schema)), true),
-            _ => Ok(Vec::new()),
-        }
-    }
-
     fn batch(&self, batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
         let are_cells = matches!(self.format, Format::Csv | Format::Tsv);
         for field in not_finite(batch) {

@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
 use url::Url;
 
-use super::local::{same_file, to_path};
+use super::local::{holds, to_path};
 use super::manifest::Manifest;
 use crate::source::location::scheme;
 use crate::source::store;
@@ -52,18 +52,8 @@ pub fn is_delivered(tree: &Path, destination: &str, context: &Context) -> bool {
     let path: PathBuf = path.components().collect();
     let beside = std::fs::read_to_string(format!("{}{MANIFEST_ENDING}", path.display()));
     let (Ok(text), Ok(beside)) = (manifest.text(), beside) else { return false };
-    if text != beside {
-        return false;
-    }
     // Byte by byte: what somebody edited must not be replaced by rows that are held back.
-    for file in &manifest.files {
-        let delivered = if manifest.folder { path.join(&file.path) } else { path.clone() };
-        let Ok(own) = File::open(tree.join(&file.path)) else { return false };
-        if !same_file(&delivered, own).unwrap_or(false) {
-            return false;
-        }
-    }
-    true
+    text == beside && holds(tree, &manifest, &path).unwrap_or(false)
 }
 
 /// Returns the last part of a path or URL.
@@ -86,7 +76,13 @@ async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result
     let text = manifest.text()?;
     let beside = StorePath::from(format!("{base}{MANIFEST_ENDING}"));
     let before = manifest_there(store.as_ref(), &beside).await;
-    if before.as_ref() == Some(&text) && is_there(store.as_ref(), &base, manifest).await {
+    let mut is_current = before.as_ref() == Some(&text);
+    for file in &manifest.files {
+        // By length: comparing the contents would fetch every file.
+        let path = path_of(&base, manifest, &file.path);
+        is_current = is_current && matches!(store.head(&path).await, Ok(found) if found.size == file.bytes);
+    }
+    if is_current {
         return Ok(true);
     }
     for file in &manifest.files {
@@ -134,17 +130,6 @@ fn stale(before: &str, manifest: &Manifest) -> Vec<String> {
 async fn manifest_there(store: &dyn ObjectStore, beside: &StorePath) -> Option<String> {
     let found = store.get(beside).await.ok().filter(|found| found.meta.size <= MOST_MANIFEST_BYTES)?;
     String::from_utf8(found.bytes().await.ok()?.to_vec()).ok()
-}
-
-/// Whether the store has the files with the manifest's lengths.
-async fn is_there(store: &dyn ObjectStore, base: &StorePath, manifest: &Manifest) -> bool {
-    for file in &manifest.files {
-        let found = store.head(&path_of(base, manifest, &file.path)).await;
-        if !found.is_ok_and(|found| found.size == file.bytes) {
-            return false;
-        }
-    }
-    true
 }
 
 async fn put(store: &dyn ObjectStore, path: &StorePath, file: &Path) -> object_store::Result<()> {

@@ -68,7 +68,8 @@ impl Delivery<'_> {
     fn bring(&self, destination: &Path) -> io::Result<bool> {
         // The target of a symbolic link; the link itself stays.
         let target = destination.canonicalize().unwrap_or_else(|_| destination.to_owned());
-        if self.is_there(&target)? {
+        let has_files = holds(self.tree, self.manifest, &target)? && target.is_dir();
+        if has_files && same_file(self.beside, self.text.as_bytes())? {
             return Ok(true);
         }
         let Room { mut room, _lock } = room_beside(&target)?;
@@ -95,15 +96,6 @@ impl Delivery<'_> {
         // Last: after a crash before it, the next export sees the old manifest and repeats the work.
         move_to(&text, self.beside)?;
         Ok(false)
-    }
-
-    fn is_there(&self, target: &Path) -> io::Result<bool> {
-        for file in &self.manifest.files {
-            if !same_file(&target.join(&file.path), File::open(self.tree.join(&file.path))?)? {
-                return Ok(false);
-            }
-        }
-        Ok(target.is_dir() && same_file(self.beside, self.text.as_bytes())?)
     }
 
     /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by
@@ -313,8 +305,19 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
     Ok(false)
 }
 
+/// Whether a destination has the files of the artifact in `tree`, with the same bytes.
+pub(super) fn holds(tree: &Path, manifest: &Manifest, destination: &Path) -> io::Result<bool> {
+    for file in &manifest.files {
+        let path = if manifest.folder { destination.join(&file.path) } else { destination.to_owned() };
+        if !same_file(&path, File::open(tree.join(&file.path))?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether the path is a regular file with these bytes.
-pub(super) fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
+fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
     // Opening a pipe would block forever.
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(false);

@@ -95,11 +95,11 @@ fn unquoted(script: &str, shell: bool) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (_, None) if ch.is_whitespace() || ";|&()<>".contains(ch) => {
-                if let Some(word) = word.take() {
-                    if !written {
-                        words.push(word);
-                    }
-                    written = false;
+                match word.take() {
+                    Some(word) if !written => words.push(word),
+                    // The target of a redirection.
+                    Some(_) => written = false,
+                    None => {}
                 }
                 // Spaces and `>|` may precede the target of a redirection.
                 written = shell && ch == '>' || written && (ch.is_whitespace() || "|&".contains(ch));
@@ -225,17 +225,15 @@ pub(super) fn path(text: &str) -> String {
 
 /// Returns files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
 pub(super) fn modules(texts: &[String]) -> Vec<String> {
-    let mut modules: Vec<&str> = Vec::new();
-    for (place, text) in texts.iter().enumerate() {
-        match text.strip_prefix("-m") {
-            Some("") => modules.extend(texts.get(place + 1).map(String::as_str)),
-            Some(module) => modules.push(module),
-            None => {}
-        }
-    }
     let mut paths = Vec::new();
-    for module in modules {
-        if module.chars().all(|ch| ch.is_alphanumeric() || "_.".contains(ch)) {
+    for (place, text) in texts.iter().enumerate() {
+        let module = match text.strip_prefix("-m") {
+            Some("") => texts.get(place + 1).map(String::as_str),
+            joined => joined,
+        };
+        if let Some(module) = module
+            && module.chars().all(|ch| ch.is_alphanumeric() || "_.".contains(ch))
+        {
             let package = module.split('.').next().unwrap_or_default();
             paths.extend([format!("{}.py", module.replace('.', "/")), format!("{package}.py"), package.to_owned()]);
         }

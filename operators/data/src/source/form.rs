@@ -75,7 +75,9 @@ impl Form {
             Self::Constant(value) => value.clone(),
             Self::Text(pieces) => Value::String(fill_strictly(pieces, record)?),
             Self::Value(slot) => match slot.find(record) {
-                Some(value) => as_json(value),
+                // Outside quotes. Cells of CSV files hold numbers, lists and objects as text.
+                Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+                Some(value) => value.clone(),
                 None => return slot.missing(),
             },
             Self::List(items) => {
@@ -151,10 +153,4 @@ fn pieces(text: &str, slots: &[&Slot]) -> Option<Vec<Piece>> {
 
 fn slot(number: &str, slots: &[&Slot]) -> Option<Slot> {
     slots.get(number.parse::<usize>().ok()?).map(|slot| (*slot).clone())
-}
-
-/// A value outside quotes. Cells of CSV files hold numbers, lists and objects as text.
-fn as_json(value: &Value) -> Value {
-    let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
-    parsed.unwrap_or_else(|| value.clone())
 }

@@ -46,8 +46,7 @@ impl Identity {
         match self.rule {
             Rule::None => Ok((decoded.batch, decoded.rejects)),
             Rule::Unique => self.unique(decoded),
-            Rule::Named => self.named(decoded),
-            Rule::Title => self.titled(decoded),
+            Rule::Named | Rule::Title => self.renamed(decoded),
         }
     }
 
@@ -72,18 +71,7 @@ impl Identity {
         Ok((filter_record_batch(&batch, &BooleanArray::from(are_new))?, rejects))
     }
 
-    fn named(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
-        let batch = decoded.batch;
-        let mut named = Vec::with_capacity(batch.num_rows());
-        for id in text_column(&batch, "id")? {
-            named.push(self.free_name(id.unwrap_or_default()));
-        }
-        let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
-        columns[0] = Arc::new(StringArray::from(named));
-        Ok((RecordBatch::try_new(batch.schema(), columns)?, decoded.rejects))
-    }
-
-    fn titled(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
+    fn renamed(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
         let batch = decoded.batch;
         let (ids, texts) = (text_column(&batch, "id")?, text_column(&batch, "text")?);
         let titles = text_column(&batch, "title")?;
@@ -91,7 +79,8 @@ impl Identity {
         let mut named = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let title = text_value(titles, row).unwrap_or_default();
-            let is_new = self.passages.insert(mark(&[title, texts.value(row)]));
+            // Every file is a document, even if another one has the same text.
+            let is_new = self.rule == Rule::Named || self.passages.insert(mark(&[title, texts.value(row)]));
             self.repeated += u64::from(!is_new);
             are_new.push(is_new);
             // A row that is dropped takes no name from others.

@@ -100,7 +100,13 @@ impl<R: Read> ValueBlocks<R> {
         let first = !self.state.begun && self.buffer.is_empty();
         if (&mut self.reader).take(BLOCK_BYTES as u64).read_to_end(&mut self.buffer)? == 0 {
             self.ended = true;
-            return self.finish();
+            if let (Some((opened, line)), false) = (self.state.outermost, self.state.closed) {
+                let opened = char::from(opened);
+                return Err(broken(&format!("it is cut short: the `{opened}` on line {line} is never closed")));
+            }
+            // An unclosed value in no bracket is emitted: parsing rejects it.
+            self.close(self.buffer.len());
+            return Ok(());
         }
         if first && self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.scanned = 3;
@@ -261,16 +267,6 @@ impl<R: Read> ValueBlocks<R> {
         if let Some(start) = self.state.start.take().filter(|_| !self.state.skipping) {
             self.places.push(Place { range: start..end, line: self.line });
         }
-    }
-
-    /// Ends the input. An unclosed value in no bracket is emitted: parsing rejects it.
-    fn finish(&mut self) -> std::io::Result<()> {
-        if let Some((opened, line)) = self.state.outermost.filter(|_| !self.state.closed) {
-            let opened = char::from(opened);
-            return Err(broken(&format!("it is cut short: the `{opened}` on line {line} is never closed")));
-        }
-        self.close(self.buffer.len());
-        Ok(())
     }
 
     fn count_lines(&mut self, to: usize) {
