@@ -75,8 +75,8 @@ impl Program<'_> {
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
         let command = searchmill_engine::program(self.command, passed, &context.resolve("."));
         let mut command = command.ok_or_else(|| OperatorError::engine("a command has no program"))?;
-        let given = sources::given(self.command, &context.resolve("."));
-        let opened = Arc::new(Opened::new(context, self.allowed, self.writes, given));
+        let exempt = sources::absolute_paths(self.command, &context.resolve("."));
+        let opened = Arc::new(Opened::new(context, self.allowed, self.writes, exempt));
         let observed = observer::observe(&mut command, &opened);
         if !observed {
             // An empty folder: no bytecode of an older source is found.
@@ -187,16 +187,16 @@ pub(crate) fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError 
 /// Reports invalid names of environment variables, with their positions below `path`.
 pub fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
     let wrong = names.iter().enumerate().filter(|(_, name)| name.is_empty() || name.contains(['=', '\0']));
-    wrong.map(move |(place, _)| {
-        ParamIssue::new(format!("{path}.{place}"), "is not a variable name")
+    wrong.map(move |(index, _)| {
+        ParamIssue::new(format!("{path}.{index}"), "is not a variable name")
             .with_help("write names only; the values come from the run's environment")
     })
 }
 
 /// Reports invalid entries of `writes`, with their positions below `path`.
 pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
-    sources::wrong_writes(writes).map(move |place| {
-        ParamIssue::new(format!("{path}.{place}"), "it contains the working directory, so the key would cover no file")
+    sources::wrong_writes(writes).map(move |index| {
+        ParamIssue::new(format!("{path}.{index}"), "it contains the working directory, so the key would cover no file")
             .with_help("name the files and folders that the program writes")
     })
 }

@@ -84,10 +84,10 @@ pub(crate) fn build(
     chunks: &mut ChunkWriter,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let kept = folder.join(ENCODER);
+    let encoder_folder = folder.join(ENCODER);
     // The index holds its encoder: it can be searched when the model's folder is gone.
-    params.encoder.keep(&kept, context)?;
-    let encoder = params.encoder.open(Some(&kept), context)?;
+    params.encoder.keep(&encoder_folder, context)?;
+    let encoder = params.encoder.open(Some(&encoder_folder), context)?;
     let mut index = FaissIndex::create(&params.factory, encoder.dimensions(), params.metric)?;
     let mut untrained: Vec<f32> = Vec::new();
     encode_all(encoder.as_ref(), rows, chunks, context, |records| {

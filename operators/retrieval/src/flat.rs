@@ -168,14 +168,14 @@ impl Tile<'_> {
         multiply(scores, (asked, 0), &left, &right.transposed(), 1.0, false);
         let mut floors: Vec<f32> = best.iter().map(|best| best.floor).collect();
         Arch::new().dispatch(|| {
-            for (place, scores) in scores.chunks_exact(asked).enumerate() {
-                let offset = self.offsets.get(place).copied().unwrap_or_default();
+            for (index, scores) in scores.chunks_exact(asked).enumerate() {
+                let offset = self.offsets.get(index).copied().unwrap_or_default();
                 // Counts instead of comparing one by one: counting runs on the vector unit.
                 let above = scores.iter().zip(&floors).map(|(score, floor)| u32::from(score + offset > *floor));
                 if above.sum::<u32>() == 0 {
                     continue;
                 }
-                let row = self.first + place as u32;
+                let row = self.first + index as u32;
                 for ((score, floor), best) in scores.iter().zip(&mut floors).zip(best.iter_mut()) {
                     if score + offset > *floor {
                         *floor = best.push(Near { row, nearness: score + offset });
@@ -251,9 +251,9 @@ impl WithSimd for Products<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let tile = self.rows.len() / self.dimensions;
-        for (place, row) in self.rows.chunks_exact(self.dimensions).enumerate() {
+        for (index, row) in self.rows.chunks_exact(self.dimensions).enumerate() {
             for (number, query) in self.queries.chunks_exact(self.dimensions).enumerate() {
-                self.out[number * tile + place] = dot(simd, row, query);
+                self.out[number * tile + index] = dot(simd, row, query);
             }
         }
     }

@@ -81,10 +81,10 @@ pub(crate) fn build(
     chunks: &mut ChunkWriter,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let kept = folder.join(ENCODER);
+    let encoder_folder = folder.join(ENCODER);
     // The index holds its encoder: it can be searched when the model's folder is gone.
-    params.encoder.keep(&kept, context)?;
-    let encoder = params.encoder.open(&kept, context)?;
+    params.encoder.keep(&encoder_folder, context)?;
+    let encoder = params.encoder.open(&encoder_folder, context)?;
     let mut writer = TokenWriter::create(folder, encoder.dimensions())?;
     encode_all(&encoder, rows, chunks, context, |records| {
         let mut rest = records.as_slice();

@@ -177,7 +177,7 @@ impl SegmentSearch<'_> {
             match self.list(term) {
                 (_, None) => {}
                 (weight, Some(List::Unpacked(list))) => look_up(list, weight, &mut left),
-                (weight, Some(List::Packed(place))) => self.look_up_packed(place, weight, &mut left)?,
+                (weight, Some(List::Packed(info))) => self.look_up_packed(info, weight, &mut left)?,
             }
             ranking.clear();
             ranking.extend(left.iter().map(|(_, score)| *score));
@@ -213,8 +213,8 @@ impl SegmentSearch<'_> {
             (weight, Some(List::Unpacked(list))) => {
                 sums::add_list(scores, &list.documents, &list.factors, weight);
             }
-            (weight, Some(List::Packed(place))) => {
-                for_each_block(self.segment.open_list(place)?, |documents, frequencies| {
+            (weight, Some(List::Packed(info))) => {
+                for_each_block(self.segment.open_list(info)?, |documents, frequencies| {
                     for (document, frequency) in documents.iter().zip(frequencies) {
                         let class = self.segment.lengths[*document as usize];
                         scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
@@ -225,13 +225,13 @@ impl SegmentSearch<'_> {
         Ok(())
     }
 
-    fn look_up_packed(&self, place: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
-        let mut postings = self.segment.open_list(place)?;
+    fn look_up_packed(&self, info: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
+        let mut postings = self.segment.open_list(info)?;
         for (document, score) in left {
-            let place = postings.seek(*document);
-            if postings.doc(place) == *document {
+            let index = postings.seek(*document);
+            if postings.doc(index) == *document {
                 let class = self.segment.lengths[*document as usize];
-                *score += weight * self.statistics.factor(postings.freq(place), class);
+                *score += weight * self.statistics.factor(postings.freq(index), class);
             }
         }
         Ok(())
@@ -246,11 +246,11 @@ fn least(floor: f32, bound: f32) -> f32 {
 
 /// Adds the scores of a list to documents, which are sorted.
 fn look_up(list: &Unpacked, weight: f32, left: &mut [(u32, f32)]) {
-    let mut place = 0;
+    let mut index = 0;
     for (document, score) in left {
-        place = list.seek(place, *document);
-        if list.documents.get(place) == Some(document) {
-            *score += weight * list.factors[place];
+        index = list.seek(index, *document);
+        if list.documents.get(index) == Some(document) {
+            *score += weight * list.factors[index];
         }
     }
 }

@@ -32,17 +32,17 @@ impl Segment {
         Ok(Self { tokens: lists.total_num_tokens(), lists, lengths })
     }
 
-    pub(super) fn open_list(&self, place: &TermInfo) -> tantivy::Result<BlockSegmentPostings> {
-        Ok(self.lists.read_block_postings_from_terminfo(place, IndexRecordOption::WithFreqs)?)
+    pub(super) fn open_list(&self, info: &TermInfo) -> tantivy::Result<BlockSegmentPostings> {
+        Ok(self.lists.read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)?)
     }
 
     fn list(&self, term: &Term, statistics: &Statistics) -> tantivy::Result<Option<List>> {
-        let Some(place) = self.lists.get_term_info(term)? else { return Ok(None) };
-        if place.doc_freq > LONGEST_LIST {
-            return Ok(Some(List::Packed(place)));
+        let Some(info) = self.lists.get_term_info(term)? else { return Ok(None) };
+        if info.doc_freq > LONGEST_LIST {
+            return Ok(Some(List::Packed(info)));
         }
-        let mut unpacked = Unpacked::with_capacity(place.doc_freq as usize);
-        for_each_block(self.open_list(&place)?, |documents, frequencies| {
+        let mut unpacked = Unpacked::with_capacity(info.doc_freq as usize);
+        for_each_block(self.open_list(&info)?, |documents, frequencies| {
             for (document, frequency) in documents.iter().zip(frequencies) {
                 unpacked.push(*document, statistics.factor(*frequency, self.lengths[*document as usize]));
             }
@@ -161,7 +161,7 @@ impl KnownTerms {
             let list = segment.list(&term, statistics)?;
             postings += match &list {
                 Some(List::Unpacked(list)) => list.documents.len() as u64,
-                Some(List::Packed(place)) => u64::from(place.doc_freq),
+                Some(List::Packed(info)) => u64::from(info.doc_freq),
                 None => 0,
             };
             lists.push(list);

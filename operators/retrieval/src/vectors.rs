@@ -61,8 +61,8 @@ impl IndexVectors {
             chunks.insert(chunk.chunk_id, row);
             // A second chunk makes the document ambiguous for good.
             match documents.entry(chunk.document_id) {
-                Entry::Vacant(place) => drop(place.insert(Some(row))),
-                Entry::Occupied(mut place) => drop(place.insert(None)),
+                Entry::Vacant(entry) => drop(entry.insert(Some(row))),
+                Entry::Occupied(mut entry) => drop(entry.insert(None)),
             }
         }
         // Of length 1: the inner product of two vectors is then their cosine.

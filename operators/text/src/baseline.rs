@@ -133,10 +133,10 @@ impl AnswerSets {
         // Many questions share their answers (`yes`): each set is scored once.
         let sets: Vec<_> = counts.into_iter().collect();
         let mut postings: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (place, (answers, _)) in sets.iter().enumerate() {
+        for (index, (answers, _)) in sets.iter().enumerate() {
             let tokens: BTreeSet<&str> = answers.iter().flat_map(|answer| answer.split_whitespace()).collect();
             for token in tokens {
-                postings.entry(token.to_owned()).or_default().push(place);
+                postings.entry(token.to_owned()).or_default().push(index);
             }
         }
         Self { sets, postings }
@@ -144,10 +144,10 @@ impl AnswerSets {
 
     fn total_f1(&self, normalized: &str) -> f64 {
         let tokens = normalized.split_whitespace();
-        let places: BTreeSet<usize> = tokens.filter_map(|token| self.postings.get(token)).flatten().copied().collect();
+        let indexes: BTreeSet<usize> = tokens.filter_map(|token| self.postings.get(token)).flatten().copied().collect();
         let mut total = 0.0;
-        for place in places {
-            let (answers, count) = &self.sets[place];
+        for index in indexes {
+            let (answers, count) = &self.sets[index];
             // As for any question, the best answer counts.
             let f1 = answers.iter().map(|answer| score_normalized(normalized, answer).f1).fold(0.0, f64::max);
             total += f1 * *count as f64;

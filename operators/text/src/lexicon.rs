@@ -32,10 +32,10 @@ impl Lexicon {
     /// # Errors
     /// Place of the first invalid expression, and what is wrong with it.
     pub fn new(expressions: &[String]) -> Result<Self, (usize, String)> {
-        for (place, expression) in expressions.iter().enumerate() {
-            let alone = compile(&whole_words(expression)).map_err(|message| (place, message))?;
+        for (index, expression) in expressions.iter().enumerate() {
+            let alone = compile(&whole_words(expression)).map_err(|message| (index, message))?;
             if alone.is_match("") || alone.is_match("a") && alone.is_match("-") {
-                return Err((place, "matches everything".to_owned()));
+                return Err((index, "matches everything".to_owned()));
             }
         }
         let all: Vec<String> = expressions.iter().map(|expression| whole_words(expression)).collect();

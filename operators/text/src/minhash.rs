@@ -86,9 +86,9 @@ struct Twister {
 impl Twister {
     fn new(seed: u32) -> Self {
         let mut state = [seed; 624];
-        for place in 1..state.len() {
-            let before = state[place - 1];
-            state[place] = 1_812_433_253_u32.wrapping_mul(before ^ (before >> 30)).wrapping_add(place as u32);
+        for index in 1..state.len() {
+            let before = state[index - 1];
+            state[index] = 1_812_433_253_u32.wrapping_mul(before ^ (before >> 30)).wrapping_add(index as u32);
         }
         Self { state, next: state.len() }
     }
@@ -96,10 +96,10 @@ impl Twister {
     fn next_u32(&mut self) -> u32 {
         let count = self.state.len();
         if self.next == count {
-            for place in 0..count {
-                let joined = (self.state[place] & 0x8000_0000) | (self.state[(place + 1) % count] & 0x7fff_ffff);
+            for index in 0..count {
+                let joined = (self.state[index] & 0x8000_0000) | (self.state[(index + 1) % count] & 0x7fff_ffff);
                 let odd = if joined & 1 == 1 { 0x9908_b0df } else { 0 };
-                self.state[place] = self.state[(place + 397) % count] ^ (joined >> 1) ^ odd;
+                self.state[index] = self.state[(index + 397) % count] ^ (joined >> 1) ^ odd;
             }
             self.next = 0;
         }

@@ -58,7 +58,7 @@ impl GoldFacts {
             return Vec::new();
         }
         let text = squeeze(text);
-        (0..self.facts.len()).filter(|&place| text.contains(&self.facts[place])).collect()
+        (0..self.facts.len()).filter(|&index| text.contains(&self.facts[index])).collect()
     }
 
     /// Computes the metrics of a list from [`GoldFacts::found_in`] of each text, best first. All are 0 if there are no
@@ -66,7 +66,7 @@ impl GoldFacts {
     pub fn score(&self, found: &[Vec<usize>]) -> FactScores {
         let mut scores = FactScores::default();
         let mut known: Vec<&str> = Vec::new();
-        for (rank, places) in (1..).zip(found.iter().take(DEPTH)).filter(|(_, places)| !places.is_empty()) {
+        for (rank, indexes) in (1..).zip(found.iter().take(DEPTH)).filter(|(_, indexes)| !indexes.is_empty()) {
             scores.hits_at_10 = 1.0;
             if rank <= 4 {
                 scores.hits_at_4 = 1.0;
@@ -76,8 +76,8 @@ impl GoldFacts {
             }
             // A fact that occurs twice in the list counts once.
             let before = known.len();
-            for &place in places {
-                let fact = self.facts[place].as_str();
+            for &index in indexes {
+                let fact = self.facts[index].as_str();
                 if !known.contains(&fact) {
                     known.push(fact);
                 }
@@ -158,11 +158,11 @@ impl GoldDocuments {
     pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
         let title = title.map(|title| nfkc(title.trim()));
         let mut found = Vec::new();
-        for (place, (id, name)) in self.documents.iter().enumerate() {
+        for (index, (id, name)) in self.documents.iter().enumerate() {
             let same_text = id.as_deref().and_then(|id| same_passage(id, document_id));
             let same_title = name.is_some() && name.as_deref() == title.as_deref();
             if same_text.unwrap_or(id.as_deref() == Some(document_id) || same_title) {
-                found.push(place);
+                found.push(index);
             }
         }
         found

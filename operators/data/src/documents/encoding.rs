@@ -9,14 +9,14 @@ use super::content::Content;
 /// Bytes of a page that may name its encoding, as browsers have it.
 const PRESCANNED: usize = 1024;
 
-/// Decodes a text. `said` is the encoding that its surroundings name. Line ends become `\n`. The details are `encoding`,
+/// Decodes a text. `named` is the encoding that its surroundings name. Line ends become `\n`. The details are `encoding`,
 /// `encoding_guessed` and `encoding_errors`.
-pub(super) fn decode(bytes: &[u8], said: Option<&str>) -> Content {
+pub(super) fn decode(bytes: &[u8], named: Option<&str>) -> Content {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return decoded(&bytes[mark..], encoding, false);
     }
     // Servers and pages often name another encoding than theirs: it counts only if all bytes fit.
-    if let Some(label) = said
+    if let Some(label) = named
         && let Some(encoding) = Encoding::for_label(label.trim().as_bytes())
         && !encoding.decode_without_bom_handling(bytes).1
     {

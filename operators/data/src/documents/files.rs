@@ -145,7 +145,7 @@ impl<'a> Documents<'a> {
                     match read {
                         Ok(Some(document)) => rows.documents.push(document),
                         Ok(None) => rows.skipped += 1,
-                        Err(bad) => rows.rejects.push(reject(&place(&file, bad.offset), bad.fault)),
+                        Err(bad) => rows.rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
                     }
                 }
                 file.name
@@ -211,7 +211,7 @@ impl<'a> Documents<'a> {
         let content = self.content(kind, bytes, charset, url)?;
         drop(alone);
         let id = record.header("warc-record-id").map(|id| id.trim_matches(['<', '>'])).filter(|id| !id.is_empty());
-        let id = id.map_or_else(|| place(file, record.offset), str::to_owned);
+        let id = id.map_or_else(|| name_of(file, record.offset), str::to_owned);
         let facts = [
             ("path", Some(&*file.below)),
             ("media_type", Some(kind.media_type())),
@@ -307,7 +307,7 @@ fn stem(name: &str) -> &str {
     }
 }
 
-fn place(file: &SourceFile, offset: u64) -> String {
+fn name_of(file: &SourceFile, offset: u64) -> String {
     format!("{}@{offset}", file.below)
 }
 

@@ -130,8 +130,8 @@ impl Hub {
         if !self.offline {
             return Ok(());
         }
-        let place = self.cached(model);
-        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", place.display());
+        let folder = self.cached(model);
+        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", folder.display());
         Err(OperatorError::machine(message).with_help("run once without it, or use the path of a local folder"))
     }
 

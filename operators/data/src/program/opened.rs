@@ -82,16 +82,15 @@ struct State {
     read: BTreeSet<PathBuf>,
     /// What of `read` was not compared with the key yet.
     fresh: Vec<PathBuf>,
-    /// Files that the program made.
-    made: BTreeSet<PathBuf>,
+    /// Files that the program created.
+    created: BTreeSet<PathBuf>,
 }
 
 impl Opened {
     /// `variables` are the names of the variables that the program gets, `writes` the files and folders that it writes,
-    /// `given` those that its words name by absolute paths.
-    pub(super) fn new(context: &Context, variables: &[String], writes: &[String], given: Vec<PathBuf>) -> Self {
+    /// `exempt` those that its words name by absolute paths.
+    pub(super) fn new(context: &Context, variables: &[String], writes: &[String], mut exempt: Vec<PathBuf>) -> Self {
         let directory = std::path::absolute(context.resolve("")).unwrap_or_else(|_| context.resolve(""));
-        let mut exempt = given;
         exempt.extend(writes.iter().map(|path| plain(&directory.join(path))));
         Self {
             exempt,
@@ -109,7 +108,7 @@ impl Opened {
             return false;
         }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        !state.read.contains(&path) && !state.made.contains(&path)
+        !state.read.contains(&path) && !state.created.contains(&path)
     }
 
     /// Notes a file that is about to be opened. Returns whether the program may see it: not so bytecode of the user's
@@ -136,18 +135,18 @@ impl Opened {
 
     fn read(&self, path: &Path, flags: i32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.read.contains(path) || state.made.contains(path) {
+        if state.read.contains(path) || state.created.contains(path) {
             return;
         }
         let found = std::fs::metadata(path);
         let makes = flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0;
         if makes {
-            state.made.insert(path.to_owned());
+            state.created.insert(path.to_owned());
             return;
         }
         let Ok(found) = found else { return };
         // Made by the program, and then renamed.
-        let is_new = found.created().is_ok_and(|made| made > self.start);
+        let is_new = found.created().is_ok_and(|created| created > self.start);
         if found.is_file() && flags & libc::O_ACCMODE != libc::O_WRONLY && !is_new {
             state.read.insert(path.to_owned());
             state.fresh.push(path.to_owned());
@@ -164,7 +163,7 @@ impl Opened {
         }
         let Ok(found) = std::fs::metadata(folder) else { return };
         // Made by the program.
-        if !found.is_dir() || found.created().is_ok_and(|made| made > self.start) {
+        if !found.is_dir() || found.created().is_ok_and(|created| created > self.start) {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -300,8 +299,8 @@ impl Places {
     fn is_temporary(&self, path: &Path) -> bool {
         let Ok(rest) = path.strip_prefix(&self.temporary) else { return false };
         let first = rest.iter().next().unwrap_or_default().to_string_lossy();
-        let made = std::fs::metadata(path).and_then(|found| found.created());
-        CACHES.iter().any(|start| first.starts_with(start)) || made.is_ok_and(|made| made > self.start)
+        let created = std::fs::metadata(path).and_then(|found| found.created());
+        CACHES.iter().any(|start| first.starts_with(start)) || created.is_ok_and(|created| created > self.start)
     }
 
     /// Whether a folder is the environment of an interpreter, or a store.

@@ -86,32 +86,32 @@ impl Command<'_> {
     /// Whether the program writes the source. A folder that contains the working directory says nothing about reads.
     fn writes_to(&self, source: &Source, directory: &Path) -> bool {
         let directory = plain(directory);
-        let place = plain(&directory.join(source.written()));
+        let path = plain(&directory.join(source.written()));
         self.writes.iter().any(|written| {
             let written = plain(&directory.join(written));
-            place.starts_with(&written) && !directory.starts_with(&written)
+            path.starts_with(&written) && !directory.starts_with(&written)
         })
     }
 
     fn program(&self, word: &str, places: &Places<'_>, found: &mut BTreeSet<Source>) {
-        let Some(place) = places.located(word) else {
+        let Some(path) = places.located(word) else {
             // It cannot be started either.
             found.insert(Source::Identity(format!("program {word}")));
             return;
         };
-        if !places.folders().any(|folder| Some(folder.as_path()) == place.parent()) {
-            found.insert(Source::Executable(place.clone()));
+        if !places.folders().any(|folder| Some(folder.as_path()) == path.parent()) {
+            found.insert(Source::Executable(path.clone()));
         } else if self.version.is_some() {
             return;
         } else {
-            found.insert(known(place.clone()));
+            found.insert(known(path.clone()));
         }
         // A version in the params stands for the interpreter too.
         if self.version.is_none()
-            && let Some(interpreter) = interpreter(&place)
-            && let Some(place) = places.located(&interpreter)
+            && let Some(interpreter) = interpreter(&path)
+            && let Some(path) = places.located(&interpreter)
         {
-            found.insert(known(place));
+            found.insert(known(path));
         }
     }
 }
@@ -119,9 +119,9 @@ impl Command<'_> {
 /// Returns the positions of invalid entries: a folder that contains the working directory would remove every word from
 /// the key.
 pub(super) fn wrong_writes(writes: &[String]) -> impl Iterator<Item = usize> + '_ {
-    writes.iter().enumerate().filter_map(|(place, written)| {
+    writes.iter().enumerate().filter_map(|(index, written)| {
         let has_name = plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
-        if has_name { None } else { Some(place) }
+        if has_name { None } else { Some(index) }
     })
 }
 
@@ -141,13 +141,13 @@ const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/opt", "/nix", "/snap", "/run/current-system", "/System", "/Library"];
 
 /// Only system programs and interpreters are asked for their version: other programs may treat `--version` as work.
-fn known(place: PathBuf) -> Source {
-    let of_system = SYSTEM.iter().any(|folder| place.starts_with(folder)) && !place.starts_with("/usr/local");
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
+fn known(path: PathBuf) -> Source {
+    let of_system = SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/usr/local");
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     // With or without a version (`python3.12`), but not `lua-filter`.
     let is_interpreter = INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'));
-    let is_program = is_interpreter || of_system && !is_script(&place);
-    if is_program { Source::Program(place) } else { Source::Executable(place) }
+    let is_program = is_interpreter || of_system && !is_script(&path);
+    if is_program { Source::Program(path) } else { Source::Executable(path) }
 }
 
 /// Where programs are searched.
@@ -160,9 +160,9 @@ impl Places<'_> {
     /// Returns a program's path: relative to the working directory, or the first match on `PATH`.
     fn located(&self, word: &str) -> Option<PathBuf> {
         if word.contains('/') {
-            return Some(self.directory.join(word)).filter(|place| place.is_file());
+            return Some(self.directory.join(word)).filter(|path| path.is_file());
         }
-        self.folders().map(|folder| folder.join(word)).find(|place| is_executable(place))
+        self.folders().map(|folder| folder.join(word)).find(|path| is_executable(path))
     }
 
     fn folders(&self) -> impl Iterator<Item = PathBuf> {
@@ -174,31 +174,31 @@ impl Places<'_> {
         if name.contains('/') || name.starts_with(['-', '.']) {
             return None;
         }
-        let place = self.located(name)?;
-        if matches!(known(place.clone()), Source::Executable(_)) { Some(place) } else { None }
+        let path = self.located(name)?;
+        if matches!(known(path.clone()), Source::Executable(_)) { Some(path) } else { None }
     }
 }
 
-fn is_executable(place: &Path) -> bool {
-    std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns the first line of a script without `#!`.
-fn first_line(place: &Path) -> Option<String> {
+fn first_line(path: &Path) -> Option<String> {
     let mut start = [0; 256];
-    let read = open_regular(place).ok()?.read(&mut start).ok()?;
+    let read = open_regular(path).ok()?.read(&mut start).ok()?;
     let line = start[..read].strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Some(String::from_utf8_lossy(line).trim().to_owned())
 }
 
-fn is_script(place: &Path) -> bool {
-    first_line(place).is_some()
+fn is_script(path: &Path) -> bool {
+    first_line(path).is_some()
 }
 
 /// Returns the interpreter that a script names.
-fn interpreter(place: &Path) -> Option<String> {
-    let line = first_line(place)?;
+fn interpreter(path: &Path) -> Option<String> {
+    let line = first_line(path)?;
     let mut words = line.split_whitespace();
     let first = words.next()?;
     if !first.ends_with("/env") {
@@ -219,7 +219,7 @@ pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<
 
 /// Returns the files and folders that words name by absolute paths: what a node gives its program, and what a key covers
 /// already.
-pub(super) fn given(words: &[String], directory: &Path) -> Vec<PathBuf> {
+pub(super) fn absolute_paths(words: &[String], directory: &Path) -> Vec<PathBuf> {
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| word.len() <= LONGEST).collect();
     let paths = texts(&words).into_iter().map(|text| plain(Path::new(&path(&text))));
     paths.filter(|path| path.is_absolute() && path.exists() && !holds(path, directory)).collect()

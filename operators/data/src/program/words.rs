@@ -226,9 +226,9 @@ pub(super) fn path(text: &str) -> String {
 /// Returns files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
 pub(super) fn modules(texts: &[String]) -> Vec<String> {
     let mut paths = Vec::new();
-    for (place, text) in texts.iter().enumerate() {
+    for (index, text) in texts.iter().enumerate() {
         let module = match text.strip_prefix("-m") {
-            Some("") => texts.get(place + 1).map(String::as_str),
+            Some("") => texts.get(index + 1).map(String::as_str),
             joined => joined,
         };
         if let Some(module) = module

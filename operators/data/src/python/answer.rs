@@ -134,7 +134,7 @@ impl Failure {
 
 /// A failure as the process reports it.
 #[derive(Deserialize)]
-struct Told {
+struct Reported {
     message: String,
     #[serde(default)]
     traceback: Option<String>,
@@ -156,7 +156,7 @@ pub(super) fn read_row(line: &[u8]) -> Called {
 
 /// Reads a failure.
 pub(super) fn read_failure(text: &[u8]) -> Result<Failure, serde_json::Error> {
-    let Told { message, traceback, unfit } = serde_json::from_slice(text)?;
+    let Reported { message, traceback, unfit } = serde_json::from_slice(text)?;
     let why = if unfit { Why::Unfit } else { Why::Raised };
     Ok(Failure { why, message, detail: traceback.filter(|text| !text.is_empty()) })
 }

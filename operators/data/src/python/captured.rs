@@ -14,7 +14,7 @@ pub(super) struct Captured {
     pub(super) status: ExitStatus,
     pub(super) stdout: Vec<u8>,
     /// The last lines of stderr.
-    pub(super) said: String,
+    pub(super) last_output: String,
 }
 
 /// Runs a program without input. Its stderr is passed on line by line.
@@ -63,7 +63,7 @@ pub(super) fn captured<'a>(
         return Err(OperatorError::machine(message));
     }
     match (status, read) {
-        (Ok(status), Ok(stdout)) => Ok(Captured { status, stdout, said: tail.said() }),
+        (Ok(status), Ok(stdout)) => Ok(Captured { status, stdout, last_output: tail.said() }),
         (Err(error), _) | (_, Err(error)) => Err(OperatorError::machine(format!("cannot run `{name}`: {error}"))),
     }
 }

@@ -26,9 +26,9 @@ pub(super) enum Interpreter {
 }
 
 impl Interpreter {
-    /// `given` are the words of the params.
-    pub(super) fn of(given: Option<&[String]>, file: Option<&Path>) -> Self {
-        if let Some(words) = given {
+    /// `words` are the words of the params.
+    pub(super) fn of(words: Option<&[String]>, file: Option<&Path>) -> Self {
+        if let Some(words) = words {
             return Self::Words(words.to_vec());
         }
         // A pipe would be waited for.
@@ -59,7 +59,7 @@ pub(super) struct Script {
 
 /// An environment that was made for a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Made {
+struct Prepared {
     block: String,
     lock: Option<String>,
     python: PathBuf,
@@ -70,9 +70,9 @@ struct Made {
 impl Script {
     /// Returns the interpreter of the environment; `None` if it has to be made, or made anew.
     pub(super) fn python(&self) -> Option<PathBuf> {
-        let made: Made = self.cache().read()?;
-        let same = made.block == self.block && made.lock == self.lock() && made.seen.holds();
-        if same { Some(made.python) } else { None }
+        let prepared: Prepared = self.cache().read()?;
+        let same = prepared.block == self.block && prepared.lock == self.lock() && prepared.seen.holds();
+        if same { Some(prepared.python) } else { None }
     }
 
     /// Whether a lock file pins the packages.
@@ -106,7 +106,7 @@ impl Script {
             log(&format!("uv installs the packages of {file}"));
             let done = uv(&words, INSTALLING, log)?;
             if !done.status.success() {
-                let message = format!("`uv sync --script {file}` failed{}", done.said);
+                let message = format!("`uv sync --script {file}` failed{}", done.last_output);
                 return Err(OperatorError::pipeline(message).with_help(
                     "check the `# /// script` block of the file, and its lock file if there is one (`uv lock --script`)",
                 ));
@@ -116,12 +116,12 @@ impl Script {
         let found = uv(&words, ASKING, |_| ())?;
         let python = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
         if !found.status.success() || !python.is_file() {
-            let message = format!("`uv python find --script {file}` names no interpreter{}", found.said);
+            let message = format!("`uv python find --script {file}` names no interpreter{}", found.last_output);
             return Err(OperatorError::machine(message));
         }
         let settings = python.ancestors().nth(2).map(|folder| folder.join("pyvenv.cfg"));
         let seen = Seen::at([python.clone()].into_iter().chain(settings));
-        self.cache().write(&Made { block: self.block.clone(), lock: self.lock(), python, seen });
+        self.cache().write(&Prepared { block: self.block.clone(), lock: self.lock(), python, seen });
         Ok(())
     }
 

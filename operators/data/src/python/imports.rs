@@ -214,7 +214,7 @@ impl Imports<'_> {
                 Err(error) => format!(": {error}"),
             }
         } else {
-            found.said
+            found.last_output
         };
         let message = format!("`{name}` cannot list the imports of {}{reason}", self.function.written());
         Err(OperatorError::machine(message).with_help("`interpreter` must start Python 3.9 or later"))

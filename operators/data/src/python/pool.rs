@@ -31,7 +31,7 @@ pub struct Pool {
     /// Calls in a row that lost their process.
     lost: AtomicU32,
     /// Columns of which the log says that NaN and infinity are null.
-    told: Mutex<BTreeSet<String>>,
+    warned: Mutex<BTreeSet<String>>,
 }
 
 /// Number of processes (at most).
@@ -66,7 +66,7 @@ impl Pool {
             state: Mutex::default(),
             freed: Condvar::new(),
             lost: AtomicU32::new(0),
-            told: Mutex::default(),
+            warned: Mutex::default(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Pool {
     /// Fails if the run was cancelled, a process was killed or cannot be started, or many calls in a row end theirs.
     pub fn call(&self, rows: &JsonRows) -> Result<Vec<Called>, OperatorError> {
         for name in &rows.not_finite {
-            if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+            if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
                 let lacking = "JSON lacks them; with `batch`, the function gets them";
                 let log = format!("warning: NaN and infinity in the column `{name}` are null: {lacking}");
                 self.context.progress().log(&log);

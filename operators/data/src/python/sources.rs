@@ -98,8 +98,8 @@ impl PythonFunction {
         let known: Vec<&str> = found.lacking.as_ref()?.iter().map(String::as_str).collect();
         let name = found.entry.as_ref().map_or(&self.function, |entry| &entry.function);
         let issue = ParamIssue::new(path, format!("`{file}` has no function `{name}`"));
-        let place = written.len().checked_sub(self.function.len())?;
-        Some(issue.about(Word::at(written, place)).with_help(suggest(name, &known, "functions in it")))
+        let start = written.len().checked_sub(self.function.len())?;
+        Some(issue.about(Word::at(written, start)).with_help(suggest(name, &known, "functions in it")))
     }
 
     /// Returns what a function that is marked for `map` says of its columns. `None`: it is not marked, or wrong.

@@ -194,8 +194,8 @@ impl Worker {
         if self.settled {
             return Ok(());
         }
-        let given = json!({"columns": columns, "input": input, "arguments": self.arguments});
-        self.send(b'C', given.to_string().as_bytes());
+        let setup = json!({"columns": columns, "input": input, "arguments": self.arguments});
+        self.send(b'C', setup.to_string().as_bytes());
         let limit = if self.seconds == 0 { 0 } else { self.seconds.max(LEAST_SETUP) };
         let ready = self.ready(limit, "is still being set up")?;
         self.settled = true;
@@ -209,8 +209,8 @@ impl Worker {
             Ok(frame) => frame,
             Err(Silence::Late) => {
                 self.lost(&Silence::Late)?;
-                let said = self.tail.said();
-                let message = format!("`{}` {what} after {limit} seconds: its process was stopped{said}", self.name);
+                let output = self.tail.said();
+                let message = format!("`{}` {what} after {limit} seconds: its process was stopped{output}", self.name);
                 return Err(OperatorError::pipeline(message).with_help(
                     "what waits for a network, an input or a lock does so without an end; a higher \
                                 `timeout_seconds` gives it more time",

@@ -516,13 +516,13 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
     let mut expected = 0;
     while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
         match found {
-            Found::Column(place) => {
+            Found::Column(index) => {
                 // The column has a value of this row already.
-                if columns[place].len() > row {
-                    return Err(A::Error::custom(field_twice(columns[place].name())));
+                if columns[index].len() > row {
+                    return Err(A::Error::custom(field_twice(columns[index].name())));
                 }
-                parts.next_value_seed(Fill(&mut columns[place]))?;
-                expected = place + 1;
+                parts.next_value_seed(Fill(&mut columns[index]))?;
+                expected = index + 1;
             }
             Found::Unknown(name) => unknown(name, &mut parts)?,
         }
@@ -618,7 +618,7 @@ impl Visitor<'_> for FindColumn<'_> {
         if matches!(self.columns.get(self.expected), Some(column) if column.name() == name) {
             return Ok(Found::Column(self.expected));
         }
-        let place = self.columns.iter().position(|column| column.name() == name);
-        Ok(place.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
+        let index = self.columns.iter().position(|column| column.name() == name);
+        Ok(index.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
     }
 }

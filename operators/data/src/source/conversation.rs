@@ -34,18 +34,18 @@ pub(super) struct Conversation {
 ///
 /// # Errors
 /// What is wrong, with its place.
-pub(super) fn read(given: &Value, calls_in_text: bool) -> Result<Conversation, String> {
+pub(super) fn read(value: &Value, calls_in_text: bool) -> Result<Conversation, String> {
     let parsed;
-    let given = match given {
+    let value = match value {
         Value::String(text) => {
             parsed = parse("messages", text, "expected a list of messages")?;
             &parsed
         }
-        given => given,
+        value => value,
     };
     // Other values do not fit the column, which says so.
-    let Value::Array(items) = given else {
-        return Ok(Conversation { messages: given.clone(), remark: None });
+    let Value::Array(items) = value else {
+        return Ok(Conversation { messages: value.clone(), remark: None });
     };
     let mut reader = Messages { calls_in_text, ..Messages::default() };
     for (at, item) in items.iter().enumerate() {
@@ -55,8 +55,8 @@ pub(super) fn read(given: &Value, calls_in_text: bool) -> Result<Conversation, S
     Ok(Conversation { messages: Value::Array(messages), remark: reader.remark })
 }
 
-fn parse(place: &str, text: &str, expected: &str) -> Result<Value, String> {
-    strict::value(text.as_bytes()).map_err(|fault| format!("`{place}` is a text that is {}; {expected}", fault.message))
+fn parse(path: &str, text: &str, expected: &str) -> Result<Value, String> {
+    strict::value(text.as_bytes()).map_err(|fault| format!("`{path}` is a text that is {}; {expected}", fault.message))
 }
 
 #[derive(Default)]
@@ -83,38 +83,38 @@ struct Open {
 }
 
 impl Messages {
-    fn add(&mut self, place: &str, item: &Value) -> Result<(), String> {
+    fn add(&mut self, path: &str, item: &Value) -> Result<(), String> {
         let mut fields = match item {
             Value::Object(fields) => fields.clone(),
-            Value::String(text) => match parse(place, text, "expected a message")? {
+            Value::String(text) => match parse(path, text, "expected a message")? {
                 Value::Object(fields) => fields,
-                _ => return Err(format!("`{place}` is not an object")),
+                _ => return Err(format!("`{path}` is not an object")),
             },
-            _ => return Err(format!("`{place}` is not an object")),
+            _ => return Err(format!("`{path}` is not an object")),
         };
         // Fields of the API that a message does not use.
         fields.retain(|_, value| !value.is_null());
         // ShareGPT's names.
         let is_share = !fields.contains_key("role") && fields.contains_key("from");
         let Some(Value::String(name)) = fields.remove(if is_share { "from" } else { "role" }) else {
-            return Err(format!("`{place}` has no `role`"));
+            return Err(format!("`{path}` has no `role`"));
         };
         let content = fields.remove(if is_share { "value" } else { "content" });
         match Author::of(&name) {
-            Some(Author::Call) => self.add_call(place, content.as_ref()),
-            Some(Author::One(Role::Assistant)) => self.add_model(place, fields, content),
-            Some(Author::One(role)) => self.add_other(place, role, fields, content),
-            None => Err(format!("`{place}.role` is `{name}`, not system, user, assistant or tool")),
+            Some(Author::Call) => self.add_call(path, content.as_ref()),
+            Some(Author::One(Role::Assistant)) => self.add_model(path, fields, content),
+            Some(Author::One(role)) => self.add_other(path, role, fields, content),
+            None => Err(format!("`{path}.role` is `{name}`, not system, user, assistant or tool")),
         }
     }
 
     /// Adds a message of the model.
-    fn add_model(&mut self, place: &str, mut fields: Map<String, Value>, content: Option<Value>) -> Result<(), String> {
+    fn add_model(&mut self, path: &str, mut fields: Map<String, Value>, content: Option<Value>) -> Result<(), String> {
         let mut calls = match fields.remove("tool_calls").or_else(|| fields.remove("function_call")) {
-            Some(value) => calls(&format!("{place}.tool_calls"), &value)?,
+            Some(value) => calls(&format!("{path}.tool_calls"), &value)?,
             None => Vec::new(),
         };
-        let (mut text, thought) = contents(place, content.as_ref())?;
+        let (mut text, thought) = contents(path, content.as_ref())?;
         // Servers name it differently; a second name would be a field that no message has.
         let reasoning = fields.remove("reasoning_content").or_else(|| fields.remove("thinking"));
         let reasoning = fields.remove("reasoning").or(reasoning).or(thought.map(Value::String));
@@ -140,10 +140,10 @@ impl Messages {
     }
 
     /// Adds a call that is a message of its own, to the message of the model before it.
-    fn add_call(&mut self, place: &str, content: Option<&Value>) -> Result<(), String> {
-        let found = calls(place, content.unwrap_or(&Value::Null))?;
+    fn add_call(&mut self, path: &str, content: Option<&Value>) -> Result<(), String> {
+        let found = calls(path, content.unwrap_or(&Value::Null))?;
         if found.is_empty() {
-            return Err(format!("`{place}` has no call; {CALLS}"));
+            return Err(format!("`{path}` has no call; {CALLS}"));
         }
         let last_role = self.done.last().and_then(|message| message.get("role")?.as_str());
         if last_role != Some(Role::Assistant.name()) {
@@ -159,13 +159,13 @@ impl Messages {
     /// Adds a message that the model did not write.
     fn add_other(
         &mut self,
-        place: &str,
+        path: &str,
         role: Role,
         mut fields: Map<String, Value>,
         content: Option<Value>,
     ) -> Result<(), String> {
-        let Some(content) = content else { return Err(format!("`{place}.content` is missing")) };
-        let (text, _) = contents(place, Some(&content))?;
+        let Some(content) = content else { return Err(format!("`{path}.content` is missing")) };
+        let (text, _) = contents(path, Some(&content))?;
         // Results of calls in the text are texts of the user.
         if role == Role::User
             && self.called_in_text
@@ -216,9 +216,9 @@ impl Messages {
         let own_id = fields.get("tool_call_id").cloned();
         let known = self.open.iter().position(|open| own_id.is_none() || self.id_of(open) == own_id.as_ref());
         // A call without an id may be the one that the result names.
-        let place = known.or_else(|| self.open.iter().position(|open| open.is_made_up));
-        if let Some(place) = place
-            && let Some(open) = self.open.remove(place)
+        let position = known.or_else(|| self.open.iter().position(|open| open.is_made_up));
+        if let Some(position) = position
+            && let Some(open) = self.open.remove(position)
         {
             match own_id {
                 Some(id) => {
@@ -264,7 +264,7 @@ impl Author {
 }
 
 /// Returns the text and the reasoning of a content.
-fn contents(place: &str, content: Option<&Value>) -> Result<(String, Option<String>), String> {
+fn contents(path: &str, content: Option<&Value>) -> Result<(String, Option<String>), String> {
     let parts = match content {
         None | Some(Value::Null) => return Ok((String::new(), None)),
         Some(Value::String(text)) => return Ok((text.clone(), None)),
@@ -285,7 +285,7 @@ fn contents(place: &str, content: Option<&Value>) -> Result<(String, Option<Stri
             }
             (kind, _) => {
                 let kind = kind.unwrap_or("other");
-                return Err(format!("`{place}.content[{at}]` is a part of type `{kind}`; only texts can be read"));
+                return Err(format!("`{path}.content[{at}]` is a part of type `{kind}`; only texts can be read"));
             }
         }
     }
@@ -293,43 +293,43 @@ fn contents(place: &str, content: Option<&Value>) -> Result<(String, Option<Stri
 }
 
 /// Reads calls with `id`, `name` and `arguments`.
-fn calls(place: &str, given: &Value) -> Result<Vec<Map<String, Value>>, String> {
-    match given {
+fn calls(path: &str, value: &Value) -> Result<Vec<Map<String, Value>>, String> {
+    match value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
-        Value::String(text) => calls(place, &parse(place, text, CALLS)?),
-        Value::Object(call) => Ok(vec![one_call(place, call)?]),
+        Value::String(text) => calls(path, &parse(path, text, CALLS)?),
+        Value::Object(call) => Ok(vec![one_call(path, call)?]),
         Value::Array(items) => {
             let mut found = Vec::with_capacity(items.len());
             for (at, item) in items.iter().enumerate() {
-                let place = format!("{place}[{at}]");
+                let path = format!("{path}[{at}]");
                 let parsed = match item {
-                    Value::String(text) => parse(&place, text, CALLS)?,
+                    Value::String(text) => parse(&path, text, CALLS)?,
                     item => item.clone(),
                 };
-                let Value::Object(call) = &parsed else { return Err(format!("`{place}` is no call; {CALLS}")) };
-                found.push(one_call(&place, call)?);
+                let Value::Object(call) = &parsed else { return Err(format!("`{path}` is no call; {CALLS}")) };
+                found.push(one_call(&path, call)?);
             }
             Ok(found)
         }
-        _ => Err(format!("`{place}` holds no calls; {CALLS}")),
+        _ => Err(format!("`{path}` holds no calls; {CALLS}")),
     }
 }
 
-fn one_call(place: &str, call: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+fn one_call(path: &str, call: &Map<String, Value>) -> Result<Map<String, Value>, String> {
     let function = call.get("function").and_then(Value::as_object).unwrap_or(call);
     // Some programs write the name alone into `function`.
     let name = match function.get("name").or(call.get("function")) {
         Some(Value::String(name)) if !name.is_empty() => name.as_str(),
-        _ => return Err(format!("`{place}` has no `name`; {CALLS}")),
+        _ => return Err(format!("`{path}` has no `name`; {CALLS}")),
     };
     let arguments = ["arguments", "args", "parameters", "input"].into_iter().find_map(|field| function.get(field));
     let arguments = match arguments {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Null) => String::new(),
         Some(object @ Value::Object(_)) => object.to_string(),
-        Some(_) => return Err(format!("the arguments of `{place}` are neither an object nor its JSON text; {CALLS}")),
-        None => return Err(format!("`{place}` has no `arguments`; {CALLS}")),
+        Some(_) => return Err(format!("the arguments of `{path}` are neither an object nor its JSON text; {CALLS}")),
+        None => return Err(format!("`{path}` has no `arguments`; {CALLS}")),
     };
     let mut read = Map::new();
     match ["id", "call_id", "tool_call_id"].into_iter().find_map(|field| call.get(field)) {

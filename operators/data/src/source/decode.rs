@@ -112,10 +112,10 @@ impl Direct {
 
     /// Completes a row after its fields were read.
     fn complete(&self, columns: &mut [Column], row: usize, number: u64, rest: Map<String, Value>) -> Result<(), Fault> {
-        if let Some(place) = self.rest
+        if let Some(index) = self.rest
             && !rest.is_empty()
         {
-            add_rest(&mut columns[place], row, rest).map_err(Fault::row)?;
+            add_rest(&mut columns[index], row, rest).map_err(Fault::row)?;
         }
         // The number counts across files, so that it is an id.
         if self.ids == Ids::Numbered && columns[0].len() == row {
@@ -137,7 +137,7 @@ impl Direct {
             let mut rest = Map::new();
             let collect = if self.rest.is_some() { Some(&mut rest) } else { None };
             let mut parser = serde_json::Deserializer::from_slice(record);
-            let seed = Row { columns: &mut *columns, place: row, fit: self.fit, rest: collect };
+            let seed = Row { columns: &mut *columns, number: row, fit: self.fit, rest: collect };
             seed.deserialize(&mut parser).and_then(|()| parser.end())?;
             // Afterwards: only valid JSON can be looked through for numbers.
             strict::check_numbers(record)?;
@@ -181,7 +181,7 @@ fn add_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Re
 
 struct Row<'a> {
     columns: &'a mut [Column],
-    place: usize,
+    number: usize,
     fit: Fit,
     rest: Option<&'a mut Map<String, Value>>,
 }
@@ -202,7 +202,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, parts: A) -> Result<(), A::Error> {
-        fill_fields(self.columns, self.place, parts, |name, parts| match &mut self.rest {
+        fill_fields(self.columns, self.number, parts, |name, parts| match &mut self.rest {
             Some(rest) => {
                 let Unambiguous(value) = parts.next_value()?;
                 insert_once(rest, name, value).map_err(A::Error::custom)

@@ -49,11 +49,11 @@ pub fn first_cells(path: &Path, splitting: Splitting, column: &str, most: usize)
         return None;
     }
     let mut blocks = cells_of(path, splitting)?.ok()?;
-    let place = blocks.header.iter().position(|name| name == column)?;
+    let index = blocks.header.iter().position(|name| name == column)?;
     let mut cells = Vec::new();
     for (_, row) in blocks.next().ok()?.unwrap_or_default().iter().take(most) {
         // A row may be shorter than the header.
-        if let Some(cell) = row.get(place) {
+        if let Some(cell) = row.get(index) {
             cells.push(String::from_utf8_lossy(cell).into_owned());
         }
     }

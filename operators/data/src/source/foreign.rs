@@ -15,7 +15,7 @@ pub struct Absent {
     /// What stands before numbers that become ids.
     prefix: String,
     /// Places of the columns of trajectories.
-    places: BTreeMap<String, usize>,
+    indexes: BTreeMap<String, usize>,
 }
 
 impl Absent {
@@ -25,8 +25,8 @@ impl Absent {
         if names.iter().all(|name| schema.field_with_name(name).is_ok_and(|field| field.data_type().is_nested())) {
             return None;
         }
-        let places = schema.fields().iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect();
-        Some(Self { names, prefix: prefix.to_owned(), places })
+        let indexes = schema.fields().iter().enumerate().map(|(index, field)| (field.name().clone(), index)).collect();
+        Some(Self { names, prefix: prefix.to_owned(), indexes })
     }
 
     fn lacks(&self, name: &str) -> bool {
@@ -57,7 +57,7 @@ impl Absent {
 
     /// Returns the value of a column; null if there is none.
     fn value<'v>(&self, values: &'v [Cow<'_, Value>], name: &str) -> &'v Value {
-        self.places.get(name).and_then(|place| values.get(*place)).map_or(&Value::Null, Cow::as_ref)
+        self.indexes.get(name).and_then(|index| values.get(*index)).map_or(&Value::Null, Cow::as_ref)
     }
 
     /// Derives the values of a record. `values` are those of all columns, null where the record has none.
@@ -78,8 +78,8 @@ impl Absent {
         let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
         let mut derived: Vec<(usize, Value)> = Vec::new();
         for name in &self.names {
-            let Some(place) = self.places.get(name) else { continue };
-            if !matches!(values.get(*place).map(Cow::as_ref), Some(Value::Null)) {
+            let Some(index) = self.indexes.get(name) else { continue };
+            if !matches!(values.get(*index).map(Cow::as_ref), Some(Value::Null)) {
                 continue;
             }
             let value = match name.as_str() {
@@ -103,11 +103,11 @@ impl Absent {
                 // The sample, and tokens, which are unknown.
                 _ => json!(0),
             };
-            derived.push((*place, value));
+            derived.push((*index, value));
         }
         // Afterwards: a derived value is no source of others.
-        for (place, value) in derived {
-            values[place] = Cow::Owned(value);
+        for (index, value) in derived {
+            values[index] = Cow::Owned(value);
         }
     }
 }

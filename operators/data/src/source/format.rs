@@ -136,7 +136,7 @@ pub(crate) fn decompressed(
     let mut raw = BufReader::with_capacity(1 << 18, raw);
     let found = match compression {
         Compression::Auto => Compression::of_start(raw.fill_buf()?),
-        given => given,
+        named => named,
     };
     Ok(match found {
         Compression::Gz => Box::new(MultiGzDecoder::new(raw)),

@@ -100,8 +100,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let texts = self.columns_of_text()?;
         let schema = self.metadata.schema();
         let mut fields: Vec<FieldRef> = schema.fields().to_vec();
-        for (place, data_type) in &texts {
-            fields[*place] = Arc::new(Field::clone(&fields[*place]).with_data_type(data_type.clone()));
+        for (index, data_type) in &texts {
+            fields[*index] = Arc::new(Field::clone(&fields[*index]).with_data_type(data_type.clone()));
         }
         let schema = Arc::new(Schema::new(fields));
         let reader = self.reader(&self.metadata, ProjectionMask::all())?;
@@ -109,8 +109,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let batches = reader.map(move |batch| {
             let batch = batch?;
             let mut columns = batch.columns().to_vec();
-            for place in texts.keys() {
-                columns[*place] = bytes_as_text(&columns[*place])?;
+            for index in texts.keys() {
+                columns[*index] = bytes_as_text(&columns[*index])?;
             }
             let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             Ok(RecordBatch::try_new_with_options(Arc::clone(&target), columns, &options)?)
@@ -136,12 +136,12 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Returns the columns of bytes whose values are all UTF-8, with their types as text.
     fn columns_of_text(&self) -> Result<BTreeMap<usize, DataType>, OperatorError> {
         let mut texts = BTreeMap::new();
-        for (place, field) in self.metadata.schema().fields().iter().enumerate() {
+        for (index, field) in self.metadata.schema().fields().iter().enumerate() {
             if !has_bytes(field.data_type()) {
                 continue;
             }
             // The whole column is read: the type must fit the last row too.
-            let column = ProjectionMask::roots(self.metadata.parquet_schema(), [place]);
+            let column = ProjectionMask::roots(self.metadata.parquet_schema(), [index]);
             let mut is_text = true;
             for batch in self.reader(&self.metadata, column)? {
                 is_text = bytes_as_text(batch?.column(0)).is_ok();
@@ -151,7 +151,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             }
             if is_text {
                 let text = bytes_as_text(&new_empty_array(field.data_type()))?;
-                texts.insert(place, text.data_type().clone());
+                texts.insert(index, text.data_type().clone());
             }
         }
         Ok(texts)
@@ -291,8 +291,8 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     // Most files have none: looking at whole columns first spares looking at each row.
     let with_infinity: Vec<&ArrayRef> = batch.columns().iter().filter(|column| any_not_finite(column)).collect();
     if !with_infinity.is_empty() {
-        for (place, row) in rows.iter().enumerate() {
-            if with_infinity.iter().any(|column| any_not_finite(&column.slice(place, 1))) {
+        for (index, row) in rows.iter().enumerate() {
+            if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
                 not_finite.push(*row);
             }
         }

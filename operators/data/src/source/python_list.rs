@@ -63,10 +63,10 @@ fn item(text: &str) -> Option<(String, &str)> {
         return if number.parse::<f64>().ok()?.is_finite() { Some((number.to_owned(), &text[end..])) } else { None };
     }
     let (mut value, mut chars) = (String::new(), text[1..].char_indices());
-    while let Some((place, ch)) = chars.next() {
+    while let Some((at, ch)) = chars.next() {
         match ch {
             '\\' => value.push(escaped(&mut chars)?),
-            ch if ch == quote => return Some((value, &text[1 + place + 1..])),
+            ch if ch == quote => return Some((value, &text[1 + at + 1..])),
             ch => value.push(ch),
         }
     }

@@ -29,26 +29,26 @@ pub(crate) fn value(record: &[u8]) -> Result<Value, Fault> {
 /// Fails if valid JSON has a whole number beyond 64 bits: the parser would round it.
 pub(crate) fn check_numbers(record: &[u8]) -> Result<(), Fault> {
     // A run of that many digits covers one of these places.
-    let mut place = MANY_DIGITS - 1;
-    while let Some(byte) = record.get(place) {
+    let mut index = MANY_DIGITS - 1;
+    while let Some(byte) = record.get(index) {
         if byte.is_ascii_digit()
-            && let Some((number, end)) = whole_number(record, place)
+            && let Some((number, end)) = whole_number(record, index)
         {
             let fits = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
-            if !fits && !is_in_string(record, place) {
+            if !fits && !is_in_string(record, index) {
                 let message = format!("the whole number {number} is beyond 64 bits: write it as a text, in quotes");
                 return Err(Fault::row(message));
             }
-            place = end;
+            index = end;
         }
-        place += MANY_DIGITS;
+        index += MANY_DIGITS;
     }
     Ok(())
 }
 
 /// Returns the number around a digit and where it ends, if it is whole and long.
-fn whole_number(record: &[u8], place: usize) -> Option<(&str, usize)> {
-    let (mut start, mut end) = (place, place);
+fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
+    let (mut start, mut end) = (index, index);
     while start > 0 && record[start - 1].is_ascii_digit() {
         start -= 1;
     }
@@ -67,12 +67,12 @@ fn whole_number(record: &[u8], place: usize) -> Option<(&str, usize)> {
     Some((std::str::from_utf8(&record[start..end]).ok()?, end))
 }
 
-fn is_in_string(record: &[u8], place: usize) -> bool {
+fn is_in_string(record: &[u8], index: usize) -> bool {
     let (mut at, mut inside) = (0, false);
-    while let Some(found) = memchr2(b'"', b'\\', &record[at..place]) {
+    while let Some(found) = memchr2(b'"', b'\\', &record[at..index]) {
         inside ^= record[at + found] == b'"';
         // The character behind a backslash is escaped.
-        at = place.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });
+        at = index.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });
     }
     inside
 }

@@ -82,10 +82,10 @@ impl<R: Read> ValueBlocks<R> {
 
     /// Returns the buffer; an unfinished value remains in it.
     fn take_scanned(&mut self) -> Vec<u8> {
-        let kept = self.state.start.unwrap_or(self.scanned);
-        self.count_lines(kept);
-        let tail = self.buffer[kept..].to_vec();
-        self.scanned -= kept;
+        let start = self.state.start.unwrap_or(self.scanned);
+        self.count_lines(start);
+        let tail = self.buffer[start..].to_vec();
+        self.scanned -= start;
         self.counted = 0;
         self.state.start = self.state.start.map(|_| 0);
         std::mem::replace(&mut self.buffer, tail)

@@ -60,8 +60,8 @@ fn token_overlap(prediction: &str, golden: &str) -> Overlap {
     if golden <= 16 {
         for token in tokens(prediction) {
             seen += 1;
-            if let Some(place) = wanted.iter().position(|other| *other == token) {
-                wanted.swap_remove(place);
+            if let Some(index) = wanted.iter().position(|other| *other == token) {
+                wanted.swap_remove(index);
                 shared += 1;
             }
         }

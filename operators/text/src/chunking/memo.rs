@@ -36,7 +36,7 @@ impl Memo {
             self.sets = vec![Set([[0; 4]; 2]); SETS];
         }
         let key = key(text.as_bytes(), range);
-        let Set([first, second]) = &mut self.sets[place(&key)];
+        let Set([first, second]) = &mut self.sets[set_of(&key)];
         for slot in [&first, &second] {
             // Without branches: all four numbers are compared at once, the last one without its count.
             let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
@@ -80,7 +80,7 @@ fn load(text: &[u8], at: usize, length: usize) -> u64 {
 
 /// Returns the set of a key. Multiplication mixes the high bits best, so those select the set.
 #[inline]
-fn place(key: &Slot) -> usize {
+fn set_of(key: &Slot) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio, as in Fibonacci hashing
     let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(MIX).rotate_left(29);
     let short = mix(key[3], key[0]);

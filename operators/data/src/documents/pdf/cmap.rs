@@ -47,11 +47,11 @@ impl CharacterMap {
                         map.single.insert(*code, text(&units(&hex)));
                         codes.clear();
                     }
-                    (Section::Ranges, [first, last], Some(place)) => {
-                        if let Some(code) = first.checked_add(place).filter(|code| code <= last) {
+                    (Section::Ranges, [first, last], Some(next)) => {
+                        if let Some(code) = first.checked_add(next).filter(|code| code <= last) {
                             map.single.insert(code, text(&units(&hex)));
                         }
-                        list = place.checked_add(1);
+                        list = next.checked_add(1);
                     }
                     (Section::Ranges, [first, last], None) => {
                         map.ranges.insert(*first, (*last, units(&hex)));

@@ -96,22 +96,22 @@ fn differences(dictionary: &Dictionary) -> Option<&Vec<Object>> {
 
 /// Returns the names that lopdf knows, each after its code.
 fn known(names: &[Object]) -> Vec<Object> {
-    let mut kept = Vec::new();
+    let mut names_with_codes = Vec::new();
     let mut code = 0;
     for object in names {
         match object {
             Object::Integer(number) => code = *number,
             Object::Name(name) => {
                 if (0..=255).contains(&code) && is_known(name) {
-                    kept.push(Object::Integer(code));
-                    kept.push(Object::Name(name.clone()));
+                    names_with_codes.push(Object::Integer(code));
+                    names_with_codes.push(Object::Name(name.clone()));
                 }
                 code = code.saturating_add(1);
             }
             _ => {}
         }
     }
-    kept
+    names_with_codes
 }
 
 /// Whether a font with only this name gets it: lopdf does not publish its list.
@@ -144,13 +144,13 @@ impl<'a> Font<'a> {
         let is_utf_16 = is_composite && encoding.starts_with(b"Uni") && map.is_empty();
         let encoding = if is_composite { None } else { font.get_font_encoding_with_limit(document, MAX_MAP).ok() };
         let (widths, default_width) = (Widths::default(), UNKNOWN_WIDTH);
-        let mut made = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
+        let mut read = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
         if is_composite {
-            made.composite_widths(document, font, most);
+            read.composite_widths(document, font, most);
         } else {
-            made.simple_widths(document, font);
+            read.simple_widths(document, font);
         }
-        Ok(made)
+        Ok(read)
     }
 
     fn simple_widths(&mut self, document: &Document, font: &Dictionary) {

@@ -201,8 +201,8 @@ fn numbers<const N: usize>(operands: &[Object]) -> Option<[f32; N]> {
     if operands.len() != N {
         return None;
     }
-    for (place, operand) in found.iter_mut().zip(operands) {
-        *place = operand.as_float().ok().filter(|number| number.is_finite())?;
+    for (slot, operand) in found.iter_mut().zip(operands) {
+        *slot = operand.as_float().ok().filter(|number| number.is_finite())?;
     }
     Some(found)
 }

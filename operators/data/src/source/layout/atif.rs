@@ -36,13 +36,13 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         }
     }
     let (question, prediction) = (question(&messages).unwrap_or_default(), prediction(&messages));
-    let mut made = trajectory_of(question_id, question, messages, prediction);
-    made.tools = tools;
-    made.metadata = metadata(fields);
-    made.model = model;
-    made.prompt_tokens = count(totals.get("total_prompt_tokens"));
-    made.completion_tokens = count(totals.get("total_completion_tokens"));
-    with_rest(made, own(extra.as_ref()))
+    let mut row = trajectory_of(question_id, question, messages, prediction);
+    row.tools = tools;
+    row.metadata = metadata(fields);
+    row.model = model;
+    row.prompt_tokens = count(totals.get("total_prompt_tokens"));
+    row.completion_tokens = count(totals.get("total_completion_tokens"));
+    with_rest(row, own(extra.as_ref()))
 }
 
 /// Returns the message of a step, and the results of its calls.

@@ -24,36 +24,36 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
         messages.push(message(at, item)?);
     }
     let prediction = take_text(&mut fields, &["pred"]).unwrap_or_default().trim().to_owned();
-    let mut made = trajectory_of(question_id, question, messages, prediction);
-    made.golden_answers = golden_answers;
-    made.tools = Value::Array(take_list(&mut fields, "tools")).to_string();
+    let mut row = trajectory_of(question_id, question, messages, prediction);
+    row.golden_answers = golden_answers;
+    row.tools = Value::Array(take_list(&mut fields, "tools")).to_string();
     let all = usage(&fields, "all_turns_tokens");
-    made.prompt_tokens = count(all.get("prompt_tokens"));
-    made.completion_tokens = count(all.get("completion_tokens"));
+    row.prompt_tokens = count(all.get("prompt_tokens"));
+    row.completion_tokens = count(all.get("completion_tokens"));
     let last = usage(&fields, "response_meta");
-    made.last_prompt_tokens = count(last.get("prompt_tokens"));
-    made.last_completion_tokens = count(last.get("completion_tokens"));
+    row.last_prompt_tokens = count(last.get("prompt_tokens"));
+    row.last_completion_tokens = count(last.get("completion_tokens"));
     // The server may name the model more exactly than the request did.
     for name in ["response_meta", "request_meta"] {
-        if made.model.is_none()
+        if row.model.is_none()
             && let Some(part) = fields.get(name)
         {
-            made.model = text_of(part.get("model"));
+            row.model = text_of(part.get("model"));
         }
     }
     if let Some(turns) = fields.get("rounds").and_then(Value::as_i64)
         && let Ok(turns) = i32::try_from(turns)
     {
-        made.turns = turns;
+        row.turns = turns;
         fields.remove("rounds");
     }
     fields.remove("all_turns_tokens");
     // The answer is the last message.
-    if fields.get("answer").and_then(Value::as_str) == Some(made.answer.as_str()) {
+    if fields.get("answer").and_then(Value::as_str) == Some(row.answer.as_str()) {
         fields.remove("answer");
     }
-    made.metadata = metadata(fields);
-    Ok(made)
+    row.metadata = metadata(fields);
+    Ok(row)
 }
 
 /// Returns the usage in a field: a part of it, or the field itself.

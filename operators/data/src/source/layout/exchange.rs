@@ -18,19 +18,19 @@ pub(super) fn own(rest: Option<&Value>) -> Option<&Map<String, Value>> {
 }
 
 /// Completes a trajectory with the fields beside the format, if there are any.
-pub(super) fn with_rest(mut made: Trajectory, rest: Option<&Map<String, Value>>) -> Result<Trajectory, String> {
-    let Some(rest) = rest else { return Ok(made) };
+pub(super) fn with_rest(mut row: Trajectory, rest: Option<&Map<String, Value>>) -> Result<Trajectory, String> {
+    let Some(rest) = rest else { return Ok(row) };
     // As they were written, to the byte; the parsed fields are for other programs.
     let metadata = match (rest.get("metadata_text"), rest.get("metadata")) {
         (Some(Value::String(text)), _) => Some(text.clone()),
         (_, Some(parsed @ Value::Object(_))) => Some(parsed.to_string()),
         _ => None,
     };
-    let tools = rest.get("tools_text").and_then(Value::as_str).unwrap_or(&made.tools).to_owned();
+    let tools = rest.get("tools_text").and_then(Value::as_str).unwrap_or(&row.tools).to_owned();
     // The messages are those of the format, and long: they are spared the way through JSON.
-    let messages = std::mem::take(&mut made.messages);
-    let made = overridden(&made, rest, &["messages", "tools", "metadata"])?;
-    Ok(Trajectory { messages, tools, metadata, ..made })
+    let messages = std::mem::take(&mut row.messages);
+    let row = overridden(&row, rest, &["messages", "tools", "metadata"])?;
+    Ok(Trajectory { messages, tools, metadata, ..row })
 }
 
 /// Completes a message with the fields beside the format.
@@ -42,11 +42,11 @@ pub(super) fn with_details(message: Message, details: Option<&Value>) -> Result<
 }
 
 fn overridden<T: Serialize + DeserializeOwned>(
-    made: &T,
+    record: &T,
     by: &Map<String, Value>,
     except: &[&str],
 ) -> Result<T, String> {
-    let mut value = serde_json::to_value(made).map_err(|error| error.to_string())?;
+    let mut value = serde_json::to_value(record).map_err(|error| error.to_string())?;
     if let Some(fields) = value.as_object_mut() {
         for (name, field) in fields {
             if let Some(written) = by.get(name)

@@ -35,20 +35,20 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let tools = items(noted.get("tools").or_else(|| offered(&fields))).to_vec();
     let golden_answers = take_texts(&mut fields, &["target"])?;
     let answer = tagged(&messages).or_else(|| scored_answer(&fields)).unwrap_or_else(|| prediction(&messages));
-    let mut made = trajectory_of(question_id, asked, messages, answer);
-    made.golden_answers = golden_answers;
-    made.tools = Value::Array(definitions_of_chat(tools)).to_string();
-    made.metadata = metadata(further(&fields, &noted));
-    made.sample_index = epoch.saturating_sub(1).max(0);
-    made.id = format!("{}@{}", made.question_id, made.sample_index);
-    made.model = text_of(output.get("model"));
+    let mut row = trajectory_of(question_id, asked, messages, answer);
+    row.golden_answers = golden_answers;
+    row.tools = Value::Array(definitions_of_chat(tools)).to_string();
+    row.metadata = metadata(further(&fields, &noted));
+    row.sample_index = epoch.saturating_sub(1).max(0);
+    row.id = format!("{}@{}", row.question_id, row.sample_index);
+    row.model = text_of(output.get("model"));
     if let Some(Value::Object(models)) = fields.get("model_usage") {
         for usage in models.values() {
-            made.prompt_tokens = made.prompt_tokens.saturating_add(count(usage.get("input_tokens")));
-            made.completion_tokens = made.completion_tokens.saturating_add(count(usage.get("output_tokens")));
+            row.prompt_tokens = row.prompt_tokens.saturating_add(count(usage.get("input_tokens")));
+            row.completion_tokens = row.completion_tokens.saturating_add(count(usage.get("output_tokens")));
         }
     }
-    with_rest(made, own(Some(&noted)))
+    with_rest(row, own(Some(&noted)))
 }
 
 /// The tools of the first model call that had any.

@@ -45,17 +45,17 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let golden_answers = take_texts(&mut fields, &["golden_answers", "expected_answer", "ground_truth", "answer"])?;
     let asked = take_text(&mut fields, &["question"]).or_else(|| question(&messages)).unwrap_or_default();
     let prediction = prediction(&messages);
-    let mut made = trajectory_of(question_id, asked, messages, prediction);
-    made.golden_answers = golden_answers;
-    made.tools = tools;
-    made.metadata = metadata(fields);
-    made.sample_index = rollout;
-    made.id = format!("{}@{rollout}", made.question_id);
-    made.model = take_text(&mut response, &["model"]);
+    let mut row = trajectory_of(question_id, asked, messages, prediction);
+    row.golden_answers = golden_answers;
+    row.tools = tools;
+    row.metadata = metadata(fields);
+    row.sample_index = rollout;
+    row.id = format!("{}@{rollout}", row.question_id);
+    row.model = take_text(&mut response, &["model"]);
     let usage = response.get("usage").unwrap_or(&Value::Null);
-    made.prompt_tokens = count(usage.get("input_tokens"));
-    made.completion_tokens = count(usage.get("output_tokens"));
-    with_rest(made, rest.as_ref())
+    row.prompt_tokens = count(usage.get("input_tokens"));
+    row.completion_tokens = count(usage.get("output_tokens"));
+    with_rest(row, rest.as_ref())
 }
 
 /// Messages, as items add up to them. A message of the model is its reasoning, its text and its calls, in this order;
@@ -70,9 +70,9 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn add(&mut self, place: &str, items: &[Value]) -> Result<(), String> {
+    fn add(&mut self, path: &str, items: &[Value]) -> Result<(), String> {
         for (at, item) in items.iter().enumerate() {
-            self.item(item).map_err(|error| format!("`{place}.{at}`: {error}"))?;
+            self.item(item).map_err(|error| format!("`{path}.{at}`: {error}"))?;
         }
         Ok(())
     }

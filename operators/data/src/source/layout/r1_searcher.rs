@@ -31,14 +31,14 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let ran_out = stopped == Some("many_retrieve") && answer(&text).is_none();
     let mut messages = vec![Message::text(Role::User, question.clone())];
     messages.extend(pieces(&text));
-    let mut made = trajectory_of(question_id, question, messages, prediction);
-    made.golden_answers = golden_answers;
-    made.protocol = "r1-searcher".into();
+    let mut row = trajectory_of(question_id, question, messages, prediction);
+    row.golden_answers = golden_answers;
+    row.protocol = "r1-searcher".into();
     if ran_out {
-        made.finish_reason = "max_searches".into();
+        row.finish_reason = "max_searches".into();
     }
-    made.metadata = metadata(fields);
-    Ok(made)
+    row.metadata = metadata(fields);
+    Ok(row)
 }
 
 /// Splits the text after each query that documents follow, and after the documents with the blank line behind them.
@@ -48,13 +48,13 @@ fn pieces(text: &str) -> Vec<Message> {
     let searched = format!("{QUERY_END}{DOCUMENTS}");
     let mut rest = text;
     while let Some(start) = rest.find(&searched) {
-        let (said, shown) = rest.split_at(start + QUERY_END.len());
+        let (output, shown) = rest.split_at(start + QUERY_END.len());
         // A rollout may be cut inside the documents.
         let end = shown.find(DOCUMENTS_END).map_or(shown.len(), |start| start + DOCUMENTS_END.len());
         let (_, after) = shown.split_at(end);
         let blank = if after.starts_with("\n\n") { 2 } else { 0 };
         let (shown, after) = shown.split_at(end + blank);
-        messages.push(written(said));
+        messages.push(written(output));
         messages.push(Message::text(Role::Tool, shown));
         rest = after;
     }

@@ -35,14 +35,14 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     for (at, ranking) in take_list(&mut fields, "rank").iter().enumerate() {
         rankings.push(dialogue(&format!("rank.{at}.messages"), items(ranking.get("messages")))?);
     }
-    let mut made = trajectory_of(question_id, question, messages(rollout, rankings), prediction);
-    made.golden_answers = golden_answers;
-    made.protocol = "searchlm".into();
-    made.metadata = metadata(fields);
+    let mut row = trajectory_of(question_id, question, messages(rollout, rankings), prediction);
+    row.golden_answers = golden_answers;
+    row.protocol = "searchlm".into();
+    row.metadata = metadata(fields);
     // The model's answers in rankings are no turns of the rollout.
-    let asides = i32::try_from(made.asides().count()).unwrap_or(i32::MAX);
-    made.turns = made.turns.saturating_sub(asides);
-    Ok(made)
+    let asides = i32::try_from(row.asides().count()).unwrap_or(i32::MAX);
+    row.turns = row.turns.saturating_sub(asides);
+    Ok(row)
 }
 
 /// The question in a prompt.
@@ -58,14 +58,14 @@ fn question(prompt: &str) -> Result<&str, String> {
 }
 
 /// Roles and texts of a list of messages.
-fn dialogue(place: &str, messages: &[Value]) -> Result<Vec<(Role, String)>, String> {
+fn dialogue(path: &str, messages: &[Value]) -> Result<Vec<(Role, String)>, String> {
     let mut dialogue = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         let role = match text_of(message.get("role")).as_deref() {
             Some("user") => Role::User,
             Some("assistant") => Role::Assistant,
-            Some(other) => return Err(format!("`{place}.{at}.role` is `{other}`, not user or assistant")),
-            None => return Err(format!("`{place}.{at}` has no `role`")),
+            Some(other) => return Err(format!("`{path}.{at}.role` is `{other}`, not user or assistant")),
+            None => return Err(format!("`{path}.{at}` has no `role`")),
         };
         dialogue.push((role, text_of(message.get("content")).unwrap_or_default()));
     }

@@ -41,20 +41,20 @@ pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, Strin
     let finish_reason = ["max_turns", "max_total_tokens"].into_iter().find(|reason| stopped == Some(reason));
     let model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
     let prediction = prediction(&messages);
-    let mut made = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
-    made.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
-    made.tools = tools;
+    let mut row = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
+    row.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
+    row.tools = tools;
     if let Some(reason) = finish_reason {
-        made.finish_reason = reason.into();
+        row.finish_reason = reason.into();
     }
-    made.metadata = metadata(further(&mut trace, data, &info));
-    made.id = id;
-    made.model = model;
-    for message in &made.messages {
-        made.prompt_tokens = made.prompt_tokens.saturating_add(message.prompt_tokens.unwrap_or_default());
-        made.completion_tokens = made.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
+    row.metadata = metadata(further(&mut trace, data, &info));
+    row.id = id;
+    row.model = model;
+    for message in &row.messages {
+        row.prompt_tokens = row.prompt_tokens.saturating_add(message.prompt_tokens.unwrap_or_default());
+        row.completion_tokens = row.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
     }
-    with_rest(made, rest)
+    with_rest(row, rest)
 }
 
 /// The trace of an episode with one, or the record itself.
