@@ -132,8 +132,8 @@ impl TokenWriter {
         for first in (0..tokens).step_by(PART as usize) {
             self.read_part(whole, first, &mut part, context)?;
             for (vector, token) in part.vectors.chunks_exact(self.dimensions).zip(first..) {
-                // Chosen by the number of the token alone, so that equal vectors give equal files. SplitMix64 spreads the
-                // numbers evenly over 0…1.
+                // Chosen by the number of the token alone, so that equal vectors give equal files. SplitMix64 spreads
+                // the numbers evenly over 0…1.
                 let scattered = spread(token.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64);
                 if share < 1.0 && scattered >= share {
                     continue;
@@ -146,7 +146,7 @@ impl TokenWriter {
         let count = (centroids as usize).min(sample.len() / self.dimensions);
         context.progress().log(&format!("learning {count} centroids of {tokens} token vectors"));
         let centroids = if count == 0 { Vec::new() } else { spherical(&sample, self.dimensions, count, ROUNDS) };
-        // Vectors that the centroids were learned from lie nearer to them than others: their buckets would be too narrow.
+        // Vectors that the centroids were learned from lie nearer to them than others: buckets would be too narrow.
         let learned_from = if held_out.is_empty() { &sample } else { &held_out };
         let Some(codec) = Codec::learn(learned_from, centroids, self.dimensions, bits) else {
             return Err(OperatorError::engine("the parts of a codec do not fit together"));

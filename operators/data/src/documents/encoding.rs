@@ -9,8 +9,8 @@ use super::content::Content;
 /// Bytes of a page that may name its encoding, as browsers have it.
 const PRESCANNED: usize = 1024;
 
-/// Decodes a text. `named` is the encoding that its surroundings name. Line ends become `\n`. The details are `encoding`,
-/// `encoding_guessed` and `encoding_errors`.
+/// Decodes a text. `named` is the encoding that its surroundings name. Line ends become `\n`. The details are
+/// `encoding`, `encoding_guessed` and `encoding_errors`.
 pub(super) fn decode(bytes: &[u8], named: Option<&str>) -> Content {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return decoded(&bytes[mark..], encoding, false);

@@ -51,8 +51,8 @@ impl<R: Read> Quotes<R> {
                 State::Mark => {
                     let (opened, line) = (self.opened, self.line);
                     return Err(unreadable(&format!(
-                        "the quotation mark that opens a cell on line {opened} has no partner: behind the next one, on line \
-                         {line}, the cell goes on"
+                        "the quotation mark that opens a cell on line {opened} has no partner: behind the next one, on \
+                         line {line}, the cell goes on"
                     )));
                 }
                 State::Inside | State::Outside(_) => at = self.pass_to_mark(bytes, at),

@@ -2,8 +2,8 @@
 
 use searchmill_schemas::{Message, Role, Trajectory};
 
-/// Returns a trajectory of the protocol `tool_call`: sample 0, one turn for each message of the model, one search for each
-/// tool message, the end that the prediction tells. Tokens are 0 (unknown); what else a file tells is set afterwards.
+/// Returns a trajectory of the protocol `tool_call`: sample 0, one turn for each message of the model, one search for
+/// each tool message, the end that the prediction tells. Tokens are 0 (unknown); what else a file tells is set later.
 pub(super) fn trajectory_of(
     question_id: String,
     question: String,
