@@ -75,8 +75,8 @@ impl Program<'_> {
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
         let command = searchmill_engine::program(self.command, passed, &context.resolve("."));
         let mut command = command.ok_or_else(|| OperatorError::engine("a command has no program"))?;
-        let given = sources::given(self.command, &context.resolve("."));
-        let opened = Arc::new(Opened::new(context, self.allowed, self.writes, given));
+        let exempt = sources::absolute_paths(self.command, &context.resolve("."));
+        let opened = Arc::new(Opened::new(context, self.allowed, self.writes, exempt));
         let observed = observer::observe(&mut command, &opened);
         if !observed {
             // An empty folder: no bytecode of an older source is found.
@@ -147,23 +147,32 @@ impl Running {
     ) -> Result<T, OperatorError> {
         let watch = Watch::new(self.process.id(), self.seconds, context);
         let (process, name, opened) = (&mut self.process, &self.name, &self.opened);
-        let covered = || opened.check(name, |path| context.covers(path).unwrap_or(true));
         let talked = thread::scope(|threads| {
-            let watcher = threads.spawn(|| watch.keep(covered));
+            let watcher = threads.spawn(|| watch.supervise(|| check_covered(opened, name, context)));
             let talked = talk(process);
-            watch.end();
+            // In this order: the watcher looks at the flag when it is woken.
+            watch.ended.store(true, Ordering::Release);
             watcher.thread().unpark();
             talked
         });
         context.check_cancelled()?;
-        watch.in_time(name)?;
+        if watch.late.load(Ordering::Acquire) {
+            let message = format!("`{name}` was stopped after {} seconds", self.seconds);
+            let help = "raise `timeout_seconds`, or leave it out for no limit";
+            return Err(OperatorError::machine(message).with_help(help));
+        }
         // Says why it was stopped, before the signal that stopped it.
-        covered()?;
-        let (ended, told) = talked?;
+        check_covered(opened, name, context)?;
+        let (ended, result) = talked?;
         self.guard.relieve();
         succeeded(name, ended, &log.tail)?;
-        Ok(told)
+        Ok(result)
     }
+}
+
+fn check_covered(opened: &Opened, name: &str, context: &Context) -> Result<(), OperatorError> {
+    // Without a key, nothing is remembered.
+    opened.check(name, |path| context.covers(path).unwrap_or(true))
 }
 
 pub(crate) fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError {
@@ -178,16 +187,16 @@ pub(crate) fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError 
 /// Reports invalid names of environment variables, with their positions below `path`.
 pub fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
     let wrong = names.iter().enumerate().filter(|(_, name)| name.is_empty() || name.contains(['=', '\0']));
-    wrong.map(move |(place, _)| {
-        ParamIssue::new(format!("{path}.{place}"), "is not a variable name")
+    wrong.map(move |(index, _)| {
+        ParamIssue::new(format!("{path}.{index}"), "is not a variable name")
             .with_help("write names only; the values come from the run's environment")
     })
 }
 
 /// Reports invalid entries of `writes`, with their positions below `path`.
 pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
-    sources::wrong_writes(writes).map(move |place| {
-        ParamIssue::new(format!("{path}.{place}"), "it contains the working directory, so the key would cover no file")
+    sources::wrong_writes(writes).map(move |index| {
+        ParamIssue::new(format!("{path}.{index}"), "it contains the working directory, so the key would cover no file")
             .with_help("name the files and folders that the program writes")
     })
 }
@@ -229,15 +238,16 @@ pub(crate) fn succeeded(name: &str, ended: ExitStatus, tail: &Tail) -> Result<()
         (None, Some(signal)) => (format!("was killed by signal {signal}"), Some(signal)),
         (None, None) => ("ended abnormally".to_owned(), None),
     };
-    let said = tail.said();
-    let message = format!("`{name}` {how}{said}");
+    let output = tail.said();
     if let Some(help) = out_of_memory(signal, &tail.lines()) {
-        let passed_on = signal.filter(|_| ended.code().is_some());
-        let by = passed_on
-            .map_or_else(String::new, |signal| format!(" (a program that it started was killed by signal {signal})"));
-        return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{said}")).with_help(help));
+        let by = match (signal, ended.code()) {
+            (Some(signal), Some(_)) => format!(" (a program that it started was killed by signal {signal})"),
+            _ => String::new(),
+        };
+        return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{output}")).with_help(help));
     }
-    Err(OperatorError::pipeline(message).with_help("its output is in the node's log: `searchmill logs`"))
+    Err(OperatorError::pipeline(format!("`{name}` {how}{output}"))
+        .with_help("its output is in the node's log: `searchmill logs`"))
 }
 
 /// Returns the signal behind an exit code: shells use 128 + signal, Python's `sys.exit(-signal)` 256 - signal.
@@ -275,47 +285,31 @@ struct Watch<'a> {
     context: &'a Context,
     group: u32,
     deadline: Option<Instant>,
-    seconds: u64,
     ended: AtomicBool,
     late: AtomicBool,
 }
 
 impl<'a> Watch<'a> {
     fn new(group: u32, seconds: u64, context: &'a Context) -> Self {
-        let deadline = (seconds > 0).then(|| Instant::now().checked_add(Duration::from_secs(seconds))).flatten();
-        Self { context, group, deadline, seconds, ended: AtomicBool::new(false), late: AtomicBool::new(false) }
-    }
-
-    fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+        // A deadline beyond the clock's range is none.
+        let deadline = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
+        Self { context, group, deadline, ended: AtomicBool::new(false), late: AtomicBool::new(false) }
     }
 
     /// `covered` fails once the program has read what no key covers: the rest of its work would be lost.
-    fn keep(&self, covered: impl Fn() -> Result<(), OperatorError>) {
+    fn supervise(&self, covered: impl Fn() -> Result<(), OperatorError>) {
         while !self.ended.load(Ordering::Acquire) {
             let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if late || self.context.is_cancelled() || covered().is_err() {
                 self.late.store(late, Ordering::Release);
-                self.kill();
+                // With all its descendants: the process group has the program's id.
+                if let Err(error) = searchmill_engine::end_group(self.group, "KILL") {
+                    self.context.progress().log(&format!("cannot stop the program: {error}"));
+                }
                 return;
             }
             thread::park_timeout(WATCH);
         }
-    }
-
-    /// Kills the program and all its descendants: the process group has the program's id.
-    fn kill(&self) {
-        if let Err(error) = searchmill_engine::end_group(self.group, "KILL") {
-            self.context.progress().log(&format!("cannot stop the program: {error}"));
-        }
-    }
-
-    fn in_time(&self, name: &str) -> Result<(), OperatorError> {
-        if !self.late.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let message = format!("`{name}` was stopped after {} seconds", self.seconds);
-        Err(OperatorError::machine(message).with_help("raise `timeout_seconds`, or leave it out for no limit"))
     }
 }
 

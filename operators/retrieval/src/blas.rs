@@ -42,18 +42,18 @@ pub(crate) unsafe extern "C" fn sgemm_(
     #[cfg(test)]
     CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // SAFETY: the caller passes readable flags, sizes and factors, as BLAS requires.
-    let (flags, sizes, leads, alpha, beta) =
-        unsafe { ((*transpose_a, *transpose_b), (size(*m), size(*n), size(*k)), (*lda, *ldb, *ldc), *alpha, *beta) };
-    let (a_rows, a_columns) = strides(flags.0, leads.0);
-    let (b_rows, b_columns) = strides(flags.1, leads.1);
+    let (m, n, k, alpha, beta) = unsafe { (size(*m), size(*n), size(*k), *alpha, *beta) };
+    // SAFETY: as above.
+    let ((a_rows, a_columns), (b_rows, b_columns), c_columns) =
+        unsafe { (strides(*transpose_a, *lda), strides(*transpose_b, *ldb), *ldc as isize) };
     // SAFETY: the caller passes matrices of these sizes and strides, and `c` overlaps neither of the others.
     unsafe {
         gemm::gemm(
-            sizes.0,
-            sizes.1,
-            sizes.2,
+            m,
+            n,
+            k,
             c,
-            leads.2 as isize,
+            c_columns,
             1,
             beta != 0.0,
             a,
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn sgemm_(
             false,
             false,
             false,
-            threads(sizes),
+            threads(m * n * k),
         );
     }
     0
@@ -85,9 +85,10 @@ fn strides(flag: c_char, lead: c_int) -> (isize, isize) {
     }
 }
 
-fn threads((m, n, k): (usize, usize, usize)) -> Parallelism {
+fn threads(multiplications: usize) -> Parallelism {
+    // On a thread of a pool, the other threads have products of their own.
     let busy = rayon::current_thread_index().is_some();
-    if busy || m * n * k < WORTH_THREADS { Parallelism::None } else { Parallelism::Rayon(0) }
+    if busy || multiplications < WORTH_THREADS { Parallelism::None } else { Parallelism::Rayon(0) }
 }
 
 #[cfg(test)]

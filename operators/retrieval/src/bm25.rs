@@ -129,19 +129,22 @@ pub(crate) fn build(
     context: &Context,
 ) -> Result<(), OperatorError> {
     let folder = folder.join(FOLDER);
-    std::fs::create_dir_all(&folder)?;
+    fs_err::create_dir_all(&folder)?;
     let segments = segment_count(rows.rows);
     let workers = context.threads().min(segments as usize);
     std::thread::scope(|scope| {
-        let (senders, handles): (Vec<_>, Vec<_>) = (0..workers)
-            .map(|worker| {
-                let (sender, receiver) = sync_channel(16);
-                let writers = open_writers(params, &folder, (worker..segments as usize).step_by(workers));
-                (sender, scope.spawn(move || write_segments(writers?, workers, &receiver)))
-            })
-            .unzip();
+        let (mut senders, mut handles) = (Vec::new(), Vec::new());
+        for worker in 0..workers {
+            // A short queue: a slow worker holds the reader back before batches fill the memory.
+            let (sender, receiver) = sync_channel(16);
+            let writers = open_writers(params, &folder, (worker..segments as usize).step_by(workers));
+            senders.push(sender);
+            handles.push(scope.spawn(move || write_segments(writers?, workers, &receiver)));
+        }
         let dealt = deal(rows, segments, &senders, chunks, context);
+        // The workers finish when their channels are closed.
         drop(senders);
+        // The error of a worker comes first: `deal` ends early without one when a worker is gone.
         for handle in handles {
             handle.join().map_err(|_| OperatorError::engine("an indexing thread panicked"))??;
         }
@@ -151,30 +154,35 @@ pub(crate) fn build(
 }
 
 type Writers = Vec<SingleSegmentIndexWriter>;
-/// A segment and rows for it.
-type Portion = (usize, RecordBatch);
+
+/// Rows for a segment.
+struct Portion {
+    segment: usize,
+    rows: RecordBatch,
+}
 
 fn open_writers(
     params: &Bm25Params,
     folder: &Path,
     segments: impl Iterator<Item = usize>,
 ) -> Result<Writers, OperatorError> {
-    segments
-        .map(|segment| {
-            let folder = building(folder, segment);
-            std::fs::create_dir_all(&folder)?;
-            let directory = MmapDirectory::open(&folder).map_err(broken)?;
-            let tokenizers = TokenizerManager::new();
-            tokenizers.register(TOKENIZER, analyzer(params.language));
-            let settings = IndexSettings {
-                docstore_compression: Compressor::None,
-                docstore_compress_dedicated_thread: false,
-                ..IndexSettings::default()
-            };
-            let builder = Index::builder().schema(schema().0).tokenizers(tokenizers).settings(settings);
-            builder.single_segment_index_writer(directory, WRITER_BYTES).map_err(broken)
-        })
-        .collect()
+    let mut writers = Vec::new();
+    for segment in segments {
+        let folder = building(folder, segment);
+        fs_err::create_dir_all(&folder)?;
+        let directory = MmapDirectory::open(&folder).map_err(broken)?;
+        let tokenizers = TokenizerManager::new();
+        tokenizers.register(TOKENIZER, analyzer(params.language));
+        // Nothing is stored in Tantivy: `chunks.bin` holds the contents.
+        let settings = IndexSettings {
+            docstore_compression: Compressor::None,
+            docstore_compress_dedicated_thread: false,
+            ..IndexSettings::default()
+        };
+        let builder = Index::builder().schema(schema().0).tokenizers(tokenizers).settings(settings);
+        writers.push(builder.single_segment_index_writer(directory, WRITER_BYTES).map_err(broken)?);
+    }
+    Ok(writers)
 }
 
 fn building(folder: &Path, segment: usize) -> PathBuf {
@@ -200,7 +208,8 @@ fn deal(
             let length = (batch.num_rows() - start).min(block_left as usize);
             let segment = segment_of(row, segments);
             // A failed writer closes its channel; joining it reports the error.
-            if writers[segment % writers.len()].send((segment, batch.slice(start, length))).is_err() {
+            let portion = Portion { segment, rows: batch.slice(start, length) };
+            if writers[segment % writers.len()].send(portion).is_err() {
                 return Ok(());
             }
             start += length;
@@ -213,9 +222,10 @@ fn deal(
 
 fn write_segments(mut writers: Writers, workers: usize, portions: &Receiver<Portion>) -> Result<(), OperatorError> {
     let field = schema().1;
-    for (segment, batch) in portions {
+    for Portion { segment, rows } in portions {
+        // This worker has every `workers`th segment.
         let writer = &mut writers[segment / workers];
-        for text in text_column(&batch, "contents")?.iter().flatten() {
+        for text in text_column(&rows, "contents")?.iter().flatten() {
             let mut document = TantivyDocument::new();
             document.add_text(field, text);
             writer.add_document(document).map_err(broken)?;
@@ -233,16 +243,18 @@ fn name_segments(folder: &Path, segments: u32) -> Result<(), OperatorError> {
     for segment in 0..segments {
         let built = building(folder, segment as usize);
         let mut meta: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(built.join("meta.json"))?).map_err(broken)?;
+            serde_json::from_slice(&fs_err::read(built.join("meta.json"))?).map_err(broken)?;
         let random = meta["segments"][0]["segment_id"].as_str().unwrap_or_default().replace('-', "");
         let name = format!("{:032x}", segment + 1);
+        // The files that Tantivy may write for a segment; which ones depends on the schema.
         for extension in ["term", "idx", "pos", "fieldnorm", "fast", "store"] {
             let file = built.join(format!("{random}.{extension}"));
             if file.exists() {
-                std::fs::rename(file, folder.join(format!("{name}.{extension}")))?;
+                fs_err::rename(file, folder.join(format!("{name}.{extension}")))?;
             }
         }
-        std::fs::remove_dir_all(&built)?;
+        fs_err::remove_dir_all(&built)?;
+        // `meta.json` writes ids as UUIDs, names of files without dashes.
         let (head, tail) = name.split_at(20);
         let dashed = [&head[..8], &head[8..12], &head[12..16], &head[16..], tail].join("-");
         meta["segments"][0]["segment_id"] = dashed.into();
@@ -254,8 +266,9 @@ fn name_segments(folder: &Path, segments: u32) -> Result<(), OperatorError> {
             }
         }
     }
-    let meta = whole.ok_or_else(|| broken("no segments"))?;
-    Ok(std::fs::write(folder.join("meta.json"), serde_json::to_vec_pretty(&meta).map_err(broken)?)?)
+    let Some(meta) = whole else { return Err(broken("no segments")) };
+    // Last: Tantivy opens the segments that it names.
+    Ok(fs_err::write(folder.join("meta.json"), serde_json::to_vec_pretty(&meta).map_err(broken)?)?)
 }
 
 /// An opened BM25 index.
@@ -273,14 +286,16 @@ impl Bm25Index {
         let directory = MmapDirectory::open(folder.join(FOLDER)).map_err(broken)?;
         let index = Index::open(directory).map_err(broken)?;
         let field = schema().1;
-        let parts = index.searchable_segments().map_err(broken)?;
-        let segments = parts
-            .iter()
-            .map(|part| Segment::open(&SegmentReader::open(part)?, field))
-            .collect::<tantivy::Result<Vec<_>>>()
-            .map_err(broken)?;
-        let documents = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
-        let tokens = segments.iter().map(|segment| segment.tokens).sum();
+        let mut segments = Vec::new();
+        // Of the whole index: a score must not depend on the segment of a passage.
+        let (mut documents, mut tokens) = (0, 0);
+        for part in index.searchable_segments().map_err(broken)? {
+            let reader = SegmentReader::open(&part).map_err(broken)?;
+            let segment = Segment::open(&reader, field).map_err(broken)?;
+            documents += segment.lengths.len() as u64;
+            tokens += segment.tokens;
+            segments.push(segment);
+        }
         let statistics = Statistics::of(params.k1 as f32, params.b as f32, documents, tokens);
         let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
         Ok(Self { analyzers, field, segments, statistics, known })
@@ -291,11 +306,12 @@ impl Bm25Index {
         let terms = self.analyzers.terms(query);
         let query = TermQuery::new(&terms, self.field, &self.known, &self.segments, &self.statistics);
         let query = query.map_err(broken)?;
-        let found = best(&query, &self.segments, &self.statistics, pool).map_err(broken)?;
         let segments = self.segments.len() as u32;
-        let rows =
-            found.into_iter().map(|f| Row { row: row_of(f.document, f.segment, segments), score: f.score.into() });
-        let mut rows: Vec<_> = rows.collect();
+        let mut rows = Vec::new();
+        for found in best(&query, &self.segments, &self.statistics, pool).map_err(broken)? {
+            rows.push(Row { row: row_of(found.document, found.segment, segments), score: found.score.into() });
+        }
+        // More than `pool` rows may come, as rows with the score of the last one are among them.
         rows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
         rows.truncate(pool);
         Ok(rows)

@@ -4,12 +4,12 @@
 //! its bytes (length `u32::MAX`: no title), then the contents up to the record's end. `chunks.offsets` has the start
 //! offset of each record and finally the file's length, as little-endian `u64`s.
 
-use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
+use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{text_column, text_value};
 
@@ -77,9 +77,11 @@ impl ChunkStore {
     pub(crate) fn open(folder: &Path) -> Result<Self, OperatorError> {
         let records = open_file(&folder.join(RECORDS))?;
         let offsets = open_file(&folder.join(OFFSETS))?;
+        // One offset per row, and the end of the last record.
         let rows = (offsets.metadata()?.len() / 8).saturating_sub(1);
-        let rows =
-            u32::try_from(rows).map_err(|_| OperatorError::data("an index can hold at most 4,294,967,295 chunks"))?;
+        let Ok(rows) = u32::try_from(rows) else {
+            return Err(OperatorError::data("an index can hold at most 4,294,967,295 chunks"));
+        };
         Ok(Self { records, offsets, rows })
     }
 
@@ -92,8 +94,10 @@ impl ChunkStore {
         let mut bounds = [[0u8; 8]; 2];
         self.offsets.read_exact_at(bounds.as_flattened_mut(), u64::from(row) * 8)?;
         let [start, end] = bounds.map(u64::from_le_bytes);
+        // Offsets of a damaged file may decrease.
         let length = end.checked_sub(start).ok_or_else(damaged)?;
-        let mut record = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        let Ok(length) = usize::try_from(length) else { return Err(damaged()) };
+        let mut record = vec![0; length];
         self.records.read_exact_at(&mut record, start)?;
         Ok(record)
     }
@@ -108,8 +112,11 @@ impl ChunkStore {
     }
 }
 
-fn open_file(path: &Path) -> Result<File, OperatorError> {
-    File::open(path).map_err(|error| no_index(path, &error))
+/// Opens a file of an index. Errors of later reads name its path.
+pub(crate) fn open_file(path: &Path) -> Result<File, OperatorError> {
+    // Opened without `fs_err`: `no_index` names the path already.
+    let file = std::fs::File::open(path).map_err(|error| no_index(path, &error))?;
+    Ok(File::from_parts(file, path))
 }
 
 /// Returns the error for a folder whose file cannot be read.
@@ -146,6 +153,7 @@ pub(crate) fn decode(mut record: &[u8]) -> Result<Found, OperatorError> {
     let chunk_id = take_text(&mut record)?.ok_or_else(damaged)?;
     let document_id = take_text(&mut record)?.ok_or_else(damaged)?;
     let title = take_text(&mut record)?;
+    // What is left of the record.
     let mut contents = String::with_capacity(record.len());
     record.read_to_string(&mut contents).map_err(|_| damaged())?;
     Ok(Found { chunk_id, document_id, title, contents, score: 0.0, sources: Vec::new() })
@@ -160,5 +168,5 @@ fn take_text(record: &mut &[u8]) -> Result<Option<String>, OperatorError> {
     }
     let (text, rest) = record.split_at_checked(length as usize).ok_or_else(damaged)?;
     *record = rest;
-    String::from_utf8(text.to_vec()).map(Some).map_err(|_| damaged())
+    Ok(Some(String::from_utf8(text.to_vec()).map_err(|_| damaged())?))
 }

@@ -1,6 +1,5 @@
 //! Dense retrieval: an encoder's vectors in a Faiss index.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -10,7 +9,7 @@ use searchmill_models::{Encoder, EncoderParams};
 use serde::{Deserialize, Serialize};
 
 use super::chunk_store::ChunkWriter;
-use super::faiss_index::{FaissIndex, Metric, Neighbours, check_factory};
+use super::faiss_index::{FaissIndex, Metric, check_factory};
 use super::passages::{encode_all, read};
 use super::query_cache::QueryCache;
 use super::{Retriever, Row};
@@ -85,9 +84,10 @@ pub(crate) fn build(
     chunks: &mut ChunkWriter,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let kept = folder.join(ENCODER);
-    params.encoder.keep(&kept, context)?;
-    let encoder = params.encoder.open(Some(&kept), context)?;
+    let encoder_folder = folder.join(ENCODER);
+    // The index holds its encoder: it can be searched when the model's folder is gone.
+    params.encoder.keep(&encoder_folder, context)?;
+    let encoder = params.encoder.open(Some(&encoder_folder), context)?;
     let mut index = FaissIndex::create(&params.factory, encoder.dimensions(), params.metric)?;
     let mut untrained: Vec<f32> = Vec::new();
     encode_all(encoder.as_ref(), rows, chunks, context, |records| {
@@ -98,6 +98,7 @@ pub(crate) fn build(
         untrained.extend(vectors);
         Ok(())
     })?;
+    // Some factories learn cells or codes from all vectors before the first one is added.
     if !untrained.is_empty() {
         index.train(&untrained)?;
         index.add(&untrained)?;
@@ -141,24 +142,24 @@ impl Retriever for DenseIndex {
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         let dimensions = self.encoder.dimensions();
         let vectors = self.queries.encode(self.encoder.as_ref(), queries)?;
-        let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut asked: Vec<usize> = Vec::new();
         let mut wanted = Vec::with_capacity(vectors.len());
         for (query, vector) in vectors.chunks(dimensions).enumerate() {
             // The vector of a query without words is zero: it finds nothing.
             if vector.iter().any(|x| *x != 0.0) {
-                asked.insert(query, asked.len());
+                asked.push(query);
                 wanted.extend_from_slice(vector);
             }
         }
         let found = self.index.search(&wanted, pool, self.metric)?;
-        let rows = |query| asked.get(&query).map_or_else(Vec::new, |place| self.rows(&found[*place]));
-        Ok((0..queries.len()).map(rows).collect())
-    }
-}
-
-impl DenseIndex {
-    fn rows(&self, found: &Neighbours) -> Vec<Row> {
+        // Faiss returns distances for L2; higher scores are nearer.
         let sign = if self.metric == Metric::L2 { -1.0 } else { 1.0 };
-        found.iter().map(|(row, score)| Row { row: *row, score: sign * f64::from(*score) }).collect()
+        let mut lists = vec![Vec::new(); queries.len()];
+        for (query, neighbours) in asked.into_iter().zip(&found) {
+            for (row, score) in neighbours {
+                lists[query].push(Row { row: *row, score: sign * f64::from(*score) });
+            }
+        }
+        Ok(lists)
     }
 }

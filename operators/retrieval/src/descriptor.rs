@@ -92,12 +92,7 @@ impl IndexKind {
 
     /// Version of the rules by which texts become words; 0 for kinds with a tokenizer of their own.
     fn analysis(&self) -> usize {
-        let by_words = match self {
-            Self::Bm25(_) => true,
-            Self::Dense(params) => matches!(params.encoder, EncoderParams::Hashing(_)),
-            Self::Late(_) => false,
-        };
-        if by_words { analysis::VERSION } else { 0 }
+        if self.has_words() { analysis::VERSION } else { 0 }
     }
 
     /// Whether it can rank rows that other indexes found.
@@ -168,6 +163,7 @@ pub fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: &Contex
         IndexKind::Dense(params) => dense::build(params, rows, folder, &mut chunks, context)?,
         IndexKind::Late(params) => late::build(params, rows, folder, &mut chunks, context)?,
     }
+    // Before the descriptor: errors of buffered writes appear here.
     chunks.finish()?;
     let descriptor = Descriptor {
         format: FORMAT,
@@ -177,5 +173,6 @@ pub fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: &Contex
         analysis: kind.analysis(),
     };
     let text = serde_json::to_vec_pretty(&descriptor).map_err(|error| OperatorError::engine(error.to_string()))?;
-    Ok(std::fs::write(folder.join(FILE), text)?)
+    // Written last: a folder without it is no index.
+    Ok(fs_err::write(folder.join(FILE), text)?)
 }

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
-use super::flat::{Lengths, Near, Vectors};
+use super::flat::{Lengths, Vectors};
 
 /// Extra candidates that are scored again.
 const SPARE: usize = 16;
@@ -87,12 +87,14 @@ fn checked(status: c_int) -> Result<(), OperatorError> {
 
 /// Disables polysemous training of product quantizers: `PQ48` becomes `PQ48np`, `IVF64,PQ48x4fs` stays.
 fn without_polysemous_training(factory: &str) -> String {
-    let plain = |part: &str| {
-        let digits = part.strip_prefix("PQ");
-        digits.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == 'x'))
-    };
-    let parts = factory.split(',').map(str::trim);
-    parts.map(|part| if plain(part) { format!("{part}np") } else { part.to_owned() }).collect::<Vec<_>>().join(",")
+    let mut parts = Vec::new();
+    for part in factory.split(',') {
+        let part = part.trim();
+        let code = part.strip_prefix("PQ").unwrap_or_default();
+        let is_plain = !code.is_empty() && code.chars().all(|c| c.is_ascii_digit() || c == 'x');
+        parts.push(if is_plain { format!("{part}np") } else { part.to_owned() });
+    }
+    parts.join(",")
 }
 
 /// Checks that Faiss accepts a factory string for vectors of this length.
@@ -166,6 +168,7 @@ impl FaissIndex {
     /// With Faiss's message.
     pub fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
+        // They are those of the quantizer, which training changes.
         self.lengths = OnceLock::new();
         self.inner.train(vectors).map_err(|error| {
             failed(error)
@@ -219,12 +222,14 @@ impl FaissIndex {
         group: usize,
         cells: Option<&[Neighbours]>,
     ) -> Result<Vec<Neighbours>, OperatorError> {
-        let one = |(number, queries): (usize, &[f32])| {
-            let count = queries.len() / self.dimensions();
-            self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
-        };
-        let found = queries.par_chunks(group * self.dimensions()).enumerate().map(one);
-        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        let groups = queries.par_chunks(group * self.dimensions()).enumerate();
+        let found: Result<Vec<_>, OperatorError> = groups
+            .map(|(number, queries)| {
+                let count = queries.len() / self.dimensions();
+                self.raw(queries, k, cells.map(|cells| &cells[number * group..][..count]))
+            })
+            .collect();
+        Ok(found?.into_iter().flatten().collect())
     }
 
     /// Returns the number of cells searched per query.
@@ -268,8 +273,8 @@ impl FaissIndex {
         let mut labels = vec![-1i64; count * k];
         let (index, asked) = (self.inner.inner_ptr(), queries.as_ptr());
         let (found, rows) = (scores.as_mut_ptr(), labels.as_mut_ptr());
-        let (numbers, nearness): (Vec<i64>, Vec<f32>) =
-            cells.unwrap_or_default().iter().flatten().map(|cell| (i64::from(cell.0), cell.1)).unzip();
+        let cells_of_all = cells.unwrap_or_default().iter().flatten();
+        let (numbers, nearness): (Vec<i64>, Vec<f32>) = cells_of_all.map(|cell| (i64::from(cell.0), cell.1)).unzip();
         #[expect(unsafe_code, reason = "the safe interface wants the index for itself")]
         // SAFETY: the buffers hold `count` queries, `count * k` results and, per query, as many cells as the index
         // searches (only an index with cells gets any). Faiss does not change the index during a search.
@@ -293,11 +298,18 @@ impl FaissIndex {
             }
         };
         checked(status)?;
-        let query = |(labels, scores): (&[i64], &[f32])| {
-            // Label -1 means "no more".
-            labels.iter().zip(scores).filter_map(|(row, score)| Some((u32::try_from(*row).ok()?, *score))).collect()
-        };
-        Ok(labels.chunks(k).zip(scores.chunks(k)).map(query).collect())
+        let mut neighbours = Vec::with_capacity(count);
+        for (labels, scores) in labels.chunks(k).zip(scores.chunks(k)) {
+            let mut rows = Neighbours::new();
+            for (label, score) in labels.iter().zip(scores) {
+                // Label -1 means "no more".
+                if let Ok(row) = u32::try_from(*label) {
+                    rows.push((row, *score));
+                }
+            }
+            neighbours.push(rows);
+        }
+        Ok(neighbours)
     }
 }
 
@@ -321,36 +333,29 @@ impl Stored<'_> {
     fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
         let candidates = self.vectors.nearest(queries, k + SPARE);
         let pairs = queries.par_chunks(self.vectors.dimensions).zip(candidates);
-        pairs.map(|(query, candidates)| self.settle(query, &candidates, k, metric)).collect()
-    }
-
-    /// Scores the candidates one by one and keeps the best `k`. If a row outside the candidates could be among them,
-    /// scores every such row too.
-    fn settle(
-        &self,
-        query: &[f32],
-        candidates: &[Near],
-        k: usize,
-        metric: Metric,
-    ) -> Result<Neighbours, OperatorError> {
-        let rows: Vec<u32> = candidates.iter().map(|near| near.row).collect();
-        let mut exact = self.score(query, &rows, metric)?;
-        if let (Some(kth), Some(last)) = (exact.get(k - 1), candidates.last())
-            && rows.len() < self.vectors.count()
-        {
-            let length = query.iter().map(|x| x * x).sum::<f32>().sqrt();
-            let longest = self.vectors.lengths.longest;
-            let (kth, size) = match metric {
-                Metric::InnerProduct => (kth.1, length * longest),
-                Metric::L2 => (0.5 * (length * length - kth.1), (length + longest).powi(2)),
-            };
-            let margin = 2.0 * ROUNDING * size;
-            if last.nearness >= kth - margin {
-                exact = self.score(query, &self.vectors.at_least(query, kth - margin), metric)?;
+        let found = pairs.map(|(query, candidates)| {
+            let rows: Vec<u32> = candidates.iter().map(|near| near.row).collect();
+            let mut exact = self.score(query, &rows, metric)?;
+            // A row outside the candidates could be among the best: then every such row is scored too.
+            if let (Some(kth), Some(last)) = (exact.get(k - 1), candidates.last())
+                && rows.len() < self.vectors.count()
+            {
+                let length = query.iter().map(|x| x * x).sum::<f32>().sqrt();
+                let longest = self.vectors.lengths.longest;
+                // As nearness, which for Euclidean distance is `q·x - |x|²/2`: half of `|q|² - |q - x|²`.
+                let (kth, size) = match metric {
+                    Metric::InnerProduct => (kth.1, length * longest),
+                    Metric::L2 => (0.5 * (length * length - kth.1), (length + longest).powi(2)),
+                };
+                let margin = 2.0 * ROUNDING * size;
+                if last.nearness >= kth - margin {
+                    exact = self.score(query, &self.vectors.at_least(query, kth - margin), metric)?;
+                }
             }
-        }
-        exact.truncate(k);
-        Ok(exact)
+            exact.truncate(k);
+            Ok(exact)
+        });
+        found.collect()
     }
 
     /// Scores rows one by one, best first.
@@ -410,6 +415,7 @@ impl Kind {
             let cells = sys::faiss_IndexIVF_cast(index);
             if !cells.is_null() {
                 let quantizer = sys::faiss_IndexIVF_quantizer(cells);
+                // Cells are chosen by the metric of the index: a quantizer with another one would choose others.
                 let same = sys::faiss_Index_metric_type(quantizer) == sys::faiss_Index_metric_type(index);
                 if same && !sys::faiss_IndexFlat_cast(quantizer).is_null() {
                     return Self::Cells { quantizer };

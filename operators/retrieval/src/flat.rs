@@ -5,6 +5,8 @@
 //! all of them.
 #![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of its caller")]
 
+use std::ops::Range;
+
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use searchmill_kernels::matrix::{View, multiply};
@@ -36,14 +38,16 @@ pub(super) struct Lengths {
 impl Lengths {
     /// Runs on one thread: if this thread took other work meanwhile, tasks that wait for the lengths would deadlock.
     pub(super) fn of(rows: &[f32], dimensions: usize) -> Self {
-        let square = |row: &[f32]| {
-            let mut out = [0.0];
-            Arch::new().dispatch(Products { rows: row, queries: row, dimensions, out: &mut out });
-            out[0]
-        };
-        let offsets: Vec<f32> = rows.chunks_exact(dimensions).map(|row| -0.5 * square(row)).collect();
-        let longest = offsets.iter().fold(0.0f32, |longest, offset| longest.max(-2.0 * offset)).sqrt();
-        Self { offsets, longest }
+        let mut offsets = Vec::with_capacity(rows.len() / dimensions);
+        let mut most_square = 0.0f32;
+        for row in rows.chunks_exact(dimensions) {
+            let mut square = [0.0];
+            Arch::new().dispatch(Products { rows: row, queries: row, dimensions, out: &mut square });
+            let offset = -0.5 * square[0];
+            most_square = most_square.max(-2.0 * offset);
+            offsets.push(offset);
+        }
+        Self { offsets, longest: most_square.sqrt() }
     }
 }
 
@@ -65,17 +69,24 @@ impl Vectors<'_> {
     /// Returns about the nearest `k` rows per query, nearest first. Apart from rounding, no omitted row is nearer than
     /// the last.
     pub(super) fn nearest(&self, queries: &[f32], k: usize) -> Vec<Vec<Near>> {
-        let blocks: Vec<&[f32]> = queries.chunks(BLOCK * self.dimensions).collect();
         let ranges = self.ranges();
-        let tasks: Vec<_> = blocks.iter().flat_map(|block| ranges.iter().map(move |range| (*block, *range))).collect();
+        let mut tasks: Vec<(&[f32], Range<usize>)> = Vec::new();
+        for block in queries.chunks(BLOCK * self.dimensions) {
+            for range in &ranges {
+                tasks.push((block, range.clone()));
+            }
+        }
         let parts: Vec<Vec<Best>> =
             tasks.into_par_iter().map(|(block, range)| self.best_of(block, range, &Best::new(k))).collect();
         let mut parts = parts.into_iter();
         let mut found = Vec::with_capacity(queries.len() / self.dimensions);
-        for block in blocks {
+        for block in queries.chunks(BLOCK * self.dimensions) {
             let mut merged: Vec<Best> = vec![Best::new(k); block.len() / self.dimensions];
+            // The parts are in the order of the tasks: all ranges of a block follow each other.
             for part in parts.by_ref().take(ranges.len()) {
-                merged.iter_mut().zip(part).for_each(|(best, part)| best.found.extend(part.found));
+                for (best, part) in merged.iter_mut().zip(part) {
+                    best.found.extend(part.found);
+                }
             }
             found.extend(merged.into_iter().map(Best::ranked));
         }
@@ -84,38 +95,38 @@ impl Vectors<'_> {
 
     /// Returns all rows with at least that nearness to the query, apart from rounding.
     pub(super) fn at_least(&self, query: &[f32], least: f32) -> Vec<u32> {
-        let all = Best { k: usize::MAX / 2, floor: least.next_down(), found: Vec::new() };
-        let part = |range| self.best_of(query, range, &all).pop().map(|best| best.found).unwrap_or_default();
-        let parts: Vec<Vec<Near>> = self.ranges().into_par_iter().map(part).collect();
-        parts.into_iter().flatten().map(|near| near.row).collect()
+        self.all_at_least(query, least).pop().unwrap_or_default()
     }
 
     /// Returns all rows with at least that nearness to each query, in order, apart from rounding.
     pub(super) fn all_at_least(&self, queries: &[f32], least: f32) -> Vec<Vec<u32>> {
+        // So many are wanted that none is dropped; half of the range, since twice as many are compared with.
         let all = Best { k: usize::MAX / 2, floor: least.next_down(), found: Vec::new() };
         let parts: Vec<Vec<Best>> =
             self.ranges().into_par_iter().map(|range| self.best_of(queries, range, &all)).collect();
         let mut found = vec![Vec::new(); queries.len() / self.dimensions];
         for part in parts {
-            let rows = part.into_iter().map(|best| best.found.into_iter().map(|near| near.row));
-            found.iter_mut().zip(rows).for_each(|(found, rows)| found.extend(rows));
+            for (rows, best) in found.iter_mut().zip(part) {
+                rows.extend(best.found.iter().map(|near| near.row));
+            }
         }
         found
     }
 
     /// Returns equal ranges of rows in whole tiles, two per thread.
-    fn ranges(&self) -> Vec<(usize, usize)> {
+    fn ranges(&self) -> Vec<Range<usize>> {
         let rows = self.count();
         let share = rows.div_ceil(2 * rayon::current_num_threads()).next_multiple_of(TILE).max(TILE);
-        (0..rows).step_by(share).map(|start| (start, (start + share).min(rows))).collect()
+        (0..rows).step_by(share).map(|start| start..(start + share).min(rows)).collect()
     }
 
-    fn best_of(&self, queries: &[f32], (start, end): (usize, usize), none: &Best) -> Vec<Best> {
+    fn best_of(&self, queries: &[f32], range: Range<usize>, none: &Best) -> Vec<Best> {
         let mut best = vec![none.clone(); queries.len() / self.dimensions];
-        let mut scores = vec![0.0f32; best.len() * TILE.min(end - start)];
+        let mut scores = vec![0.0f32; best.len() * TILE.min(range.len())];
         let few = best.len() < WORTH_PRODUCT;
-        for first in (start..end).step_by(TILE) {
-            let last = (first + TILE).min(end);
+        for first in range.clone().step_by(TILE) {
+            // The last tile of a range may be shorter.
+            let last = (first + TILE).min(range.end);
             let rows = &self.rows[first * self.dimensions..last * self.dimensions];
             let offsets = if self.euclidean { &self.lengths.offsets[first..last] } else { &[] };
             let tile = Tile { rows, dimensions: self.dimensions, offsets, first: first as u32 };
@@ -142,7 +153,9 @@ impl Tile<'_> {
         Arch::new().dispatch(Products { rows, queries, dimensions, out: scores });
         Arch::new().dispatch(|| {
             for (best, scores) in best.iter_mut().zip(scores.chunks_exact_mut(rows.len() / dimensions)) {
-                self.offsets.iter().zip(scores.iter_mut()).for_each(|(offset, score)| *score += offset);
+                for (offset, score) in self.offsets.iter().zip(scores.iter_mut()) {
+                    *score += offset;
+                }
                 best.take(scores, self.first);
             }
         });
@@ -155,14 +168,14 @@ impl Tile<'_> {
         multiply(scores, (asked, 0), &left, &right.transposed(), 1.0, false);
         let mut floors: Vec<f32> = best.iter().map(|best| best.floor).collect();
         Arch::new().dispatch(|| {
-            for (place, scores) in scores.chunks_exact(asked).enumerate() {
-                let offset = self.offsets.get(place).copied().unwrap_or_default();
+            for (index, scores) in scores.chunks_exact(asked).enumerate() {
+                let offset = self.offsets.get(index).copied().unwrap_or_default();
                 // Counts instead of comparing one by one: counting runs on the vector unit.
-                let pairs = || scores.iter().zip(&floors);
-                if pairs().map(|(score, floor)| u32::from(score + offset > *floor)).sum::<u32>() == 0 {
+                let above = scores.iter().zip(&floors).map(|(score, floor)| u32::from(score + offset > *floor));
+                if above.sum::<u32>() == 0 {
                     continue;
                 }
-                let row = self.first + place as u32;
+                let row = self.first + index as u32;
                 for ((score, floor), best) in scores.iter().zip(&mut floors).zip(best.iter_mut()) {
                     if score + offset > *floor {
                         *floor = best.push(Near { row, nearness: score + offset });
@@ -207,6 +220,7 @@ impl Best {
     #[inline(never)]
     fn push(&mut self, near: Near) -> f32 {
         self.found.push(near);
+        // Cut only when twice as many have gathered: selecting then costs a constant time per row.
         if self.found.len() >= 2 * self.k {
             self.found.select_nth_unstable_by(self.k - 1, |a, b| b.nearness.total_cmp(&a.nearness));
             self.found.truncate(self.k);
@@ -237,9 +251,9 @@ impl WithSimd for Products<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let tile = self.rows.len() / self.dimensions;
-        for (place, row) in self.rows.chunks_exact(self.dimensions).enumerate() {
+        for (index, row) in self.rows.chunks_exact(self.dimensions).enumerate() {
             for (number, query) in self.queries.chunks_exact(self.dimensions).enumerate() {
-                self.out[number * tile + place] = dot(simd, row, query);
+                self.out[number * tile + index] = dot(simd, row, query);
             }
         }
     }

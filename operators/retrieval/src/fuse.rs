@@ -130,8 +130,8 @@ struct Scale {
 
 impl Scale {
     fn of<K>(ranked: &[Ranked<K>]) -> Self {
-        let scores = || ranked.iter().map(|found| found.score);
-        Self { low: scores().fold(f64::INFINITY, f64::min), high: scores().fold(f64::NEG_INFINITY, f64::max) }
+        let scores = ranked.iter().map(|found| found.score);
+        Self { low: scores.clone().fold(f64::INFINITY, f64::min), high: scores.fold(f64::NEG_INFINITY, f64::max) }
     }
 
     fn apply(self, score: f64) -> f64 {

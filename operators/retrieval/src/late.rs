@@ -4,6 +4,7 @@
 //! A score is the exact MaxSim over the stored vectors. Nothing is pruned: with `candidates`, every candidate is scored,
 //! without, every chunk. A score depends on the query and the chunk alone, to the last bit.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::Path;
 
@@ -80,9 +81,10 @@ pub(crate) fn build(
     chunks: &mut ChunkWriter,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let kept = folder.join(ENCODER);
-    params.encoder.keep(&kept, context)?;
-    let encoder = params.encoder.open(&kept, context)?;
+    let encoder_folder = folder.join(ENCODER);
+    // The index holds its encoder: it can be searched when the model's folder is gone.
+    params.encoder.keep(&encoder_folder, context)?;
+    let encoder = params.encoder.open(&encoder_folder, context)?;
     let mut writer = TokenWriter::create(folder, encoder.dimensions())?;
     encode_all(&encoder, rows, chunks, context, |records| {
         let mut rest = records.as_slice();
@@ -123,34 +125,42 @@ impl LateIndex {
 
     /// Scores the rows of each run with all queries. Returns the best rows of each query.
     fn score(&self, queries: &[Query], runs: &[Range<u32>], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
-        let of_run = |scratch: &mut Scratch, run: &Range<u32>| {
-            let mut scored: Vec<Vec<Row>> = vec![Vec::with_capacity(run.len()); queries.len()];
-            self.store.each(run.clone(), scratch, |row, vectors| {
-                for (query, scored) in queries.iter().zip(&mut scored) {
-                    scored.push(Row { row, score: query.score(vectors) });
-                }
-            })?;
-            Ok(scored)
-        };
-        let scored: Vec<Vec<Vec<Row>>> =
-            runs.par_iter().map_init(Scratch::default, of_run).collect::<Result<_, OperatorError>>()?;
-        let of_query = |query: usize| {
+        // A run's vectors are read once for all queries.
+        let scored: Result<Vec<Vec<Vec<Row>>>, OperatorError> = runs
+            .par_iter()
+            .map_init(Scratch::default, |scratch, run| {
+                let mut scored: Vec<Vec<Row>> = vec![Vec::with_capacity(run.len()); queries.len()];
+                self.store.each(run.clone(), scratch, |row, vectors| {
+                    for (query, scored) in queries.iter().zip(&mut scored) {
+                        scored.push(Row { row, score: query.score(vectors) });
+                    }
+                })?;
+                Ok(scored)
+            })
+            .collect();
+        let scored = scored?;
+        let lists = (0..queries.len()).into_par_iter().map(|query| {
+            // A query without tokens scores every chunk 0: it finds nothing.
             if queries[query].is_empty() {
                 return Vec::new();
             }
             best(scored.iter().flat_map(|run| &run[query]).copied().collect(), pool)
-        };
-        Ok((0..queries.len()).into_par_iter().map(of_query).collect())
+        });
+        Ok(lists.collect())
     }
 }
 
 impl Retriever for LateIndex {
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         let queries = self.queries(queries)?;
-        let all: Vec<Range<u32>> =
-            (0..self.store.rows()).step_by(RUN as usize).map(|row| row..(row + RUN).min(self.store.rows())).collect();
-        let lists = queries.chunks(TOGETHER).map(|queries| self.score(queries, &all, pool));
-        Ok(lists.collect::<Result<Vec<_>, _>>()?.concat())
+        let rows = self.store.rows();
+        let all: Vec<Range<u32>> = (0..rows).step_by(RUN as usize).map(|row| row..(row + RUN).min(rows)).collect();
+        let mut lists = Vec::with_capacity(queries.len());
+        // In groups: the scores of all chunks with all queries could fill the memory.
+        for queries in queries.chunks(TOGETHER) {
+            lists.extend(self.score(queries, &all, pool)?);
+        }
+        Ok(lists)
     }
 
     fn rank_batch(
@@ -160,10 +170,11 @@ impl Retriever for LateIndex {
         pool: usize,
     ) -> Result<Vec<Vec<Row>>, OperatorError> {
         let queries = self.queries(queries)?;
-        let of_query = |(query, rows): (&Query, &Vec<u32>)| {
+        // Each query alone: it has candidates of its own.
+        let lists = queries.par_iter().zip(candidates).map(|(query, rows)| {
             Ok(self.score(std::slice::from_ref(query), &runs(rows), pool)?.pop().unwrap_or_default())
-        };
-        queries.par_iter().zip(candidates).map(of_query).collect()
+        });
+        lists.collect()
     }
 }
 
@@ -181,7 +192,10 @@ fn runs(rows: &[u32]) -> Vec<Range<u32>> {
 
 /// Returns the best `pool` rows, best first, ties by row.
 fn best(mut rows: Vec<Row>, pool: usize) -> Vec<Row> {
-    let order = |a: &Row, b: &Row| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row));
+    fn order(a: &Row, b: &Row) -> Ordering {
+        b.score.total_cmp(&a.score).then(a.row.cmp(&b.row))
+    }
+    // Selecting first: sorting all rows of a large index would take longer than scoring some.
     if pool < rows.len() {
         rows.select_nth_unstable_by(pool, order);
         rows.truncate(pool);

@@ -102,9 +102,9 @@ impl SearchSettings {
             issues.push(ParamIssue::new(format!("{path}top_k"), "top_k must be at least 1"));
         }
         if let Fusion::Weighted { weights } = &self.fusion
-            && let Some(place) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0)
+            && let Some(index) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0)
         {
-            let at = format!("{path}fusion.weighted.weights.{place}");
+            let at = format!("{path}fusion.weighted.weights.{index}");
             issues.push(ParamIssue::new(at, "a weight must be a number >= 0"));
         }
         issues
@@ -112,6 +112,7 @@ impl SearchSettings {
 
     /// Validates the settings for indexes of these kinds (`None`: unknown); `path` as in [`SearchSettings::check`].
     pub fn check_kinds(&self, path: &str, kinds: &[Option<&str>]) -> Vec<ParamIssue> {
+        // An unknown kind may be any; opening the indexes checks again.
         if kinds.is_empty() || kinds.contains(&None) {
             return Vec::new();
         }

@@ -61,16 +61,15 @@ impl TermQuery {
 
     /// Returns the maximum contribution of each term and all later ones in a segment; the last entry is 0.
     fn bounds(&self, segment: usize) -> Vec<f32> {
-        let most = |term: &QueryTerm| term.weight * term.known.lists[segment].as_ref().map_or(0.0, List::most);
         let mut bounds = vec![0.0; self.terms.len() + 1];
-        for (place, term) in self.terms.iter().enumerate().rev() {
-            bounds[place] = bounds[place + 1] + most(term) * SLACK;
+        for (position, term) in self.terms.iter().enumerate().rev() {
+            let most = match &term.known.lists[segment] {
+                Some(list) => list.most(),
+                None => 0.0,
+            };
+            bounds[position] = bounds[position + 1] + term.weight * most * SLACK;
         }
         bounds
-    }
-
-    fn postings_from(&self, next: usize) -> u64 {
-        self.terms[next..].iter().map(|term| term.known.postings).sum()
     }
 }
 
@@ -120,21 +119,16 @@ pub(crate) fn best(
     SUMS.with_borrow_mut(|sums| {
         let mut floor = 0.0;
         for (number, segment) in segments.iter().enumerate() {
+            // The floor of the segments before: their best documents compete with those of this one.
             let search = SegmentSearch { query, segment, number, statistics, k, floor };
             search.run(sums, &mut found)?;
-            floor = keep_best(&mut found, k, &mut sums.ranking);
+            sums.ranking.clear();
+            sums.ranking.extend(found.iter().map(|found| found.score));
+            floor = kth(&mut sums.ranking, k);
+            found.retain(|found| found.score >= floor);
         }
         Ok(found)
     })
-}
-
-/// Removes documents below the `k`-th best score. Returns that score, or 0 if there are fewer.
-fn keep_best(found: &mut Vec<Match>, k: usize, ranking: &mut Vec<f32>) -> f32 {
-    ranking.clear();
-    ranking.extend(found.iter().map(|found| found.score));
-    let floor = kth(ranking, k);
-    found.retain(|found| found.score >= floor);
-    floor
 }
 
 /// Returns the `k`-th highest score and reorders the slice. Returns 0 if there are fewer.
@@ -167,11 +161,33 @@ impl SegmentSearch<'_> {
         {
             self.add_list(next, &mut sums.scores)?;
             next += 1;
-            if self.query.postings_from(next) > documents as u64 / SCAN_PAYS {
+            // A higher floor may end this loop early, but finding it reads all sums.
+            let postings: u64 = self.query.terms[next..].iter().map(|term| term.known.postings).sum();
+            if postings > documents as u64 / SCAN_PAYS {
                 floor = sums.kth(self.k, floor);
             }
         }
-        self.complete(next, &bounds, floor, sums, found)
+        // The other lists are only looked up, for the documents that can still be among the best.
+        let mut left: Vec<(u32, f32)> = Vec::new();
+        // Finds a few too many documents, fast: see `least`.
+        sums::at_least(&sums.scores, least(floor, bounds[next]), &mut left);
+        left.retain(|(_, score)| score * SLACK + bounds[next] >= floor);
+        let mut ranking = Vec::new();
+        for term in next..self.query.terms.len() {
+            match self.list(term) {
+                (_, None) => {}
+                (weight, Some(List::Unpacked(list))) => look_up(list, weight, &mut left),
+                (weight, Some(List::Packed(info))) => self.look_up_packed(info, weight, &mut left)?,
+            }
+            ranking.clear();
+            ranking.extend(left.iter().map(|(_, score)| *score));
+            // Each list raises the floor and lowers what the rest can add: fewer documents are looked up in the next.
+            floor = floor.max(kth(&mut ranking, self.k));
+            left.retain(|(_, score)| score * SLACK + bounds[term + 1] >= floor);
+        }
+        let segment = self.number as u32;
+        found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));
+        Ok(())
     }
 
     /// Whether adding a list is faster than looking up the documents whose sums are at least `least`.
@@ -197,8 +213,8 @@ impl SegmentSearch<'_> {
             (weight, Some(List::Unpacked(list))) => {
                 sums::add_list(scores, &list.documents, &list.factors, weight);
             }
-            (weight, Some(List::Packed(place))) => {
-                for_each_block(self.segment.open_list(place)?, |documents, frequencies| {
+            (weight, Some(List::Packed(info))) => {
+                for_each_block(self.segment.open_list(info)?, |documents, frequencies| {
                     for (document, frequency) in documents.iter().zip(frequencies) {
                         let class = self.segment.lengths[*document as usize];
                         scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
@@ -209,44 +225,13 @@ impl SegmentSearch<'_> {
         Ok(())
     }
 
-    /// Looks up documents that can still be among the best in the lists from `next` on.
-    fn complete(
-        &self,
-        next: usize,
-        bounds: &[f32],
-        floor: f32,
-        sums: &Sums,
-        found: &mut Vec<Match>,
-    ) -> tantivy::Result<()> {
-        let mut floor = floor;
-        let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
-        let mut left: Vec<(u32, f32)> = Vec::new();
-        sums::at_least(&sums.scores, least(floor, bounds[next]), &mut left);
-        left.retain(|(_, score)| reaches(*score, bounds[next], floor));
-        let mut ranking = Vec::new();
-        for term in next..self.query.terms.len() {
-            match self.list(term) {
-                (_, None) => {}
-                (weight, Some(List::Unpacked(list))) => look_up(list, weight, &mut left),
-                (weight, Some(List::Packed(place))) => self.look_up_packed(place, weight, &mut left)?,
-            }
-            ranking.clear();
-            ranking.extend(left.iter().map(|(_, score)| *score));
-            floor = floor.max(kth(&mut ranking, self.k));
-            left.retain(|(_, score)| reaches(*score, bounds[term + 1], floor));
-        }
-        let segment = self.number as u32;
-        found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));
-        Ok(())
-    }
-
-    fn look_up_packed(&self, place: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
-        let mut postings = self.segment.open_list(place)?;
+    fn look_up_packed(&self, info: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
+        let mut postings = self.segment.open_list(info)?;
         for (document, score) in left {
-            let place = postings.seek(*document);
-            if postings.doc(place) == *document {
+            let index = postings.seek(*document);
+            if postings.doc(index) == *document {
                 let class = self.segment.lengths[*document as usize];
-                *score += weight * self.statistics.factor(postings.freq(place), class);
+                *score += weight * self.statistics.factor(postings.freq(index), class);
             }
         }
         Ok(())
@@ -261,11 +246,11 @@ fn least(floor: f32, bound: f32) -> f32 {
 
 /// Adds the scores of a list to documents, which are sorted.
 fn look_up(list: &Unpacked, weight: f32, left: &mut [(u32, f32)]) {
-    let mut place = 0;
+    let mut index = 0;
     for (document, score) in left {
-        place = list.seek(place, *document);
-        if list.documents.get(place) == Some(document) {
-            *score += weight * list.factors[place];
+        index = list.seek(index, *document);
+        if list.documents.get(index) == Some(document) {
+            *score += weight * list.factors[index];
         }
     }
 }

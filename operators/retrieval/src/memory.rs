@@ -15,16 +15,19 @@ pub fn memory_need(trees: &[&TreeInput]) -> std::io::Result<u64> {
     trees.iter().map(|tree| read_whole(&tree.path)).sum()
 }
 
+/// Returns the bytes of the files below a folder that are read as a whole.
 fn read_whole(folder: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
+    for entry in fs_err::read_dir(folder)? {
         let path = entry?.path();
-        let read = || path.extension().is_some_and(|ending| READ.iter().any(|read| ending == *read));
-        bytes += match std::fs::metadata(&path)? {
-            found if found.is_dir() => read_whole(&path)?,
-            found if read() => found.len(),
-            _ => 0,
-        };
+        let metadata = fs_err::metadata(&path)?;
+        if metadata.is_dir() {
+            bytes += read_whole(&path)?;
+        } else if let Some(ending) = path.extension()
+            && READ.iter().any(|read| ending == *read)
+        {
+            bytes += metadata.len();
+        }
     }
     Ok(bytes)
 }

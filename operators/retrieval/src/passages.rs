@@ -35,7 +35,7 @@ impl Coder for dyn Encoder + '_ {
 
     fn length(&self, records: &[u8], count: usize) -> Option<usize> {
         let length = count * self.dimensions() * size_of::<f32>();
-        (length <= records.len()).then_some(length)
+        if length <= records.len() { Some(length) } else { None }
     }
 }
 
@@ -106,35 +106,27 @@ impl<C: Coder + ?Sized> Passages<'_, C> {
         if !end && ranges.len() > 1 {
             ranges.pop();
         }
-        let mut found = Vec::with_capacity(ranges.len());
-        let mut missing = Vec::new();
+        let (mut found, mut missing) = (Vec::with_capacity(ranges.len()), Vec::new());
         for range in &ranges {
-            let group = self.find(&texts[range.clone()])?;
-            if group.records.is_none() {
-                missing.extend_from_slice(&texts[range.clone()]);
+            let texts = &texts[range.clone()];
+            let mut content = Vec::new();
+            for text in texts {
+                content.extend((text.len() as u64).to_le_bytes());
+                content.extend(text.as_bytes());
             }
-            found.push(group);
+            let known = self.context.find_piece(&content)?;
+            let records = known.filter(|records| self.coder.length(records, texts.len()) == Some(records.len()));
+            if records.is_none() {
+                missing.extend_from_slice(texts);
+            }
+            found.push(Group { count: texts.len(), content, records });
         }
+        // All groups that are not cached together: a model is fastest with many texts at a time.
         let computed = self.coder.encode(&missing)?;
         let taken = ranges.last().map_or(0, |range| range.end);
         self.waiting.drain(..taken);
-        self.put_together(found, &computed)
-    }
-
-    fn find(&self, texts: &[&str]) -> Result<Group, OperatorError> {
-        let mut content = Vec::new();
-        for text in texts {
-            content.extend((text.len() as u64).to_le_bytes());
-            content.extend(text.as_bytes());
-        }
-        let known = self.context.find_piece(&content)?;
-        let records = known.filter(|records| self.coder.length(records, texts.len()) == Some(records.len()));
-        Ok(Group { count: texts.len(), content, records })
-    }
-
-    fn put_together(&mut self, groups: Vec<Group>, mut computed: &[u8]) -> Result<Vec<u8>, OperatorError> {
-        let mut all = Vec::new();
-        for group in groups {
+        let (mut all, mut computed) = (Vec::new(), computed.as_slice());
+        for group in found {
             if let Some(records) = group.records {
                 self.known += group.count as u64;
                 all.extend(records);

@@ -32,17 +32,17 @@ impl Segment {
         Ok(Self { tokens: lists.total_num_tokens(), lists, lengths })
     }
 
-    pub(super) fn open_list(&self, place: &TermInfo) -> tantivy::Result<BlockSegmentPostings> {
-        Ok(self.lists.read_block_postings_from_terminfo(place, IndexRecordOption::WithFreqs)?)
+    pub(super) fn open_list(&self, info: &TermInfo) -> tantivy::Result<BlockSegmentPostings> {
+        Ok(self.lists.read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)?)
     }
 
     fn list(&self, term: &Term, statistics: &Statistics) -> tantivy::Result<Option<List>> {
-        let Some(place) = self.lists.get_term_info(term)? else { return Ok(None) };
-        if place.doc_freq > LONGEST_LIST {
-            return Ok(Some(List::Packed(place)));
+        let Some(info) = self.lists.get_term_info(term)? else { return Ok(None) };
+        if info.doc_freq > LONGEST_LIST {
+            return Ok(Some(List::Packed(info)));
         }
-        let mut unpacked = Unpacked::with_capacity(place.doc_freq as usize);
-        for_each_block(self.open_list(&place)?, |documents, frequencies| {
+        let mut unpacked = Unpacked::with_capacity(info.doc_freq as usize);
+        for_each_block(self.open_list(&info)?, |documents, frequencies| {
             for (document, frequency) in documents.iter().zip(frequencies) {
                 unpacked.push(*document, statistics.factor(*frequency, self.lengths[*document as usize]));
             }
@@ -120,11 +120,13 @@ pub(super) struct KnownTerm {
 
 impl KnownTerm {
     fn cost(&self) -> usize {
-        let unpacked = |list: &Option<List>| match list {
-            Some(List::Unpacked(list)) => list.documents.len(),
-            _ => 0,
-        };
-        self.lists.iter().map(unpacked).sum()
+        let mut cost = TERM_COST;
+        for list in self.lists.iter().flatten() {
+            if let List::Unpacked(list) = list {
+                cost += list.documents.len();
+            }
+        }
+        cost
     }
 }
 
@@ -152,24 +154,30 @@ impl KnownTerms {
             return Ok(known.clone());
         }
         let term = Term::from_field_text(field, word);
-        let lists = segments.iter().map(|segment| segment.list(&term, statistics));
-        let lists = lists.collect::<tantivy::Result<Vec<_>>>()?;
-        let postings = lists.iter().flatten().map(|list| match list {
-            List::Unpacked(list) => list.documents.len() as u64,
-            List::Packed(place) => u64::from(place.doc_freq),
-        });
-        let postings = postings.sum();
-        let known = (postings > 0).then(|| Arc::new(KnownTerm { postings, lists }));
+        let mut lists = Vec::with_capacity(segments.len());
+        let mut postings = 0;
+        // Without the lock: other threads need not wait while lists are read.
+        for segment in segments {
+            let list = segment.list(&term, statistics)?;
+            postings += match &list {
+                Some(List::Unpacked(list)) => list.documents.len() as u64,
+                Some(List::Packed(info)) => u64::from(info.doc_freq),
+                None => 0,
+            };
+            lists.push(list);
+        }
+        let known = if postings > 0 { Some(Arc::new(KnownTerm { postings, lists })) } else { None };
         self.keep(word, known.clone());
         Ok(known)
     }
 
     fn keep(&self, word: &str, known: Option<Arc<KnownTerm>>) {
-        let cost = TERM_COST + known.as_ref().map_or(0, |known| known.cost());
+        let cost = known.as_ref().map_or(TERM_COST, |known| known.cost());
         let mut memory = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if memory.cost + cost > MOST_POSTINGS {
             *memory = Memory::default();
         }
+        // Another thread may have looked the same term up meanwhile: it costs once.
         if memory.terms.insert(word.to_owned(), known).is_none() {
             memory.cost += cost;
         }

@@ -29,6 +29,7 @@ impl Generations {
 
     fn insert(&mut self, query: String, vector: Vec<f32>) {
         let bytes = query.len() + std::mem::size_of_val(vector.as_slice());
+        // What was not used since the last change of generations is dropped.
         if self.bytes + bytes > BYTES {
             self.older = std::mem::take(&mut self.newer);
             self.bytes = 0;
@@ -51,14 +52,14 @@ impl QueryCache {
     pub(crate) fn encode(&self, encoder: &dyn Encoder, queries: &[&str]) -> Result<Vec<f32>, OperatorError> {
         let dimensions = encoder.dimensions();
         let mut vectors = vec![0.0; queries.len() * dimensions];
-        let (mut places, mut texts): (Vec<usize>, Vec<&str>) = (Vec::new(), Vec::new());
+        let (mut indexes, mut texts): (Vec<usize>, Vec<&str>) = (Vec::new(), Vec::new());
         {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            for (place, query) in queries.iter().enumerate() {
+            for (index, query) in queries.iter().enumerate() {
                 if let Some(vector) = known.get(query) {
-                    vectors[place * dimensions..][..dimensions].copy_from_slice(vector);
+                    vectors[index * dimensions..][..dimensions].copy_from_slice(vector);
                 } else {
-                    places.push(place);
+                    indexes.push(index);
                     texts.push(query);
                 }
             }
@@ -69,8 +70,8 @@ impl QueryCache {
         // The lock is free meanwhile: other queries need not wait for these.
         let new = encoder.encode(&texts, Role::Query)?;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((place, text), vector) in places.into_iter().zip(texts).zip(new.chunks(dimensions)) {
-            vectors[place * dimensions..][..dimensions].copy_from_slice(vector);
+        for ((index, text), vector) in indexes.into_iter().zip(texts).zip(new.chunks(dimensions)) {
+            vectors[index * dimensions..][..dimensions].copy_from_slice(vector);
             known.insert(text.to_owned(), vector.to_vec());
         }
         Ok(vectors)

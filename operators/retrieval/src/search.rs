@@ -7,7 +7,7 @@ use searchmill_schemas::HitSource;
 
 use super::chunk_store::{ChunkStore, decode};
 use super::descriptor::Descriptor;
-use super::fuse::{Fused, Place, Ranked, fuse};
+use super::fuse::{Fused, Ranked, fuse};
 use super::{Found, Fusion, Retriever, Row, SearchSettings, each_query};
 
 struct OpenIndex {
@@ -48,21 +48,22 @@ impl Search {
     /// # Errors
     /// Fails if a folder is not an index, or the fusion does not fit the number of indexes.
     pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
-        let indexes = trees.iter().enumerate().map(|(place, tree)| {
+        let mut indexes = Vec::with_capacity(trees.len());
+        for (position, tree) in trees.iter().enumerate() {
             let descriptor = Descriptor::read(&tree.path)?;
-            Ok(OpenIndex {
-                name: format!("{}:{place}", descriptor.kind.name()),
+            indexes.push(OpenIndex {
+                // With the position: two indexes of one kind may be searched together.
+                name: format!("{}:{position}", descriptor.kind.name()),
                 retriever: descriptor.open(&tree.path, context)?,
                 ranks: descriptor.kind.ranks_candidates(),
                 chunks: ChunkStore::open(&tree.path)?,
                 digest: descriptor.chunks,
-            })
-        });
-        let indexes = indexes.collect::<Result<Vec<_>, OperatorError>>()?;
+            });
+        }
         let rank = indexes.iter().filter(|index| index.ranks).count();
+        // Checked before the run where the kinds are known; here they always are.
         if let Some(issue) = settings.fusion_issue(indexes.len(), rank) {
-            let error = OperatorError::pipeline(issue.message);
-            return Err(issue.help.into_iter().fold(error, OperatorError::with_help));
+            return Err(OperatorError { help: issue.help, ..OperatorError::pipeline(issue.message) });
         }
         let shared = same_chunks(&indexes)?;
         if settings.candidates > 0 && !shared {
@@ -93,8 +94,7 @@ impl Search {
     /// Fails if an index cannot be read.
     pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
         let lists = self.search_numbered(queries, self.settings.top_k)?;
-        let found = |list: Vec<Numbered>| list.into_iter().map(|chunk| chunk.found).collect();
-        Ok(lists.into_iter().map(found).collect())
+        Ok(lists.into_iter().map(|list| list.into_iter().map(|chunk| chunk.found).collect()).collect())
     }
 
     /// Searches as if `top_k` were the setting, and numbers the chunks.
@@ -102,6 +102,7 @@ impl Search {
     /// # Errors
     /// Fails if an index cannot be read.
     pub fn search_numbered(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Numbered>>, OperatorError> {
+        // Fusion needs more than `top_k` of each index: what one ranks lower, another may lift.
         let pool = if self.indexes.len() == 1 { top_k } else { self.settings.pool.max(top_k) };
         let lists = if self.settings.candidates == 0 {
             let lists = self.indexes.iter().map(|index| index.retriever.search_batch(queries, pool));
@@ -109,11 +110,10 @@ impl Search {
         } else {
             self.rank_candidates(queries, pool, self.settings.candidates.max(top_k))?
         };
-        let of_query = |query: usize| {
+        each_query(queries.len(), |query| {
             let lists: Vec<&[Row]> = lists.iter().map(|list| list[query].as_slice()).collect();
             self.merge(&lists, top_k)
-        };
-        each_query(queries.len(), of_query)
+        })
     }
 
     /// Searches the indexes, those that rank candidates among the best `candidates` rows of each other index. Without
@@ -124,24 +124,32 @@ impl Search {
         pool: usize,
         candidates: usize,
     ) -> Result<Vec<Vec<Vec<Row>>>, OperatorError> {
-        let finds = |index: &OpenIndex| -> Result<Vec<Vec<Row>>, OperatorError> {
-            if index.ranks { Ok(Vec::new()) } else { index.retriever.search_batch(queries, pool.max(candidates)) }
-        };
-        let mut lists = self.indexes.iter().map(finds).collect::<Result<Vec<_>, _>>()?;
-        let of_query = |query: usize| {
-            let found = lists.iter().filter_map(|list| list.get(query));
-            let rows: BTreeSet<u32> = found.flat_map(|list| list.iter().take(candidates).map(|row| row.row)).collect();
-            rows.into_iter().collect()
-        };
-        let rows: Vec<Vec<u32>> = (0..queries.len()).map(of_query).collect();
+        let mut lists = Vec::with_capacity(self.indexes.len());
+        for index in &self.indexes {
+            lists.push(if index.ranks {
+                Vec::new()
+            } else {
+                index.retriever.search_batch(queries, pool.max(candidates))?
+            });
+        }
+        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(queries.len());
+        for query in 0..queries.len() {
+            // `rank_batch` takes rows in increasing order without repetitions.
+            let mut of_query = BTreeSet::new();
+            for list in &lists {
+                let Some(list) = list.get(query) else { continue };
+                of_query.extend(list.iter().take(candidates).map(|row| row.row));
+            }
+            rows.push(of_query.into_iter().collect());
+        }
+        let retained = if self.settings.fusion == Fusion::None { 0 } else { pool };
         for (index, lists) in self.indexes.iter().zip(&mut lists) {
             if index.ranks {
                 *lists = index.retriever.rank_batch(queries, &rows, pool)?;
-            } else {
-                let kept = if self.settings.fusion == Fusion::None { 0 } else { pool };
-                for list in lists {
-                    list.truncate(kept);
-                }
+                continue;
+            }
+            for list in lists {
+                list.truncate(retained);
             }
         }
         Ok(lists)
@@ -149,52 +157,60 @@ impl Search {
 
     /// Fuses the lists of one query.
     fn merge(&self, lists: &[&[Row]], top_k: usize) -> Result<Vec<Numbered>, OperatorError> {
-        let (fusion, number) = (&self.settings.fusion, |places: &[Place]| self.number(lists, places));
+        let fusion = &self.settings.fusion;
+        let mut found = Vec::new();
         if self.shared {
-            let lists: Vec<Vec<Ranked<u32>>> = lists.iter().map(|list| list.iter().map(by_row).collect()).collect();
-            let chunk = |f: &Fused<u32>| self.indexes[0].chunks.chunk(f.key);
-            let fused = fuse(&lists, fusion, top_k).into_iter();
-            return fused.map(|f| Ok(self.numbered(number(&f.places), chunk(&f)?, &f))).collect();
+            let mut ranked = Vec::with_capacity(lists.len());
+            for list in lists {
+                ranked.push(list.iter().map(|row| Ranked { key: row.row, score: row.score }).collect());
+            }
+            for fused in fuse(&ranked, fusion, top_k) {
+                let chunk = self.indexes[0].chunks.chunk(fused.key)?;
+                found.push(self.numbered(lists, chunk, &fused));
+            }
+            return Ok(found);
         }
-        let ranked = self.indexes.iter().zip(lists).map(|(index, list)| by_record(&index.chunks, list));
-        let ranked = ranked.collect::<Result<Vec<_>, _>>()?;
-        let fused = fuse(&ranked, fusion, top_k).into_iter();
-        fused.map(|f| Ok(self.numbered(number(&f.places), decode(&f.key)?, &f))).collect()
+        // A row number means another chunk in each index: the stored records are compared.
+        let mut ranked = Vec::with_capacity(lists.len());
+        for (index, list) in self.indexes.iter().zip(lists) {
+            let mut records = Vec::with_capacity(list.len());
+            for row in *list {
+                records.push(Ranked { key: index.chunks.record(row.row)?, score: row.score });
+            }
+            ranked.push(records);
+        }
+        for fused in fuse(&ranked, fusion, top_k) {
+            found.push(self.numbered(lists, decode(&fused.key)?, &fused));
+        }
+        Ok(found)
     }
 
-    /// Returns the number of a chunk: its row in the first index that returned it, after those of the indexes before.
-    fn number(&self, lists: &[&[Row]], places: &[Place]) -> u64 {
-        let Some(first) = places.first() else { return 0 };
-        let row = lists[first.list].get(first.rank - 1).map_or(0, |found| u64::from(found.row));
-        let before = if self.shared { &[] } else { &self.indexes[..first.list] };
-        row + before.iter().map(|index| u64::from(index.chunks.rows())).sum::<u64>()
+    /// Completes a chunk. Its number is its row in the first index that returned it, after those of the indexes before.
+    fn numbered<K>(&self, lists: &[&[Row]], chunk: Found, fused: &Fused<K>) -> Numbered {
+        let mut number = 0;
+        if let Some(first) = fused.places.first() {
+            // Ranks count from 1.
+            if let Some(row) = lists[first.list].get(first.rank - 1) {
+                number = u64::from(row.row);
+            }
+            let before = if self.shared { &[] } else { &self.indexes[..first.list] };
+            for index in before {
+                number += u64::from(index.chunks.rows());
+            }
+        }
+        let mut sources = Vec::with_capacity(fused.places.len());
+        for place in &fused.places {
+            let index = self.indexes[place.list].name.clone();
+            sources.push(HitSource { index, rank: place.rank as i32, score: place.score });
+        }
+        Numbered { number, found: Found { score: fused.score, sources, ..chunk } }
     }
-
-    fn numbered<K>(&self, number: u64, chunk: Found, fused: &Fused<K>) -> Numbered {
-        Numbered { number, found: self.found(chunk, fused) }
-    }
-
-    fn found<K>(&self, chunk: Found, fused: &Fused<K>) -> Found {
-        let sources = fused.places.iter().map(|place| HitSource {
-            index: self.indexes[place.list].name.clone(),
-            rank: place.rank as i32,
-            score: place.score,
-        });
-        Found { score: fused.score, sources: sources.collect(), ..chunk }
-    }
-}
-
-fn by_row(found: &Row) -> Ranked<u32> {
-    Ranked { key: found.row, score: found.score }
-}
-
-fn by_record(chunks: &ChunkStore, list: &[Row]) -> Result<Vec<Ranked<Vec<u8>>>, OperatorError> {
-    list.iter().map(|found| Ok(Ranked { key: chunks.record(found.row)?, score: found.score })).collect()
 }
 
 fn same_chunks(indexes: &[OpenIndex]) -> Result<bool, OperatorError> {
     let Some((first, rest)) = indexes.split_first() else { return Ok(true) };
     for index in rest {
+        // Equal digests spare reading the files.
         let known = !index.digest.is_empty() && index.digest == first.digest;
         if !known && !first.chunks.same_as(&index.chunks)? {
             return Ok(false);

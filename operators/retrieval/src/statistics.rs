@@ -19,11 +19,11 @@ impl Statistics {
     /// Computes the statistics of an index with `documents` documents and `tokens` tokens in total.
     pub(super) fn of(k1: f32, b: f32, documents: u64, tokens: u64) -> Self {
         let average = tokens as f32 / documents.max(1) as f32;
-        let norm = |class: usize| {
+        let norms: [f32; 256] = std::array::from_fn(|class| {
             let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
+            // Without tokens the average is 0, by which nothing can be divided.
             k1 * (1.0 - b + b * length / average.max(f32::MIN_POSITIVE))
-        };
-        let norms: [f32; 256] = std::array::from_fn(norm);
+        });
         let factors = (0..TABLED).map(|tf| norms.map(|norm| factor(tf as u32, norm))).collect();
         Self { documents, k1, factors, norms }
     }

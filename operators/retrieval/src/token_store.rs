@@ -5,12 +5,12 @@
 //! number of all tokens, as little-endian `u64`s. `late/codec.json` has the dimensions and the buckets,
 //! `late/centroids.f32` the centroids. In memory are 8 bytes per row and the centroids.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, spread};
 use searchmill_kernels::clusters::spherical;
@@ -18,7 +18,7 @@ use searchmill_kernels::halves::{narrow, widen};
 use searchmill_kernels::residual::Codec;
 use serde::{Deserialize, Serialize};
 
-use super::chunk_store::no_index;
+use super::chunk_store::{no_index, open_file};
 use super::passages::read as read_numbers;
 
 const FOLDER: &str = "late";
@@ -68,10 +68,6 @@ struct Described {
     values: Vec<f32>,
 }
 
-fn failed(error: impl std::fmt::Display) -> OperatorError {
-    OperatorError::engine(error.to_string())
-}
-
 fn damaged() -> OperatorError {
     OperatorError::data("the token vectors of this index are damaged").with_help("rerun the `index` node with --force")
 }
@@ -88,7 +84,7 @@ pub(super) struct TokenWriter {
 impl TokenWriter {
     pub(super) fn create(folder: &Path, dimensions: usize) -> Result<Self, OperatorError> {
         let folder = folder.join(FOLDER);
-        std::fs::create_dir_all(&folder)?;
+        fs_err::create_dir_all(&folder)?;
         let mut offsets = BufWriter::new(File::create(folder.join(OFFSETS))?);
         offsets.write_all(&0u64.to_le_bytes())?;
         let tokens = BufWriter::with_capacity(1 << 20, File::create(folder.join(WHOLE))?);
@@ -104,79 +100,78 @@ impl TokenWriter {
 
     /// Completes the files; compresses the vectors if that is their storage.
     pub(super) fn finish(mut self, storage: Storage, context: &Context) -> Result<u64, OperatorError> {
+        // The files are read again below, and a dropped `BufWriter` hides errors.
         self.tokens.flush()?;
         self.offsets.flush()?;
-        let (whole, kept) = (self.folder.join(WHOLE), self.folder.join(TOKENS));
-        let described = match storage {
-            Storage::Fp16 => {
-                std::fs::rename(whole, kept)?;
-                Described { dimensions: self.dimensions, limits: Vec::new(), values: Vec::new() }
-            }
+        let (whole, compressed) = (self.folder.join(WHOLE), self.folder.join(TOKENS));
+        let mut described = Described { dimensions: self.dimensions, limits: Vec::new(), values: Vec::new() };
+        match storage {
+            Storage::Fp16 => fs_err::rename(whole, compressed)?,
             Storage::Residual { bits } => {
-                let codec = self.compress(&File::open(&whole)?, &kept, bits, context)?;
-                std::fs::remove_file(whole)?;
+                let codec = self.compress(&File::open(&whole)?, &compressed, bits, context)?;
+                fs_err::remove_file(whole)?;
                 let centroids: Vec<u8> = codec.centroids().iter().flat_map(|number| number.to_le_bytes()).collect();
-                std::fs::write(self.folder.join(CENTROIDS), centroids)?;
-                let (limits, values) = (codec.limits().to_vec(), codec.values().to_vec());
-                Described { dimensions: self.dimensions, limits, values }
+                fs_err::write(self.folder.join(CENTROIDS), centroids)?;
+                described.limits = codec.limits().to_vec();
+                described.values = codec.values().to_vec();
             }
-        };
-        let text = serde_json::to_vec_pretty(&described).map_err(failed)?;
-        std::fs::write(self.folder.join(CODEC), text)?;
+        }
+        let text = serde_json::to_vec_pretty(&described).map_err(|error| OperatorError::engine(error.to_string()))?;
+        fs_err::write(self.folder.join(CODEC), text)?;
         Ok(self.end)
     }
 
     /// Learns centroids and buckets, and writes the codes of all vectors.
-    fn compress(&self, whole: &File, kept: &Path, bits: u32, context: &Context) -> Result<Codec, OperatorError> {
+    fn compress(&self, whole: &File, compressed: &Path, bits: u32, context: &Context) -> Result<Codec, OperatorError> {
         let tokens = self.end;
-        let mut bytes = Vec::new();
-        let mut part = |first: u64, numbers: &mut Vec<f32>| {
-            context.check_cancelled()?;
-            let size = 2 * self.dimensions as u64;
-            bytes.resize((PART.min(tokens - first) * size) as usize, 0);
-            whole.read_exact_at(&mut bytes, first * size)?;
-            widen(&bytes, numbers);
-            Ok::<_, OperatorError>(())
-        };
-        let parts = || (0..tokens).step_by(PART as usize);
         // ColBERTv2's rule for the number of centroids (`collection_indexer.py`).
         let centroids = if tokens == 0 { 0 } else { 1u64 << (16.0 * (tokens as f64).sqrt()).log2().floor() as u32 };
         let share = (SAMPLED * centroids) as f64 / tokens.max(1) as f64;
-        let (mut sample, mut held, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sampled = 0;
-        for first in parts() {
-            part(first, &mut numbers)?;
-            for (vector, token) in numbers.chunks_exact(self.dimensions).zip(first..) {
-                if share < 1.0 && scattered(token) >= share {
+        let (mut sample, mut held_out) = (Vec::new(), Vec::new());
+        let (mut part, mut sampled) = (Scratch::default(), 0);
+        for first in (0..tokens).step_by(PART as usize) {
+            self.read_part(whole, first, &mut part, context)?;
+            for (vector, token) in part.vectors.chunks_exact(self.dimensions).zip(first..) {
+                // Chosen by the number of the token alone, so that equal vectors give equal files. SplitMix64 spreads
+                // the numbers evenly over 0…1.
+                let scattered = spread(token.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64);
+                if share < 1.0 && scattered >= share {
                     continue;
                 }
                 sampled += 1;
-                let is_held = sampled % HELD == 0 && held.len() < MOST_HELD * self.dimensions;
-                if is_held { &mut held } else { &mut sample }.extend_from_slice(vector);
+                let is_held_out = sampled % HELD == 0 && held_out.len() < MOST_HELD * self.dimensions;
+                if is_held_out { &mut held_out } else { &mut sample }.extend_from_slice(vector);
             }
         }
         let count = (centroids as usize).min(sample.len() / self.dimensions);
         context.progress().log(&format!("learning {count} centroids of {tokens} token vectors"));
         let centroids = if count == 0 { Vec::new() } else { spherical(&sample, self.dimensions, count, ROUNDS) };
-        let learned_from = if held.is_empty() { &sample } else { &held };
-        let codec = Codec::learn(learned_from, centroids, self.dimensions, bits)
-            .ok_or_else(|| OperatorError::engine("the parts of a codec do not fit together"))?;
-        let (mut out, mut codes) = (BufWriter::with_capacity(1 << 20, File::create(kept)?), Vec::new());
-        for first in parts() {
-            part(first, &mut numbers)?;
+        // Vectors that the centroids were learned from lie nearer to them than others: buckets would be too narrow.
+        let learned_from = if held_out.is_empty() { &sample } else { &held_out };
+        let Some(codec) = Codec::learn(learned_from, centroids, self.dimensions, bits) else {
+            return Err(OperatorError::engine("the parts of a codec do not fit together"));
+        };
+        let (mut out, mut codes) = (BufWriter::with_capacity(1 << 20, File::create(compressed)?), Vec::new());
+        for first in (0..tokens).step_by(PART as usize) {
+            self.read_part(whole, first, &mut part, context)?;
             codes.clear();
-            codec.compress(&numbers, &mut codes);
+            codec.compress(&part.vectors, &mut codes);
             out.write_all(&codes)?;
             context.progress().set(first, tokens, "tokens compressed");
         }
         out.flush()?;
         Ok(codec)
     }
-}
 
-/// Spreads numbers evenly over 0…1 (SplitMix64).
-fn scattered(number: u64) -> f64 {
-    spread(number.wrapping_add(0x9e37_79b9_7f4a_7c15)) as f64 / 2f64.powi(64)
+    /// Reads the vectors of [`PART`] tokens, or of those that are left.
+    fn read_part(&self, whole: &File, first: u64, part: &mut Scratch, context: &Context) -> Result<(), OperatorError> {
+        context.check_cancelled()?;
+        let size = 2 * self.dimensions as u64;
+        part.bytes.resize((PART.min(self.end - first) * size) as usize, 0);
+        whole.read_exact_at(&mut part.bytes, first * size)?;
+        widen(&part.bytes, &mut part.vectors);
+        Ok(())
+    }
 }
 
 /// Buffers of a thread, reused between rows.
@@ -196,26 +191,25 @@ pub(super) struct TokenStore {
 
 impl TokenStore {
     pub(super) fn open(folder: &Path, storage: Storage) -> Result<Self, OperatorError> {
-        let read = |file: &str| {
-            let path = folder.join(FOLDER).join(file);
-            std::fs::read(&path).map_err(|error| no_index(&path, &error))
+        let folder = folder.join(FOLDER);
+        let Ok(described) = serde_json::from_slice::<Described>(&read_whole(&folder.join(CODEC))?) else {
+            return Err(damaged());
         };
-        let described: Described = serde_json::from_slice(&read(CODEC)?).map_err(|_| damaged())?;
         let codec = match storage {
             Storage::Fp16 => None,
             Storage::Residual { .. } => {
-                let centroids = read_numbers(&read(CENTROIDS)?);
+                let centroids = read_numbers(&read_whole(&folder.join(CENTROIDS))?);
                 let codec = Codec::new(described.dimensions, centroids, described.limits, described.values);
                 Some(codec.ok_or_else(damaged)?)
             }
         };
-        let path = folder.join(FOLDER).join(TOKENS);
-        let tokens = File::open(&path).map_err(|error| no_index(&path, &error))?;
-        let offsets: Vec<u64> =
-            read(OFFSETS)?.as_chunks::<8>().0.iter().map(|offset| u64::from_le_bytes(*offset)).collect();
+        let tokens = open_file(&folder.join(TOKENS))?;
+        let offsets = read_whole(&folder.join(OFFSETS))?;
+        let offsets: Vec<u64> = offsets.as_chunks::<8>().0.iter().map(|offset| u64::from_le_bytes(*offset)).collect();
         let store = Self { tokens, offsets, dimensions: described.dimensions, codec };
-        let bytes = store.offsets.last().and_then(|all| all.checked_mul(store.record() as u64));
+        // Checked once here: reads slice by these offsets, and divide by the dimensions.
         let is_sorted = store.offsets.is_sorted() && store.dimensions > 0;
+        let bytes = store.offsets.last().and_then(|all| all.checked_mul(store.record() as u64));
         if !is_sorted || bytes != Some(store.tokens.metadata()?.len()) {
             return Err(damaged());
         }
@@ -248,7 +242,9 @@ impl TokenStore {
         scratch.bytes.resize((last - first) as usize * record, 0);
         self.tokens.read_exact_at(&mut scratch.bytes, first * record as u64)?;
         for (row, bounds) in rows.zip(offsets.windows(2)) {
-            let [start, end] = [bounds[0], bounds[1]].map(|offset| (offset - first) as usize * record);
+            let start = (bounds[0] - first) as usize * record;
+            let end = (bounds[1] - first) as usize * record;
+            // A passage without tokens has no score: it is never found.
             if start == end {
                 continue;
             }
@@ -261,6 +257,10 @@ impl TokenStore {
         }
         Ok(())
     }
+}
+
+fn read_whole(path: &Path) -> Result<Vec<u8>, OperatorError> {
+    std::fs::read(path).map_err(|error| no_index(path, &error))
 }
 
 /// Rounds a record's vectors to 16 bits, preceded by their number.

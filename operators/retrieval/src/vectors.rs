@@ -53,18 +53,27 @@ impl IndexVectors {
             let message = format!("an index of the kind `{}` has no vectors of texts", descriptor.kind.name());
             return Err(OperatorError::pipeline(message).with_help("name an index with `kind: {dense: …}`"));
         };
-        let (vectors, dimensions) = stored(params, &tree.path)?;
+        let (mut vectors, dimensions) = stored(params, &tree.path)?;
         let store = ChunkStore::open(&tree.path)?;
         let (mut chunks, mut documents) = (HashMap::new(), HashMap::new());
         for row in 0..store.rows() {
             let chunk = store.chunk(row)?;
             chunks.insert(chunk.chunk_id, row);
+            // A second chunk makes the document ambiguous for good.
             match documents.entry(chunk.document_id) {
-                Entry::Vacant(place) => drop(place.insert(Some(row))),
-                Entry::Occupied(mut place) => drop(place.insert(None)),
+                Entry::Vacant(entry) => drop(entry.insert(Some(row))),
+                Entry::Occupied(mut entry) => drop(entry.insert(None)),
             }
         }
-        let vectors = of_length_one(vectors, dimensions);
+        // Of length 1: the inner product of two vectors is then their cosine.
+        for vector in vectors.chunks_mut(dimensions) {
+            let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+            if length > 0.0 {
+                for x in vector.iter_mut() {
+                    *x /= length;
+                }
+            }
+        }
         let lengths = Lengths::of(&vectors, dimensions);
         Ok(Self { vectors, dimensions, lengths, encoder: params.encoder.clone(), chunks, documents })
     }
@@ -74,17 +83,18 @@ impl IndexVectors {
     /// # Errors
     /// Fails if the index does not hold it.
     pub fn row(&self, id: &str) -> Result<u32, OperatorError> {
-        let found = self.chunks.get(id).copied().map(Some).or_else(|| self.documents.get(id).copied());
-        found.flatten().ok_or_else(|| {
-            let (message, help) = match found {
-                None => (format!("the row `{id}` is not in the index"), "build the index from these rows"),
-                Some(_) => (
-                    format!("the document `{id}` has several chunks in the index"),
-                    "compare its chunks, or make one chunk of each document (`size`)",
-                ),
-            };
-            OperatorError::pipeline(message).with_help(help)
-        })
+        if let Some(row) = self.chunks.get(id) {
+            return Ok(*row);
+        }
+        let (message, help) = match self.documents.get(id) {
+            Some(Some(row)) => return Ok(*row),
+            None => (format!("the row `{id}` is not in the index"), "build the index from these rows"),
+            Some(None) => (
+                format!("the document `{id}` has several chunks in the index"),
+                "compare its chunks, or make one chunk of each document (`size`)",
+            ),
+        };
+        Err(OperatorError::pipeline(message).with_help(help))
     }
 
     /// Returns the cosine of the vectors of two rows.
@@ -114,22 +124,27 @@ impl IndexVectors {
         let all = Vectors { rows, dimensions, lengths, euclidean: false };
         for (block, vectors) in self.vectors.chunks(BLOCK * dimensions).enumerate() {
             context.check_cancelled()?;
-            let found = all.all_at_least(vectors, threshold as f32 - ROUNDING);
-            let pairs: Vec<Vec<Pair>> = found
+            // The fast products find a few too many; the exact ones decide.
+            let candidates = all.all_at_least(vectors, threshold as f32 - ROUNDING);
+            let pairs: Vec<Vec<Pair>> = candidates
                 .into_par_iter()
                 .zip(vectors.par_chunks(dimensions))
                 .enumerate()
-                .map(|(place, (near, vector))| {
-                    let row = (block * BLOCK + place) as u32;
-                    let pair = |other_row: u32| Pair {
-                        row,
-                        other: other_row,
-                        similarity: cosine(vector, other.vector(other_row)),
-                    };
-                    near.into_iter().map(pair).filter(|pair| pair.similarity >= threshold - EPSILON).collect()
+                .map(|(position, (candidates, vector))| {
+                    let row = (block * BLOCK + position) as u32;
+                    let mut pairs = Vec::new();
+                    for candidate in candidates {
+                        let similarity = cosine(vector, other.vector(candidate));
+                        if similarity >= threshold - EPSILON {
+                            pairs.push(Pair { row, other: candidate, similarity });
+                        }
+                    }
+                    pairs
                 })
                 .collect();
-            pairs.into_iter().flatten().for_each(&mut each);
+            for pair in pairs.into_iter().flatten() {
+                each(pair);
+            }
         }
         Ok(())
     }
@@ -137,18 +152,6 @@ impl IndexVectors {
     fn vector(&self, row: u32) -> &[f32] {
         &self.vectors[row as usize * self.dimensions..][..self.dimensions]
     }
-}
-
-fn of_length_one(mut vectors: Vec<f32>, dimensions: usize) -> Vec<f32> {
-    for vector in vectors.chunks_mut(dimensions) {
-        let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-        if length > 0.0 {
-            for x in vector.iter_mut() {
-                *x /= length;
-            }
-        }
-    }
-    vectors
 }
 
 /// Sums in a fixed order: the same on every machine.

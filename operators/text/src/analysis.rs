@@ -127,6 +127,7 @@ impl Analyzers {
             take(token);
         }
         drop(stream);
+        // With its words: the next text takes it up.
         self.idle().push(analyzer);
     }
 

@@ -39,13 +39,12 @@ impl Baselines {
     pub fn of(questions: &BTreeMap<String, Gold>) -> Self {
         let constant = best_constant(questions);
         let majority = majority_by_type(questions);
-        let scores = questions
-            .iter()
-            .map(|(id, gold)| {
-                let typed = majority.get(&gold.question_type).map_or("", String::as_str);
-                (id.clone(), [answer_scores(&constant, &gold.answers), answer_scores(typed, &gold.answers)])
-            })
-            .collect();
+        let mut scores = BTreeMap::new();
+        for (id, gold) in questions {
+            let typed = majority.get(&gold.question_type).map_or("", String::as_str);
+            let both = [answer_scores(&constant, &gold.answers), answer_scores(typed, &gold.answers)];
+            scores.insert(id.clone(), both);
+        }
         Self { constant, majority, scores }
     }
 }
@@ -93,8 +92,13 @@ fn majority_by_type(questions: &BTreeMap<String, Gold>) -> BTreeMap<String, Stri
     for gold in questions.values() {
         types.entry(&gold.question_type).or_default().push(gold);
     }
-    let winner = |golds: &[&Gold]| ranked(&votes(golds.iter().copied())).first().map(|(_, votes)| votes.spelling());
-    types.iter().filter_map(|(name, golds)| Some(((*name).to_owned(), winner(golds)?))).collect()
+    let mut majority = BTreeMap::new();
+    for (name, golds) in types {
+        if let Some((_, winner)) = ranked(&votes(golds.into_iter())).first() {
+            majority.insert(name.to_owned(), winner.spelling());
+        }
+    }
+    majority
 }
 
 /// Returns the golden answer with the highest mean F1 over all questions. Ties go to the more frequent answer, then by
@@ -105,6 +109,7 @@ fn best_constant(questions: &BTreeMap<String, Gold>) -> String {
     let mut best: Option<(f64, &Votes)> = None;
     for (normalized, votes) in ranked(&votes).into_iter().take(CANDIDATES) {
         let total = sets.total_f1(normalized);
+        // By more than rounding: the more frequent answer comes first.
         if best.is_none_or(|(highest, _)| total > highest + 1e-9) {
             best = Some((total, votes));
         }
@@ -125,12 +130,13 @@ impl AnswerSets {
         for gold in questions.values() {
             *counts.entry(gold.answers.iter().map(|answer| normalize_answer(answer)).collect()).or_default() += 1;
         }
+        // Many questions share their answers (`yes`): each set is scored once.
         let sets: Vec<_> = counts.into_iter().collect();
         let mut postings: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (place, (answers, _)) in sets.iter().enumerate() {
+        for (index, (answers, _)) in sets.iter().enumerate() {
             let tokens: BTreeSet<&str> = answers.iter().flat_map(|answer| answer.split_whitespace()).collect();
             for token in tokens {
-                postings.entry(token.to_owned()).or_default().push(place);
+                postings.entry(token.to_owned()).or_default().push(index);
             }
         }
         Self { sets, postings }
@@ -138,9 +144,15 @@ impl AnswerSets {
 
     fn total_f1(&self, normalized: &str) -> f64 {
         let tokens = normalized.split_whitespace();
-        let places: BTreeSet<usize> = tokens.filter_map(|token| self.postings.get(token)).flatten().copied().collect();
-        let f1 = |answers: &[String]| answers.iter().map(|a| score_normalized(normalized, a).f1).fold(0.0, f64::max);
-        places.into_iter().map(|place| f1(&self.sets[place].0) * self.sets[place].1 as f64).sum()
+        let indexes: BTreeSet<usize> = tokens.filter_map(|token| self.postings.get(token)).flatten().copied().collect();
+        let mut total = 0.0;
+        for index in indexes {
+            let (answers, count) = &self.sets[index];
+            // As for any question, the best answer counts.
+            let f1 = answers.iter().map(|answer| score_normalized(normalized, answer).f1).fold(0.0, f64::max);
+            total += f1 * *count as f64;
+        }
+        total
     }
 }
 

@@ -21,6 +21,7 @@ pub enum Json {
 impl Json {
     /// Parses JSON text. The error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // As raw text: a parsed number loses its digits.
         let value = serde_json::from_str::<&RawValue>(text).map_err(|error| error.to_string())?;
         Self::read(value).map_err(|_| "a number or text that JSON cannot hold".to_owned())
     }
@@ -38,22 +39,17 @@ impl Json {
                 Self::List(items.map(Self::read).collect::<Result<_, _>>()?)
             }
             [b'"', ..] => Self::Text(serde_json::from_str(text)?),
-            _ => Self::word(text)?,
-        })
-    }
-
-    /// Fails for a number such as `1e400`, which Python would read as infinity: that is not JSON when it is written.
-    fn word(text: &str) -> serde_json::Result<Self> {
-        Ok(match text {
-            "null" => Self::Null,
-            "true" => Self::Bool(true),
-            "false" => Self::Bool(false),
-            "-0" => Self::Number("0".to_owned()),
-            number if number.contains(['.', 'e', 'E']) => match number.parse::<f64>() {
+            b"null" => Self::Null,
+            b"true" => Self::Bool(true),
+            b"false" => Self::Bool(false),
+            // Python reads it as a whole number, which has no sign.
+            b"-0" => Self::Number("0".to_owned()),
+            _ if text.contains(['.', 'e', 'E']) => match text.parse::<f64>() {
                 Ok(value) if value.is_finite() => Self::Number(float(value)),
+                // Python would read `1e400` as infinity: that is not JSON when it is written.
                 _ => return Err(serde_json::Error::custom("the number is too large")),
             },
-            number => Self::Number(number.to_owned()),
+            _ => Self::Number(text.to_owned()),
         })
     }
 

@@ -32,10 +32,10 @@ impl Lexicon {
     /// # Errors
     /// Place of the first invalid expression, and what is wrong with it.
     pub fn new(expressions: &[String]) -> Result<Self, (usize, String)> {
-        for (place, expression) in expressions.iter().enumerate() {
-            let alone = compile(&whole_words(expression)).map_err(|message| (place, message))?;
+        for (index, expression) in expressions.iter().enumerate() {
+            let alone = compile(&whole_words(expression)).map_err(|message| (index, message))?;
             if alone.is_match("") || alone.is_match("a") && alone.is_match("-") {
-                return Err((place, "matches everything".to_owned()));
+                return Err((index, "matches everything".to_owned()));
             }
         }
         let all: Vec<String> = expressions.iter().map(|expression| whole_words(expression)).collect();
@@ -61,7 +61,12 @@ fn compile(expression: &str) -> Result<Regex, String> {
 
 /// Unifies a text for counting: NFKC, lower case, one kind of apostrophe (`'`) and hyphen (`-`), single spaces.
 pub fn unify(text: &str) -> String {
-    let plain: String = text.chars().map(plain_mark).collect();
+    let marks = text.chars().map(|c| match c {
+        '’' | '‘' | 'ʼ' | 'ʹ' | '′' | '´' | '`' | '‛' | '＇' => '\'',
+        '\u{ad}' | '\u{2010}'..='\u{2015}' | '−' | '﹣' | '－' => '-',
+        other => other,
+    });
+    let plain: String = marks.collect();
     let composed = if plain.is_ascii() { plain } else { nfkc(plain) };
     let mut out = String::with_capacity(composed.len());
     for word in composed.to_lowercase().split_whitespace() {
@@ -77,14 +82,6 @@ fn nfkc(text: String) -> String {
     let mut normalized = NormalizedString::from(text);
     normalized.nfkc();
     normalized.get().to_owned()
-}
-
-fn plain_mark(c: char) -> char {
-    match c {
-        '’' | '‘' | 'ʼ' | 'ʹ' | '′' | '´' | '`' | '‛' | '＇' => '\'',
-        '\u{ad}' | '\u{2010}'..='\u{2015}' | '−' | '﹣' | '－' => '-',
-        other => other,
-    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,8 @@ fn push(found: &mut [Heading], part: &str) {
 /// Returns the text without images, and with links replaced by their texts.
 pub fn without_links(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
-    let (mut from, mut open) = (0, Vec::new());
+    let mut open: Vec<(Range<usize>, bool, Option<Range<usize>>)> = Vec::new();
+    let mut from = 0;
     for (event, range) in parser(text) {
         match event {
             Event::Start(Tag::Image { .. }) => open.push((range.clone(), true, None)),
@@ -62,8 +63,7 @@ pub fn without_links(text: &str) -> String {
                 if open.is_empty() {
                     result.push_str(&text[from..outer.start.max(from)]);
                     if let (false, Some(inner)) = (is_image, inner) {
-                        let kept: &Range<usize> = &inner;
-                        result.push_str(&text[kept.clone()]);
+                        result.push_str(&text[inner]);
                     }
                     from = outer.end.max(from);
                 }

@@ -60,6 +60,7 @@ impl Permutations {
             for hash in set {
                 let hash = mix(*hash as u32);
                 let permutations = self.factors.iter().zip(&self.offsets);
+                // Without branches, so that it runs on the vector unit.
                 for (least, (factor, offset)) in signature.iter_mut().zip(permutations) {
                     *least = (*least).min(factor.wrapping_mul(hash).wrapping_add(*offset));
                 }
@@ -85,16 +86,22 @@ struct Twister {
 impl Twister {
     fn new(seed: u32) -> Self {
         let mut state = [seed; 624];
-        for place in 1..state.len() {
-            let before = state[place - 1];
-            state[place] = 1_812_433_253_u32.wrapping_mul(before ^ (before >> 30)).wrapping_add(place as u32);
+        for index in 1..state.len() {
+            let before = state[index - 1];
+            state[index] = 1_812_433_253_u32.wrapping_mul(before ^ (before >> 30)).wrapping_add(index as u32);
         }
         Self { state, next: state.len() }
     }
 
     fn next_u32(&mut self) -> u32 {
-        if self.next == self.state.len() {
-            self.twist();
+        let count = self.state.len();
+        if self.next == count {
+            for index in 0..count {
+                let joined = (self.state[index] & 0x8000_0000) | (self.state[(index + 1) % count] & 0x7fff_ffff);
+                let odd = if joined & 1 == 1 { 0x9908_b0df } else { 0 };
+                self.state[index] = self.state[(index + 397) % count] ^ (joined >> 1) ^ odd;
+            }
+            self.next = 0;
         }
         let mut value = self.state[self.next];
         self.next += 1;
@@ -103,43 +110,42 @@ impl Twister {
         value ^= (value << 15) & 0xefc6_0000;
         value ^ (value >> 18)
     }
-
-    fn twist(&mut self) {
-        let count = self.state.len();
-        for place in 0..count {
-            let joined = (self.state[place] & 0x8000_0000) | (self.state[(place + 1) % count] & 0x7fff_ffff);
-            let odd = if joined & 1 == 1 { 0x9908_b0df } else { 0 };
-            self.state[place] = self.state[(place + 397) % count] ^ (joined >> 1) ^ odd;
-        }
-        self.next = 0;
-    }
 }
 
 /// Returns the number of bands, and of rows in each, that minimise the sum of two areas: the probability that two sets
 /// below the threshold become candidates, and the probability that two sets above it do not.
 pub fn banding(threshold: f64, permutations: usize) -> (usize, usize) {
-    let shapes = (1..=permutations).flat_map(|bands| (1..=permutations / bands).map(move |rows| (bands, rows)));
     let mut best = (f64::INFINITY, (1, permutations));
-    for (bands, rows) in shapes {
-        let found = |similarity: f64| 1.0 - (1.0 - similarity.powi(rows as i32)).powi(bands as i32);
-        let error = area(0.0, threshold, found) + area(threshold, 1.0, |similarity| 1.0 - found(similarity));
-        if error < best.0 {
-            best = (error, (bands, rows));
+    for bands in 1..=permutations {
+        for rows in 1..=permutations / bands {
+            let wrong = area(0.0, threshold, |similarity| collision(similarity, bands, rows));
+            let error = wrong + area(threshold, 1.0, |similarity| 1.0 - collision(similarity, bands, rows));
+            if error < best.0 {
+                best = (error, (bands, rows));
+            }
         }
     }
     best.1
+}
+
+/// Returns the probability that two sets become candidates.
+fn collision(similarity: f64, bands: usize, rows: usize) -> f64 {
+    1.0 - (1.0 - similarity.powi(rows as i32)).powi(bands as i32)
 }
 
 /// Integrates by Simpson's rule.
 fn area(from: f64, to: f64, height: impl Fn(f64) -> f64) -> f64 {
     const STEPS: usize = 200;
     let width = (to - from) / STEPS as f64;
-    let weight = |step: usize| match step {
-        0 | STEPS => 1.0,
-        step if step % 2 == 1 => 4.0,
-        _ => 2.0,
-    };
-    (0..=STEPS).map(|step| weight(step) * height(from + step as f64 * width)).sum::<f64>() * width / 3.0
+    let heights = (0..=STEPS).map(|step| {
+        let weight = match step {
+            0 | STEPS => 1.0,
+            step if step % 2 == 1 => 4.0,
+            _ => 2.0,
+        };
+        weight * height(from + step as f64 * width)
+    });
+    heights.sum::<f64>() * width / 3.0
 }
 
 /// Signatures by the hashes of their bands.
@@ -156,8 +162,8 @@ impl Bands {
     }
 
     fn hashes<'a>(&self, signature: &'a [u32]) -> impl Iterator<Item = u64> + use<'a> {
-        let hash = |band: &[u32]| band.iter().fold(fnv::OFFSET, |hash, value| fnv::fnv1a(hash, &value.to_le_bytes()));
-        signature.chunks_exact(self.rows).map(hash)
+        let bands = signature.chunks_exact(self.rows);
+        bands.map(|band| band.iter().fold(fnv::OFFSET, |hash, value| fnv::fnv1a(hash, &value.to_le_bytes())))
     }
 
     /// Adds the signature with this number.

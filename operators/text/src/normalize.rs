@@ -18,7 +18,9 @@ use crate::unicode::nfkc;
 ///
 /// Only ASCII punctuation is removed, and no space replaces it (`Bankman-Fried` becomes `bankmanfried`).
 pub fn normalize_answer(text: &str) -> String {
-    if text.bytes().all(is_plain_ascii) { normalize_ascii(text) } else { normalize_unicode(text) }
+    // ASCII without the control characters that are neither white space nor word characters.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'..=b'\r' | 0x1c..=0x1f));
+    if is_plain { normalize_ascii(text) } else { normalize_unicode(text) }
 }
 
 /// Normalises a text in which an answer is looked for: [`normalize_answer`] of its NFKC form. A score of published code does
@@ -37,11 +39,6 @@ pub fn contains_words(haystack: &str, needle: &str) -> bool {
         let after = haystack[start + found.len()..].chars().next();
         !before.is_some_and(is_word) && !after.is_some_and(is_word)
     })
-}
-
-/// ASCII without the control characters that are neither white space nor word characters.
-fn is_plain_ascii(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~' | b'\t'..=b'\r' | 0x1c..=0x1f)
 }
 
 fn normalize_ascii(text: &str) -> String {
@@ -90,6 +87,7 @@ pub(crate) fn join_words(text: &str) -> String {
 
 /// Replaces every run of word characters that is an article by one space: the matches of `\b(a|an|the)\b`.
 pub(crate) fn without_articles(text: &str) -> Cow<'_, str> {
+    // Most answers have none: they are not copied.
     if !["a", "an", "the"].iter().any(|article| text.contains(article)) {
         return Cow::Borrowed(text);
     }

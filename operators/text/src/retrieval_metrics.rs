@@ -58,7 +58,7 @@ impl GoldFacts {
             return Vec::new();
         }
         let text = squeeze(text);
-        (0..self.facts.len()).filter(|&place| text.contains(&self.facts[place])).collect()
+        (0..self.facts.len()).filter(|&index| text.contains(&self.facts[index])).collect()
     }
 
     /// Computes the metrics of a list from [`GoldFacts::found_in`] of each text, best first. All are 0 if there are no
@@ -66,7 +66,7 @@ impl GoldFacts {
     pub fn score(&self, found: &[Vec<usize>]) -> FactScores {
         let mut scores = FactScores::default();
         let mut known: Vec<&str> = Vec::new();
-        for (rank, places) in (1..).zip(found.iter().take(DEPTH)).filter(|(_, places)| !places.is_empty()) {
+        for (rank, indexes) in (1..).zip(found.iter().take(DEPTH)).filter(|(_, indexes)| !indexes.is_empty()) {
             scores.hits_at_10 = 1.0;
             if rank <= 4 {
                 scores.hits_at_4 = 1.0;
@@ -74,9 +74,10 @@ impl GoldFacts {
             if scores.mrr_at_10 == 0.0 {
                 scores.mrr_at_10 = 1.0 / f64::from(rank);
             }
+            // A fact that occurs twice in the list counts once.
             let before = known.len();
-            for &place in places {
-                let fact = self.facts[place].as_str();
+            for &index in indexes {
+                let fact = self.facts[index].as_str();
                 if !known.contains(&fact) {
                     known.push(fact);
                 }
@@ -107,7 +108,7 @@ pub fn same_passage(gold: &str, seen: &str) -> Option<bool> {
 fn text_hash(id: &str) -> Option<&str> {
     let (_, hash) = id.rsplit_once('#')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_hash.then_some(hash)
+    if is_hash { Some(hash) } else { None }
 }
 
 /// Supporting documents, matched by id or by title.
@@ -156,13 +157,15 @@ impl GoldDocuments {
     /// If both ids are derived from texts ([`passage_id`]), only the texts count.
     pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
         let title = title.map(|title| nfkc(title.trim()));
-        let same = |(id, name): &(Option<String>, Option<String>)| {
-            let passage = id.as_deref().and_then(|id| same_passage(id, document_id));
-            let named =
-                || id.as_deref() == Some(document_id) || (name.is_some() && name.as_deref() == title.as_deref());
-            passage.unwrap_or_else(named)
-        };
-        (0..self.documents.len()).filter(|&place| same(&self.documents[place])).collect()
+        let mut found = Vec::new();
+        for (index, (id, name)) in self.documents.iter().enumerate() {
+            let same_text = id.as_deref().and_then(|id| same_passage(id, document_id));
+            let same_title = name.is_some() && name.as_deref() == title.as_deref();
+            if same_text.unwrap_or(id.as_deref() == Some(document_id) || same_title) {
+                found.push(index);
+            }
+        }
+        found
     }
 
     /// Computes recall among the first `k` hits from [`GoldDocuments::found_in`] of each, best first. Both values are 0

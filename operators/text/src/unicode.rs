@@ -54,26 +54,24 @@ fn convert(text: &str, words: bool) -> Cow<'_, str> {
         let end = text.as_bytes()[first..].iter().position(u8::is_ascii).map_or(text.len(), |length| first + length);
         let part = &text[start..end];
         at = end;
-        if is_settled(part, words) {
+        // Most parts have their form already: they are copied with what precedes them.
+        if is_nfkc_quick(part.chars()) == IsNormalized::Yes
+            && !part.chars().any(|c| is_ignorable(c) || (words && matches!(c, 'İ' | 'ς' | DOT_ABOVE)))
+        {
             continue;
         }
         let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
         out.push_str(&text[copied..start]);
         convert_part(part, words, out);
         if part.ends_with(SOFT_HYPHEN) {
-            at += line_end(&text[end..]);
+            // With the hyphen, the line feed behind it goes.
+            at += ["\n", "\r\n"].iter().find(|feed| text[end..].starts_with(**feed)).map_or(0, |feed| feed.len());
         }
         copied = at;
     }
     let Some(mut out) = out else { return Cow::Borrowed(text) };
     out.push_str(&text[copied..]);
     Cow::Owned(out)
-}
-
-/// Whether a part has its form already.
-fn is_settled(part: &str, words: bool) -> bool {
-    let changes = |c: char| is_ignorable(c) || (words && matches!(c, 'İ' | 'ς' | DOT_ABOVE));
-    is_nfkc_quick(part.chars()) == IsNormalized::Yes && !part.chars().any(changes)
 }
 
 fn convert_part(part: &str, words: bool, out: &mut String) {
@@ -105,11 +103,6 @@ fn convert_part(part: &str, words: bool, out: &mut String) {
             _ => out.push(c),
         }
     }
-}
-
-/// Length of the line feed at the start of a text.
-fn line_end(text: &str) -> usize {
-    ["\n", "\r\n"].iter().find(|end| text.starts_with(**end)).map_or(0, |end| end.len())
 }
 
 /// Whether a character is a symbol or a fraction that NFKC spells with letters or digits: `™` is `TM`. Ideographs in

@@ -28,6 +28,7 @@ impl Words {
 
     fn of_lower(lower: &str) -> Self {
         let mut words = Self { joined: String::with_capacity(lower.len() + 1), bounds: Vec::new() };
+        // The same words, without the regular expression.
         if lower.is_ascii() {
             lower.split(|c: char| !c.is_ascii_alphanumeric()).for_each(|word| words.push(word));
             return words;

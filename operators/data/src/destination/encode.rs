@@ -1,12 +1,11 @@
 //! Encodes rows as the bytes of a file.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::datatypes::FieldRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
 use arrow::json::{Writer, WriterBuilder};
@@ -28,19 +27,18 @@ use crate::source::shape::{Shape, Widen};
 /// Rows per Parquet row group. Fixed, so that equal rows give equal files.
 const GROUP_ROWS: usize = 131_072;
 
-type Target = BufWriter<File>;
-
-/// Writes rows as text. Batches are encoded in parallel and written in order.
+/// Writes rows as text. Batches are encoded in parallel and written in order. Errors of `target` are passed on as they
+/// are: it should name its file.
 ///
 /// # Errors
 /// Fails if rows do not fit the format or the file cannot be written.
-pub fn text(
+pub fn text<W: Write + Send>(
     rows: &RowsInput,
     format: Format,
     compression: Compression,
-    mut target: Target,
+    mut target: W,
     context: &Context,
-) -> Result<Target, OperatorError> {
+) -> Result<W, OperatorError> {
     Ok(match compression {
         Compression::Gz => {
             let mut packed = GzEncoder::new(target, flate2::Compression::default());
@@ -67,22 +65,32 @@ fn write_text(
 ) -> Result<(), OperatorError> {
     check_names(rows)?;
     let encoding = Encoding { kind: rows.kind, format, not_finite: Mutex::default() };
-    target.write_all(&encoding.head(&rows.schema)?)?;
+    match format {
+        Format::Json => target.write_all(b"[\n")?,
+        Format::Csv | Format::Tsv => {
+            target.write_all(&encoding.cells(&RecordBatch::new_empty(Arc::clone(&rows.schema)), true)?)?;
+        }
+        _ => {}
+    }
     let mut first = true;
     in_parallel(
         rows,
         context,
         |batch| encoding.batch(&batch),
         |bytes: Vec<u8>| {
-            if !first && !bytes.is_empty() {
-                target.write_all(encoding.between())?;
+            // A batch without rows has no bytes, and no comma may precede it.
+            if format == Format::Json && !first && !bytes.is_empty() {
+                target.write_all(b",\n")?;
             }
             first &= bytes.is_empty();
             Ok(target.write_all(&bytes)?)
         },
     )?;
-    target.write_all(encoding.tail(first))?;
-    for name in encoding.not_finite.lock().iter().flat_map(|names| names.iter()) {
+    if format == Format::Json {
+        target.write_all(if first { b"]\n" } else { b"\n]\n" })?;
+    }
+    let Ok(names) = encoding.not_finite.into_inner() else { return Ok(()) };
+    for name in names {
         context.progress().log(&format!("warning: NaN and infinity in the column `{name}` are null: JSON lacks them"));
     }
     Ok(())
@@ -103,19 +111,23 @@ fn in_parallel<U: Send>(
     work: impl Fn(RecordBatch) -> Result<U, OperatorError> + Sync,
     mut consume: impl FnMut(U) -> Result<(), OperatorError> + Send,
 ) -> Result<(), OperatorError> {
-    let produce = |push: &mut dyn FnMut(RecordBatch) -> Flow| {
-        for batch in rows.batches() {
-            if push(batch?) == Flow::Stop {
-                break;
+    map_in_order(
+        context.threads(),
+        |push| {
+            for batch in rows.batches() {
+                if push(batch?) == Flow::Stop {
+                    break;
+                }
             }
-        }
-        Ok(())
-    };
-    map_in_order(context.threads(), produce, work, |done| {
-        context.check_cancelled()?;
-        consume(done)?;
-        Ok(Flow::Continue)
-    })
+            Ok(())
+        },
+        work,
+        |done| {
+            context.check_cancelled()?;
+            consume(done)?;
+            Ok(Flow::Continue)
+        },
+    )
 }
 
 /// How rows are encoded as text.
@@ -127,28 +139,15 @@ struct Encoding {
 }
 
 impl Encoding {
-    fn head(&self, schema: &SchemaRef) -> Result<Vec<u8>, OperatorError> {
-        match self.format {
-            Format::Json => Ok(b"[\n".to_vec()),
-            Format::Csv | Format::Tsv => self.cells(&RecordBatch::new_empty(Arc::clone(schema)), true),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    fn between(&self) -> &'static [u8] {
-        if self.format == Format::Json { b",\n" } else { b"" }
-    }
-
-    fn tail(&self, empty: bool) -> &'static [u8] {
-        match self.format {
-            Format::Json if empty => b"]\n",
-            Format::Json => b"\n]\n",
-            _ => b"",
-        }
-    }
-
     fn batch(&self, batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
-        self.note_not_finite(batch);
+        let are_cells = matches!(self.format, Format::Csv | Format::Tsv);
+        for field in not_finite(batch) {
+            // Cells have words for NaN and infinity, JSON inside of cells has not.
+            let is_json = !are_cells || field.data_type().is_nested();
+            if is_json && let Ok(mut names) = self.not_finite.lock() {
+                names.insert(field.name().clone());
+            }
+        }
         let batch = &as_text(batch)?;
         match self.format {
             Format::Csv | Format::Tsv => self.cells(batch, false),
@@ -158,18 +157,11 @@ impl Encoding {
                 } else {
                     json_lines(batch, self.kind)?
                 };
-                Ok(if self.format == Format::Json { comma_separated(&lines) } else { lines })
-            }
-        }
-    }
-
-    /// Notes columns with NaN and infinity. Cells have words for them.
-    fn note_not_finite(&self, batch: &RecordBatch) {
-        let are_cells = matches!(self.format, Format::Csv | Format::Tsv);
-        for field in not_finite(batch) {
-            let is_json = !are_cells || field.data_type().is_nested();
-            if is_json && let Ok(mut names) = self.not_finite.lock() {
-                names.insert(field.name().clone());
+                if self.format != Format::Json {
+                    return Ok(lines);
+                }
+                let rows: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()).collect();
+                Ok(rows.join(&b",\n"[..]))
             }
         }
     }
@@ -199,25 +191,34 @@ fn require_objects(batch: &RecordBatch) -> Result<(), OperatorError> {
 
 /// Returns rows with bytes as text.
 fn as_text(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    with_bytes_as_text(batch).map_err(|(column, row)| {
-        let id = text_column(batch, "id").ok().and_then(|ids| text_value(ids, row));
-        let place = id.map_or_else(String::new, |id| format!(" (row `{id}`)"));
-        let message = format!("the column `{column}` holds bytes that are not UTF-8 text{place}");
-        OperatorError::data(message)
-            .with_help(format!("write a Parquet file, or encode the column by `sql`: `encode({column}, 'base64')`"))
-    })
+    let (column, row) = match with_bytes_as_text(batch) {
+        Ok(batch) => return Ok(batch),
+        Err(unfit) => unfit,
+    };
+    let mut message = format!("the column `{column}` holds bytes that are not UTF-8 text");
+    // Tables need not have ids.
+    if let Ok(ids) = text_column(batch, "id")
+        && let Some(id) = text_value(ids, row)
+    {
+        message += &format!(" (row `{id}`)");
+    }
+    Err(OperatorError::data(message)
+        .with_help(format!("write a Parquet file, or encode the column by `sql`: `encode({column}, 'base64')`")))
 }
 
 /// Returns ids and rows of examples. A row that is not one JSON object would break the file for line-by-line readers.
 fn example_rows(batch: &RecordBatch) -> Result<Vec<(&str, &str)>, OperatorError> {
-    let (ids, rows) = (text_column(batch, "id")?, text_column(batch, "row")?);
-    let present = ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?)));
-    let checked = present.map(|(id, row)| match serde_json::from_str::<serde::de::IgnoredAny>(row) {
-        Ok(_) if row.trim_start().starts_with('{') => Ok((id, row)),
-        Ok(_) => Err(not_json(id, &"it is another value")),
-        Err(error) => Err(not_json(id, &error)),
-    });
-    checked.collect()
+    let mut found = Vec::with_capacity(batch.num_rows());
+    for (id, row) in text_column(batch, "id")?.iter().zip(text_column(batch, "row")?) {
+        let Some(row) = row else { continue };
+        let id = id.unwrap_or_default();
+        match serde_json::from_str::<serde::de::IgnoredAny>(row) {
+            Ok(_) if row.trim_start().starts_with('{') => found.push((id, row)),
+            Ok(_) => return Err(not_json(id, &"it is another value")),
+            Err(error) => return Err(not_json(id, &error)),
+        }
+    }
+    Ok(found)
 }
 
 /// Example rows hold their line, exactly as the trainer reads it.
@@ -234,19 +235,16 @@ fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
 fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
     require_objects(batch)?;
     let mut lines = Vec::new();
-    let builder = WriterBuilder::new().with_explicit_nulls(true);
-    let builder =
-        if kind == RecordKind::Table { builder } else { builder.with_encoder_factory(Arc::new(EmbedMetadata)) };
+    let mut builder = WriterBuilder::new().with_explicit_nulls(true);
+    // A column of a table is whatever the user made of it: its texts stay texts.
+    if kind != RecordKind::Table {
+        builder = builder.with_encoder_factory(Arc::new(EmbedMetadata));
+    }
     let mut writer: Writer<_, LineDelimited> = builder.build(&mut lines);
     writer.write(batch)?;
     writer.finish()?;
     drop(writer);
     Ok(lines)
-}
-
-fn comma_separated(lines: &[u8]) -> Vec<u8> {
-    let rows: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()).collect();
-    rows.join(&b",\n"[..])
 }
 
 /// Writes `metadata`, which holds a JSON object as text, as an object and not as a string.
@@ -260,8 +258,12 @@ impl EncoderFactory for EmbedMetadata {
         array: &'a dyn Array,
         _options: &'a EncoderOptions,
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
-        let texts = array.as_any().downcast_ref::<StringArray>().filter(|_| field.name() == "metadata");
-        Ok(texts.map(|texts| NullableEncoder::new(Box::new(JsonText(texts)), texts.nulls().cloned())))
+        match array.as_any().downcast_ref::<StringArray>() {
+            Some(texts) if field.name() == "metadata" => {
+                Ok(Some(NullableEncoder::new(Box::new(JsonText(texts)), texts.nulls().cloned())))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -270,6 +272,7 @@ struct JsonText<'a>(&'a StringArray);
 impl Encoder for JsonText<'_> {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let text = self.0.value(row);
+        // A line break would end the line of the row. Text that is no object is written as a string.
         let object = text.starts_with('{') && !text.contains('\n');
         if object && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
             out.extend_from_slice(text.as_bytes());
@@ -282,9 +285,11 @@ impl Encoder for JsonText<'_> {
 /// Replaces lists and objects by JSON text, for formats with flat cells.
 fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = batch.schema();
-    let columns = schema.fields().iter().zip(batch.columns());
-    let flat = columns.map(|(field, column)| Ok((field.name(), cell_column(field, column)?, true)));
-    RecordBatch::try_from_iter_with_nullable(flat.collect::<Result<Vec<_>, ArrowError>>()?)
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        columns.push((field.name(), cell_column(field, column)?, true));
+    }
+    RecordBatch::try_from_iter_with_nullable(columns)
 }
 
 fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
@@ -293,26 +298,29 @@ fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowErr
     }
     let options = EncoderOptions::default();
     let mut encoder = make_encoder(field, column.as_ref(), &options)?;
-    let texts = (0..column.len()).map(|row| {
-        (!encoder.is_null(row)).then(|| {
-            let mut text = Vec::new();
-            encoder.encode(row, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    });
-    Ok(Arc::new(texts.collect::<StringArray>()))
+    let mut texts = Vec::with_capacity(column.len());
+    for row in 0..column.len() {
+        if encoder.is_null(row) {
+            texts.push(None);
+            continue;
+        }
+        let mut text = Vec::new();
+        encoder.encode(row, &mut text);
+        texts.push(Some(String::from_utf8_lossy(&text).into_owned()));
+    }
+    Ok(Arc::new(StringArray::from(texts)))
 }
 
 /// Writes rows as Parquet; example rows as the fields of their JSON objects.
 ///
 /// # Errors
 /// Fails if rows do not fit the format or the file cannot be written.
-pub fn parquet(
+pub fn parquet<W: Write + Send>(
     rows: &RowsInput,
     compression: Compression,
-    target: Target,
+    target: W,
     context: &Context,
-) -> Result<Target, OperatorError> {
+) -> Result<W, OperatorError> {
     check_names(rows)?;
     let codec = match compression {
         Compression::Auto => ParquetCompression::SNAPPY,
@@ -326,20 +334,12 @@ pub fn parquet(
     };
     let properties =
         WriterProperties::builder().set_compression(codec).set_max_row_group_row_count(Some(GROUP_ROWS)).build();
-    let examples = if rows.kind == RecordKind::Example { Some(example_columns(rows, context)?) } else { None };
-    let schema = examples.as_ref().map_or_else(|| Arc::clone(&rows.schema), |direct| Arc::clone(&direct.schema));
-    let decoder = examples.map(Decoder::Direct);
-    let mut writer = ArrowWriter::try_new(target, schema, Some(properties))?;
-    let work = |batch: RecordBatch| match &decoder {
-        Some(decoder) => decode_examples(decoder, &batch),
-        None => Ok(batch),
-    };
-    in_parallel(rows, context, work, |batch| Ok(writer.write(&batch)?))?;
-    Ok(writer.into_inner()?)
-}
-
-/// Returns the union of the columns of all example rows.
-fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, OperatorError> {
+    if rows.kind != RecordKind::Example {
+        let mut writer = ArrowWriter::try_new(target, Arc::clone(&rows.schema), Some(properties))?;
+        in_parallel(rows, context, Ok, |batch| Ok(writer.write(&batch)?))?;
+        return Ok(writer.into_inner()?);
+    }
+    // The columns of examples are known only when all rows were read: once for the columns, once to write.
     let mut shape = Shape::row();
     for batch in rows.batches() {
         context.check_cancelled()?;
@@ -348,7 +348,11 @@ fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, Operat
             Widen(&mut shape).deserialize(&mut parser).map_err(|error| not_json(id, &error))?;
         }
     }
-    Ok(Direct::table(shape.columns()))
+    let columns = Direct::table(shape.columns());
+    let mut writer = ArrowWriter::try_new(target, Arc::clone(&columns.schema), Some(properties))?;
+    let decoder = Decoder::Direct(columns);
+    in_parallel(rows, context, |batch| decode_examples(&decoder, &batch), |batch| Ok(writer.write(&batch)?))?;
+    Ok(writer.into_inner()?)
 }
 
 fn not_json(id: &str, error: &dyn std::fmt::Display) -> OperatorError {
@@ -360,6 +364,7 @@ fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch
     let (mut places, mut from) = (Vec::new(), 0);
     for (line, row) in (1..).zip(text_column(batch, "row")?.iter().flatten()) {
         places.push(Place { range: from..from + row.len(), line });
+        // Each row is followed by a line break.
         from += row.len() + 1;
     }
     let records = Records::Json { bytes, places, members: false };

@@ -1,12 +1,13 @@
 //! Writes an artifact to a local path: a file by one rename, a folder by swapping it with the existing one.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fs_err::File;
 use searchmill_engine::operator::{MANIFEST_ENDING, OperatorError};
 use tempfile::TempDir;
 
@@ -20,32 +21,38 @@ pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> R
     check(&destination, manifest.folder)?;
     check(&beside, false)?;
     let text = manifest.text()?;
-    let done = if manifest.folder {
-        Delivery { tree, manifest, text: &text, beside: &beside }.bring(&destination)
+    let mut unchanged = true;
+    if manifest.folder {
+        let delivery = Delivery { tree, manifest, text: &text, beside: &beside };
+        unchanged = delivery.bring(&destination).map_err(|error| cannot_write(&destination, &error))?;
     } else {
-        let replaced = manifest.files.iter().map(|file| replace(&destination, || File::open(tree.join(&file.path))));
-        let manifest = std::iter::once_with(|| replace(&beside, || Ok(text.as_bytes())));
-        replaced.chain(manifest).try_fold(true, |unchanged, same| Ok(same? && unchanged))
-    };
-    if done.is_ok() {
-        sweep(parent(&destination));
+        for file in &manifest.files {
+            let same = replace(&destination, || File::open(tree.join(&file.path)));
+            unchanged &= same.map_err(|error| cannot_write(&destination, &error))?;
+        }
+        // After the files: a manifest never describes rows that are not there yet.
+        let same = replace(&beside, || Ok(text.as_bytes()));
+        unchanged &= same.map_err(|error| cannot_write(&beside, &error))?;
     }
-    done.map_err(|error| {
-        OperatorError::machine(format!("cannot write {}: {error}", destination.display()))
-            .with_help("check permissions and free space of the folder")
-    })
+    sweep(parent(&destination));
+    Ok(unchanged)
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> OperatorError {
+    OperatorError::machine(format!("cannot write {}: {error}", path.display()))
+        .with_help("check permissions and free space of the folder")
 }
 
 /// Rejects everything but regular files and folders: opening a pipe would block forever.
-fn check(place: &Path, folder: bool) -> Result<(), OperatorError> {
-    let Ok(found) = fs::metadata(place) else { return Ok(()) };
+fn check(path: &Path, folder: bool) -> Result<(), OperatorError> {
+    let Ok(found) = fs::metadata(path) else { return Ok(()) };
     let (what, help) = match (found.is_file(), found.is_dir()) {
         (true, _) if folder => ("a file, but the output is a folder", "remove the file or choose another path"),
         (_, true) if !folder => ("a folder, but the output is a file", "remove the folder or choose another path"),
         (false, false) => ("a pipe, socket or device", "write to a regular file"),
         _ => return Ok(()),
     };
-    Err(OperatorError::machine(format!("cannot write {}: it is {what}", place.display())).with_help(help))
+    Err(OperatorError::machine(format!("cannot write {}: it is {what}", path.display())).with_help(help))
 }
 
 /// A folder to export.
@@ -61,7 +68,8 @@ impl Delivery<'_> {
     fn bring(&self, destination: &Path) -> io::Result<bool> {
         // The target of a symbolic link; the link itself stays.
         let target = destination.canonicalize().unwrap_or_else(|_| destination.to_owned());
-        if self.is_there(&target)? {
+        let has_files = holds(self.tree, self.manifest, &target)? && target.is_dir();
+        if has_files && same_file(self.beside, self.text.as_bytes())? {
             return Ok(true);
         }
         let Room { mut room, _lock } = room_beside(&target)?;
@@ -69,56 +77,50 @@ impl Delivery<'_> {
         for file in &self.manifest.files {
             copy(File::open(self.tree.join(&file.path))?, &new.join(&file.path))?;
         }
-        fs::create_dir_all(&new)?;
+        // Without files, nothing has made the folder yet.
+        fs_err::create_dir_all(&new)?;
         copy(self.text.as_bytes(), &text)?;
-        let there = entries(&target)?;
-        let ours = self.delivered_before();
-        let exchangeable = there.iter().all(|path| ours.contains(path));
+        let present = entries(&target)?;
+        // The files of the previous export, from the manifest beside the folder.
+        let ours: BTreeSet<PathBuf> = match Manifest::read(self.beside) {
+            Ok(old) if old.folder => old.files.into_iter().map(|file| PathBuf::from(file.path)).collect(),
+            _ => BTreeSet::new(),
+        };
+        let exchangeable = present.iter().all(|path| ours.contains(path));
         if !target.exists() {
+            // The caller's message names the target.
             fs::rename(&new, &target)?;
         } else if !exchangeable || !exchange(&new, &target, &mut room)? {
-            let stale = there.iter().filter(|path| ours.contains(*path) && !self.holds(path));
-            self.merge(&new, &target, stale)?;
+            self.merge(&new, &target, &present, &ours)?;
         }
+        // Last: after a crash before it, the next export sees the old manifest and repeats the work.
         move_to(&text, self.beside)?;
         Ok(false)
     }
 
-    fn is_there(&self, target: &Path) -> io::Result<bool> {
-        for file in &self.manifest.files {
-            if !same_file(&target.join(&file.path), File::open(self.tree.join(&file.path))?)? {
-                return Ok(false);
-            }
-        }
-        Ok(target.is_dir() && same_file(self.beside, self.text.as_bytes())?)
-    }
-
-    /// Returns the files of the previous export, from the manifest beside the folder.
-    fn delivered_before(&self) -> BTreeSet<PathBuf> {
-        let old = Manifest::read(self.beside).ok().filter(|old| old.folder);
-        old.map(|old| old.files.into_iter().map(|file| PathBuf::from(file.path)).collect()).unwrap_or_default()
-    }
-
-    fn holds(&self, path: &Path) -> bool {
-        self.manifest.files.iter().any(|file| Path::new(&file.path) == path)
-    }
-
     /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by
     /// one.
-    fn merge<'p>(&self, new: &Path, target: &Path, stale: impl Iterator<Item = &'p PathBuf>) -> io::Result<()> {
-        // A link to another folder is not part of the destination.
+    fn merge(&self, new: &Path, target: &Path, present: &[PathBuf], ours: &BTreeSet<PathBuf>) -> io::Result<()> {
+        // A link to another folder is not part of the destination. Checked before anything is changed.
         for file in &self.manifest.files {
-            let folders = Path::new(&file.path).ancestors().skip(1).map(|folder| target.join(folder));
-            if let Some(link) = folders.filter(|folder| folder != target).find(|folder| folder.is_symlink()) {
-                let message = format!("{} is a link: remove it, or choose another path", link.display());
-                return Err(io::Error::other(message));
+            for folder in Path::new(&file.path).ancestors().skip(1) {
+                let folder = target.join(folder);
+                if folder != target && folder.is_symlink() {
+                    let message = format!("{} is a link: remove it, or choose another path", folder.display());
+                    return Err(io::Error::other(message));
+                }
             }
         }
-        for path in stale {
-            fs::remove_file(target.join(path))?;
+        for path in present {
+            // What the previous export did not write is somebody else's.
+            let is_current = self.manifest.files.iter().any(|file| Path::new(&file.path) == path);
+            if is_current || !ours.contains(path) {
+                continue;
+            }
+            fs_err::remove_file(target.join(path))?;
             // Remove folders that are now empty.
-            for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-                if fs::remove_dir(target.join(folder)).is_err() {
+            for folder in path.ancestors().skip(1) {
+                if folder.as_os_str().is_empty() || fs::remove_dir(target.join(folder)).is_err() {
                     break;
                 }
             }
@@ -136,11 +138,11 @@ impl Delivery<'_> {
 /// Creates a temporary folder on the file system of `target`. It is removed with its content when dropped.
 fn room_beside(target: &Path) -> io::Result<Room> {
     let folder = parent(target);
-    fs::create_dir_all(folder)?;
+    fs_err::create_dir_all(folder)?;
     loop {
         let room = tempfile::Builder::new().prefix(WRITING).tempdir_in(folder)?;
         match File::open(room.path()) {
-            Ok(lock) if is_ours(&lock, room.path()) => return Ok(Room { room, _lock: lock }),
+            Ok(lock) if is_ours(lock.file(), room.path()) => return Ok(Room { room, _lock: lock }),
             // A sweep took it for abandoned: take another name.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -151,14 +153,15 @@ fn room_beside(target: &Path) -> io::Result<Room> {
 
 /// Locks an unfinished file or folder, which shows that its owner lives: see [`sweep`]. Returns false if a sweep was
 /// faster: it removes the file, or has done so. Without locks in the file system, its age decides.
-fn is_ours(file: &File, path: &Path) -> bool {
+fn is_ours(file: &fs::File, path: &Path) -> bool {
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return false;
     }
     // Looked at after the lock: from now on no sweep removes it.
-    let at_path = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let opened = file.metadata().map(|found| (found.dev(), found.ino()));
-    at_path.is_ok_and(|at_path| opened.is_ok_and(|opened| at_path == opened))
+    match (fs::symlink_metadata(path), file.metadata()) {
+        (Ok(at_path), Ok(opened)) => (at_path.dev(), at_path.ino()) == (opened.dev(), opened.ino()),
+        _ => false,
+    }
 }
 
 /// A temporary folder, locked while it is used.
@@ -175,19 +178,29 @@ const ABANDONED: Duration = Duration::from_hours(24);
 /// Removes what killed runs have left unfinished in a folder. Their content is in the store, and the destination was just
 /// written. What cannot be removed is harmless.
 fn sweep(folder: &Path) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_unfinished)) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(random) = name.to_str().and_then(|name| name.strip_prefix(WRITING)) else { continue };
+        // Other names with this beginning are somebody else's.
+        if random.len() != 6 || !random.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            continue;
+        }
         let path = entry.path();
         let Ok(found) = entry.metadata() else { continue };
+        // Opening a pipe would block forever, and a link may lead anywhere.
         if !found.is_file() && !found.is_dir() {
             continue;
         }
-        let age = found.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
-        let Ok(file) = File::open(&path) else { continue };
+        let Ok(file) = fs::File::open(&path) else { continue };
         let is_abandoned = match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
-            Err(TryLockError::Error(_)) => age >= ABANDONED,
+            Err(TryLockError::Error(_)) => match found.modified() {
+                // A time in the future has no age: the clocks of machines on one file system differ.
+                Ok(modified) => modified.elapsed().unwrap_or_default() >= ABANDONED,
+                Err(_) => false,
+            },
         };
         if is_abandoned {
             // The lock is held until the file is gone: its owner, if it just began, takes another name.
@@ -196,35 +209,33 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Whether a name is that of an unfinished file or folder.
-fn is_unfinished(name: &str) -> bool {
-    let random = name.strip_prefix(WRITING);
-    random.is_some_and(|random| random.len() == 6 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-}
-
 /// Replaces `target` by `new` and moves the old folder into `room`. Returns false if the old folder cannot be moved (a
 /// mount).
 fn exchange(new: &Path, target: &Path, room: &mut TempDir) -> io::Result<bool> {
     let old = room.path().join("old");
-    fs::set_permissions(new, fs::metadata(target)?.permissions())?;
+    fs_err::set_permissions(new, fs::metadata(target)?.permissions())?;
     if fs::rename(target, &old).is_err() {
         return Ok(false);
     }
     let Err(error) = fs::rename(new, target) else { return Ok(true) };
-    let lost = |_| io::Error::other(format!("{error}; the previous content is in {}", old.display()));
+    // The old content is nowhere else: it must survive the room if it cannot be moved back.
     room.disable_cleanup(true);
-    fs::rename(&old, target).map_err(lost)?;
+    if fs::rename(&old, target).is_err() {
+        return Err(io::Error::other(format!("{error}; the previous content is in {}", old.display())));
+    }
     room.disable_cleanup(false);
     Err(error)
 }
 
 /// Lists all files and empty folders below a folder, without following links.
 fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
-    let (mut found, mut pending) = (Vec::new(), vec![root.to_owned()]);
-    pending.retain(|root| root.exists());
+    let (mut found, mut pending) = (Vec::new(), Vec::new());
+    if root.exists() {
+        pending.push(root.to_owned());
+    }
     while let Some(folder) = pending.pop() {
         let mut empty = true;
-        for entry in fs::read_dir(&folder)? {
+        for entry in fs_err::read_dir(&folder)? {
             let entry = entry?;
             empty = false;
             if entry.file_type()?.is_dir() {
@@ -242,34 +253,42 @@ fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Moves a file, also across file systems.
 fn move_to(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(parent(to))?;
+    fs_err::create_dir_all(parent(to))?;
     if fs::metadata(to).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other(format!("{} is not a regular file", to.display())));
     }
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => replace(to, || File::open(from)).map(drop),
+    match fs_err::rename(from, to) {
+        // A folder of the destination may be a mount.
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => match replace(to, || File::open(from)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", to.display()))),
+        },
         moved => moved,
     }
 }
 
 fn copy(mut from: impl Read, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(parent(to))?;
+    fs_err::create_dir_all(parent(to))?;
     let mut file = File::create(to)?;
     io::copy(&mut from, &mut file)?;
+    // Before the rename: after a power failure, a name must not lead to an empty file.
     file.sync_all()
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
-/// Replaces the target's content unless it is equal. Returns true if it was.
+/// Replaces the target's content unless it is equal. Returns true if it was. The caller's message names the target.
 fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Result<bool> {
     if same_file(target, open()?)? {
         return Ok(true);
     }
     let folder = parent(target);
-    fs::create_dir_all(folder)?;
+    fs_err::create_dir_all(folder)?;
     // Allows access for others as far as the umask permits, as for any new file.
     let permissions = Permissions::from_mode(0o666);
     let mut temporary = loop {
@@ -278,22 +297,33 @@ fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Resu
             break new;
         }
     };
+    // Opened again: the comparison has read the first one.
     io::copy(&mut open()?, &mut temporary)?;
+    // Before the rename: after a power failure, the name must not lead to an empty file.
     temporary.as_file().sync_all()?;
     temporary.persist(target).map_err(|error| error.error)?;
     Ok(false)
 }
 
+/// Whether a destination has the files of the artifact in `tree`, with the same bytes.
+pub(super) fn holds(tree: &Path, manifest: &Manifest, destination: &Path) -> io::Result<bool> {
+    for file in &manifest.files {
+        let path = if manifest.folder { destination.join(&file.path) } else { destination.to_owned() };
+        if !same_file(&path, File::open(tree.join(&file.path))?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether the path is a regular file with these bytes.
-pub(super) fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
+fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
+    // Opening a pipe would block forever.
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(false);
     }
-    File::open(path).map_or(Ok(false), |file| same_bytes(file, bytes))
-}
-
-fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
-    let (mut a, mut b) = (BufReader::with_capacity(1 << 16, a), BufReader::with_capacity(1 << 16, b));
+    let Ok(file) = File::open(path) else { return Ok(false) };
+    let (mut a, mut b) = (BufReader::with_capacity(1 << 16, file), BufReader::with_capacity(1 << 16, bytes));
     loop {
         let (left, right) = (a.fill_buf()?, b.fill_buf()?);
         let both = left.len().min(right.len());
@@ -317,7 +347,7 @@ mod tests {
         for name in [".writing-abc123", ".writing-notes.md", ".writing-held00", "out.jsonl"] {
             fs::write(at(name), "x").expect("a file");
         }
-        let held = File::open(at(".writing-held00")).expect("a file");
+        let held = fs::File::open(at(".writing-held00")).expect("a file");
         held.try_lock().expect("a lock");
         sweep(folder.path());
         let mut left: Vec<_> =

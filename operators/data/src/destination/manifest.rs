@@ -54,7 +54,7 @@ impl Manifest {
     }
 
     pub fn save(&self, tree: &Path) -> Result<(), OperatorError> {
-        Ok(std::fs::write(tree.join(NAME), self.text()?)?)
+        Ok(fs_err::write(tree.join(NAME), self.text()?)?)
     }
 
     /// Loads the manifest of an artifact that `write` created.
@@ -67,8 +67,11 @@ impl Manifest {
 
     /// Reads the manifest at `path`.
     pub fn read(path: &Path) -> Result<Self, OperatorError> {
-        let wrong = |error: String| OperatorError::machine(format!("cannot read {}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+        let text = std::fs::read_to_string(path).map_err(|error| cannot_read(path, &error))?;
+        serde_json::from_str(&text).map_err(|error| cannot_read(path, &error))
     }
+}
+
+fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> OperatorError {
+    OperatorError::machine(format!("cannot read {}: {error}", path.display()))
 }

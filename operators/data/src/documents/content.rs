@@ -13,13 +13,6 @@ pub(super) struct Content {
     pub(super) details: Map<String, Value>,
 }
 
-/// A text that an encoding was found for.
-pub(super) struct Decoded {
-    pub(super) text: String,
-    /// `encoding`, `encoding_guessed`, `encoding_errors`.
-    pub(super) details: Map<String, Value>,
-}
-
 impl Content {
     /// Adds facts; those that are there already win.
     pub(super) fn with(mut self, further: Map<String, Value>) -> Self {

@@ -57,13 +57,13 @@ impl Tree {
         let is_integration_point = flags.mathml_annotation_xml_integration_point;
         let name = name.map(Rc::new);
         self.nodes.push(Node { name, is_integration_point, parent: None, children: Vec::new(), content: None });
-        let place = self.nodes.len() - 1;
+        let index = self.nodes.len() - 1;
         if flags.template {
             let content = self.node(None, ElementFlags::default());
-            self.nodes[place].content = Some(content);
-            self.put(place, content);
+            self.nodes[index].content = Some(content);
+            self.put(index, content);
         }
-        place
+        index
     }
 
     fn put(&mut self, parent: usize, child: usize) {
@@ -77,8 +77,8 @@ impl Tree {
         let Some(parent) = self.nodes[child].parent.take() else { return };
         let siblings = &mut self.nodes[parent].children;
         // Most often the last one is moved.
-        if let Some(place) = siblings.iter().rposition(|sibling| *sibling == child) {
-            siblings.remove(place);
+        if let Some(index) = siblings.iter().rposition(|sibling| *sibling == child) {
+            siblings.remove(index);
         }
     }
 
@@ -135,8 +135,8 @@ impl TreeSink for Sink {
     }
 
     fn elem_name<'a>(&'a self, target: &'a usize) -> Name {
-        let nameless = || Rc::new(QualName::new(None, Namespace::default(), LocalName::default()));
-        Name(self.0.borrow().nodes[*target].name.clone().unwrap_or_else(nameless))
+        let name = self.0.borrow().nodes[*target].name.clone();
+        Name(name.unwrap_or_else(|| Rc::new(QualName::new(None, Namespace::default(), LocalName::default()))))
     }
 
     fn create_element(&self, name: QualName, _: Vec<Attribute>, flags: ElementFlags) -> usize {

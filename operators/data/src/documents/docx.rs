@@ -20,8 +20,9 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
         ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(format!("not a readable ZIP archive: {error}")))?;
     let document = part(&mut archive, "word/document.xml", limit)?
         .ok_or_else(|| damaged("the archive has no `word/document.xml`; it is no DOCX file"))?;
-    let styles = part(&mut archive, "word/styles.xml", limit)?.map(|xml| styles(&xml)).transpose()?.unwrap_or_default();
-    let title = part(&mut archive, "docProps/core.xml", limit)?.map(|xml| core_title(&xml)).transpose()?.flatten();
+    // Both parts may be missing.
+    let styles = styles(&part(&mut archive, "word/styles.xml", limit)?.unwrap_or_default())?;
+    let title = core_title(&part(&mut archive, "docProps/core.xml", limit)?.unwrap_or_default())?;
     let body = Body::default().read(&document, &styles)?;
     let text = body.text.trim();
     if text.is_empty() {
@@ -35,8 +36,7 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
 /// Unpacks a part of the archive.
 fn part(archive: &mut ZipArchive<Cursor<&[u8]>>, name: &str, limit: u64) -> Result<Option<String>, Fault> {
     let Some(index) = archive.index_for_name(name) else { return Ok(None) };
-    let broken = |error: &dyn std::fmt::Display| damaged(format!("`{name}` cannot be unpacked: {error}"));
-    let entry = archive.by_index_raw(index).map_err(|error| broken(&error))?;
+    let entry = archive.by_index_raw(index).map_err(|error| broken(name, &error))?;
     let mut unpacked = Vec::new();
     // The archive is opened raw: this crate's `zip` has no decompressor, and this one is bounded.
     let read = match entry.compression() {
@@ -44,20 +44,19 @@ fn part(archive: &mut ZipArchive<Cursor<&[u8]>>, name: &str, limit: u64) -> Resu
         CompressionMethod::DEFLATE => DeflateDecoder::new(entry).take(limit + 1).read_to_end(&mut unpacked),
         other => return Err(damaged(format!("`{name}` is compressed with {other}; write the file again with Word"))),
     };
-    read.map_err(|error| broken(&error))?;
+    read.map_err(|error| broken(name, &error))?;
     if unpacked.len() as u64 > limit {
         return Err(too_large(&format!("`{name}`, unpacked,"), limit));
     }
-    String::from_utf8(unpacked).map(Some).map_err(|error| broken(&error))
+    Ok(Some(String::from_utf8(unpacked).map_err(|error| broken(name, &error))?))
+}
+
+fn broken(name: &str, error: &dyn std::fmt::Display) -> Fault {
+    damaged(format!("`{name}` cannot be unpacked: {error}"))
 }
 
 fn invalid(error: impl std::fmt::Display) -> Fault {
     damaged(format!("its XML is not valid: {error}"))
-}
-
-/// Returns the value of `w:val`.
-fn value(element: &BytesStart<'_>) -> Result<Option<String>, Fault> {
-    attribute(element, b"val")
 }
 
 fn attribute(element: &BytesStart<'_>, local: &[u8]) -> Result<Option<String>, Fault> {
@@ -85,7 +84,8 @@ fn style_of(name: &str) -> Option<Style> {
         return Some(Style::Title);
     }
     let level = name.strip_prefix("heading")?.trim().parse::<usize>().ok()?;
-    (1..=9).contains(&level).then(|| Style::Heading(level.min(6)))
+    // Word has nine levels, Markdown six.
+    if (1..=9).contains(&level) { Some(Style::Heading(level.min(6))) } else { None }
 }
 
 fn styles(xml: &str) -> Result<BTreeMap<String, Style>, Fault> {
@@ -98,7 +98,7 @@ fn styles(xml: &str) -> Result<BTreeMap<String, Style>, Fault> {
                 current = attribute(&element, b"styleId")?;
             }
             Event::Empty(element) if element.local_name().as_ref() == b"name" => {
-                let style = value(&element)?.and_then(|name| style_of(&name));
+                let style = attribute(&element, b"val")?.and_then(|name| style_of(&name));
                 found.extend(current.take().zip(style));
             }
             Event::Eof => return Ok(found),
@@ -169,6 +169,7 @@ impl Body {
 
     fn open(&mut self, element: &BytesStart<'_>, styles: &BTreeMap<String, Style>) -> Result<(), Fault> {
         match element.local_name().as_ref() {
+            // An alternative for programs that cannot show what stands before it.
             b"Fallback" => self.skipped += 1,
             _ if self.skipped > 0 => {}
             b"t" => self.in_text = true,
@@ -177,7 +178,8 @@ impl Body {
             b"noBreakHyphen" => self.paragraph.push('-'),
             b"numPr" => self.is_item = true,
             b"pStyle" => {
-                let id = value(element)?.unwrap_or_default();
+                let id = attribute(element, b"val")?.unwrap_or_default();
+                // Without its definition, the id of a built-in style is like its name.
                 self.style = styles.get(&id).copied().or_else(|| style_of(&id));
             }
             b"tc" => self.cells += 1,
@@ -193,6 +195,7 @@ impl Body {
             b"t" => self.in_text = false,
             b"p" => self.end_paragraph(),
             b"tc" => {
+                // Paragraphs of a cell end with a space; a bar takes its place.
                 self.cells = self.cells.saturating_sub(1);
                 self.text.truncate(self.text.trim_end_matches([' ', '\n']).len());
                 self.text.push_str(" | ");

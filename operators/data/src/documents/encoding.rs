@@ -4,18 +4,20 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use serde_json::Map;
 
-use super::content::Decoded;
+use super::content::Content;
 
 /// Bytes of a page that may name its encoding, as browsers have it.
 const PRESCANNED: usize = 1024;
 
-/// Decodes a text. `said` is the encoding that its surroundings name. Line ends become `\n`.
-pub(super) fn decode(bytes: &[u8], said: Option<&str>) -> Decoded {
+/// Decodes a text. `named` is the encoding that its surroundings name. Line ends become `\n`. The details are
+/// `encoding`, `encoding_guessed` and `encoding_errors`.
+pub(super) fn decode(bytes: &[u8], named: Option<&str>) -> Content {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return decoded(&bytes[mark..], encoding, false);
     }
-    let said = said.and_then(|label| Encoding::for_label(label.trim().as_bytes()));
-    if let Some(encoding) = said
+    // Servers and pages often name another encoding than theirs: it counts only if all bytes fit.
+    if let Some(label) = named
+        && let Some(encoding) = Encoding::for_label(label.trim().as_bytes())
         && !encoding.decode_without_bom_handling(bytes).1
     {
         return decoded(bytes, encoding, false);
@@ -28,7 +30,7 @@ pub(super) fn decode(bytes: &[u8], said: Option<&str>) -> Decoded {
     decoded(bytes, detector.guess(None, Utf8Detection::Allow), true)
 }
 
-fn decoded(bytes: &[u8], encoding: &'static Encoding, is_guessed: bool) -> Decoded {
+fn decoded(bytes: &[u8], encoding: &'static Encoding, is_guessed: bool) -> Content {
     let (text, has_errors) = encoding.decode_without_bom_handling(bytes);
     let mut details = Map::new();
     details.insert("encoding".to_owned(), encoding.name().into());
@@ -39,7 +41,7 @@ fn decoded(bytes: &[u8], encoding: &'static Encoding, is_guessed: bool) -> Decod
         details.insert("encoding_errors".to_owned(), true.into());
     }
     let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text.into_owned() };
-    Decoded { text, details }
+    Content { title: None, text, details }
 }
 
 /// Returns the encoding that a page names (`<meta charset=…>`, `<?xml encoding=…?>`). In wide characters, the name would
@@ -61,7 +63,7 @@ pub(super) fn of_content_type(content_type: &str) -> Option<String> {
 fn charset(after: &str) -> Option<String> {
     let after = after.trim_start_matches([' ', '"', '\'']);
     let name = after.split(|c: char| !c.is_ascii_alphanumeric() && !"-_:.".contains(c)).next().unwrap_or_default();
-    (!name.is_empty()).then(|| name.to_owned())
+    if name.is_empty() { None } else { Some(name.to_owned()) }
 }
 
 #[cfg(test)]
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     fn told(bytes: &[u8], said: Option<&str>) -> (String, String, bool, bool) {
-        let Decoded { text, details } = decode(bytes, said);
+        let Content { text, details, .. } = decode(bytes, said);
         let flag = |name: &str| details.get(name).is_some();
         (text, details["encoding"].as_str().unwrap().to_owned(), flag("encoding_guessed"), flag("encoding_errors"))
     }

@@ -72,7 +72,7 @@ impl<'a> Documents<'a> {
     /// # Errors
     /// Fails if a WARC file cannot be read, other than by its content.
     pub fn parts(&self, files: &[SourceFile], push: &mut dyn FnMut(Part) -> Flow) -> Result<(), OperatorError> {
-        let is_warc = |file: &SourceFile| Kind::of_name(&file.name) == Some(Kind::Warc);
+        // A WARC file is read record by record, alone.
         for group in files.chunk_by(|one, next| !is_warc(one) && !is_warc(next)) {
             let mut rest = group;
             while !rest.is_empty() {
@@ -94,9 +94,10 @@ impl<'a> Documents<'a> {
     /// would be most of the work; it takes no names but UTF-8 either.
     fn open(&self, file: &SourceFile) -> Result<Box<dyn Read + Send>, OperatorError> {
         let Place::Local(path) = &file.place else { return stream::bytes(file, self.compression, self.context) };
-        let broken = |error: std::io::Error| stream::broken(file, &error);
-        let opened = std::fs::File::open(path).map_err(broken)?;
-        decompressed(self.context.watched(path, Box::new(opened)), self.compression).map_err(broken)
+        let opened = std::fs::File::open(path);
+        let read =
+            opened.and_then(|opened| decompressed(self.context.watched(path, Box::new(opened)), self.compression));
+        read.map_err(|error| stream::broken(file, &error))
     }
 
     fn records(&self, file: &SourceFile, push: &mut dyn FnMut(Part) -> Flow) -> Result<Flow, OperatorError> {
@@ -104,6 +105,7 @@ impl<'a> Documents<'a> {
         let (mut group, mut bytes) = (Vec::new(), 0);
         loop {
             let next = records.next().map_err(|error| stream::broken(file, &error))?;
+            // Also without a record: the last group is passed on at the end.
             let ended = next.is_none();
             bytes += next.iter().flatten().map(|record| record.body.len()).sum::<usize>();
             group.extend(next);
@@ -143,7 +145,7 @@ impl<'a> Documents<'a> {
                     match read {
                         Ok(Some(document)) => rows.documents.push(document),
                         Ok(None) => rows.skipped += 1,
-                        Err(bad) => rows.rejects.push(reject(&place(&file, bad.offset), bad.fault)),
+                        Err(bad) => rows.rejects.push(reject(&name_of(&file, bad.offset), bad.fault)),
                     }
                 }
                 file.name
@@ -181,21 +183,22 @@ impl<'a> Documents<'a> {
 
     /// Reads a record; `None` for one that is no document: requests, redirects, images, pages without a byte.
     fn record(&self, file: &SourceFile, record: &Record) -> Result<Option<Document>, Fault> {
-        let is_text = |content_type: Option<&str>| content_type.and_then(Kind::of_content_type);
         let unpacked;
         let (kind, bytes, content_type) = match record.header("warc-type") {
             Some("response") => {
                 unpacked = http::read(&record.body, self.limit)?;
                 let content_type = unpacked.content_type.as_deref();
                 let kind = match content_type {
-                    Some(_) => is_text(content_type),
+                    // A page of an error is no document.
+                    _ if !(200..300).contains(&unpacked.status) => None,
+                    Some(content_type) => Kind::of_content_type(content_type),
                     None => Kind::of(None, &unpacked.body).ok(),
                 };
-                (kind.filter(|_| (200..300).contains(&unpacked.status)), unpacked.body.as_slice(), content_type)
+                (kind, unpacked.body.as_slice(), content_type)
             }
             Some("conversion" | "resource") => {
                 let content_type = record.header("content-type");
-                (is_text(content_type), record.body.as_slice(), content_type)
+                (content_type.and_then(Kind::of_content_type), record.body.as_slice(), content_type)
             }
             _ => return Ok(None),
         };
@@ -203,11 +206,12 @@ impl<'a> Documents<'a> {
         let kind = Kind::of_record(kind, bytes)?;
         let url = record.header("warc-target-uri").map(|url| url.trim_matches(['<', '>']));
         let charset = content_type.and_then(encoding::of_content_type);
-        let alone = (bytes.len() > LARGE).then(|| self.alone());
+        // Memory holds one large document at a time.
+        let alone = if bytes.len() > LARGE { Some(self.alone()) } else { None };
         let content = self.content(kind, bytes, charset, url)?;
         drop(alone);
         let id = record.header("warc-record-id").map(|id| id.trim_matches(['<', '>'])).filter(|id| !id.is_empty());
-        let id = id.map_or_else(|| place(file, record.offset), str::to_owned);
+        let id = id.map_or_else(|| name_of(file, record.offset), str::to_owned);
         let facts = [
             ("path", Some(&*file.below)),
             ("media_type", Some(kind.media_type())),
@@ -226,6 +230,7 @@ impl<'a> Documents<'a> {
 
     /// Reads the content of a file or record. What a library fails on is a reject.
     fn content(&self, kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>) -> Result<Content, Fault> {
+        // The libraries read files of strangers; a panic in one must not end the node.
         let read = catch_unwind(AssertUnwindSafe(|| content(kind, bytes, charset, url, self.limit)));
         let content = read.unwrap_or_else(|_| Err(damaged("its reader failed on it; convert it to another format")))?;
         if content.text.len() > MAX_TEXT {
@@ -236,21 +241,27 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// Returns how many files, the first ones, are read together.
-fn read_together(files: &[SourceFile]) -> usize {
-    let mut bytes = 0_u64;
-    let fits = |file: &&SourceFile| {
-        bytes = bytes.saturating_add(expected_bytes(file));
-        bytes <= GROUP_BYTES as u64
-    };
-    files.iter().take(GROUP).take_while(fits).count().max(1)
+fn is_warc(file: &SourceFile) -> bool {
+    Kind::of_name(&file.name) == Some(Kind::Warc)
 }
 
-/// Returns about how many bytes a file unpacks to; 0 for one on another machine.
-fn expected_bytes(file: &SourceFile) -> u64 {
-    let Place::Local(path) = &file.place else { return 0 };
-    let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
-    if Compression::of_name(&file.name) == Compression::None { bytes } else { bytes.saturating_mul(UNPACKED) }
+/// Returns how many files, the first ones, are read together, by about how many bytes they unpack to.
+fn read_together(files: &[SourceFile]) -> usize {
+    let (mut count, mut bytes) = (0, 0_u64);
+    for file in files.iter().take(GROUP) {
+        // The size of a file on another machine is not known.
+        if let Place::Local(path) = &file.place {
+            let packed = std::fs::metadata(path).map_or(0, |found| found.len());
+            let is_plain = Compression::of_name(&file.name) == Compression::None;
+            bytes = bytes.saturating_add(if is_plain { packed } else { packed.saturating_mul(UNPACKED) });
+        }
+        if bytes > GROUP_BYTES as u64 {
+            break;
+        }
+        count += 1;
+    }
+    // One at least, however large it is.
+    count.max(1)
 }
 
 /// Reads at most `limit` + 1 bytes. More than [`LARGE`] are read with the lock, which is returned too.
@@ -268,25 +279,16 @@ fn content_of<L>(reader: &mut dyn Read, limit: u64, lock: impl FnOnce() -> L) ->
 
 fn content(kind: Kind, bytes: &[u8], charset: Option<String>, url: Option<&str>, limit: u64) -> Result<Content, Fault> {
     let charset = charset.or_else(|| if kind == Kind::Html { encoding::of_page(bytes) } else { None });
-    let decoded = || encoding::decode(bytes, charset.as_deref());
+    let decoded = match kind {
+        Kind::Pdf => return pdf::read(bytes, limit),
+        Kind::Docx => return docx::read(bytes, limit),
+        _ => encoding::decode(bytes, charset.as_deref()),
+    };
     match kind {
-        Kind::Pdf => pdf::read(bytes, limit),
-        Kind::Docx => docx::read(bytes, limit),
-        Kind::Markdown => {
-            let decoded = decoded();
-            Ok(markdown::read(&decoded.text)?.with(decoded.details))
-        }
-        Kind::Html => {
-            let decoded = decoded();
-            Ok(html::read(&decoded.text, url)?.with(decoded.details))
-        }
-        Kind::Text | Kind::Warc => {
-            let decoded = decoded();
-            if decoded.text.trim().is_empty() {
-                return Err(no_text("the file has no text"));
-            }
-            Ok(Content { title: None, text: decoded.text, details: decoded.details })
-        }
+        Kind::Markdown => Ok(markdown::read(&decoded.text)?.with(decoded.details)),
+        Kind::Html => Ok(html::read(&decoded.text, url)?.with(decoded.details)),
+        _ if decoded.text.trim().is_empty() => Err(no_text("the file has no text")),
+        _ => Ok(decoded),
     }
 }
 
@@ -305,7 +307,7 @@ fn stem(name: &str) -> &str {
     }
 }
 
-fn place(file: &SourceFile, offset: u64) -> String {
+fn name_of(file: &SourceFile, offset: u64) -> String {
     format!("{}@{offset}", file.below)
 }
 

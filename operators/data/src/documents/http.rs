@@ -1,5 +1,6 @@
 //! The HTTP response inside a WARC record.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
@@ -16,23 +17,31 @@ pub(super) struct Response {
 
 /// Reads a response. The body is unpacked to at most `limit` bytes.
 pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Response, Fault> {
-    let no_head = || damaged("the record is no HTTP response: it has no status line and headers");
-    let (head, body) = split(bytes).ok_or_else(no_head)?;
+    const NO_HEAD: &str = "the record is no HTTP response: it has no status line and headers";
+    let Some((head, body)) = split(bytes) else { return Err(damaged(NO_HEAD)) };
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
-    let status = lines.next().filter(|line| line.starts_with("HTTP/"));
-    let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok()).ok_or_else(no_head)?;
-    let headers: Vec<(String, &str)> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim()))
-        .collect();
-    let header = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
-    let is_chunked = header("transfer-encoding").is_some_and(|value| value.to_ascii_lowercase().contains("chunked"));
+    let line = lines.next().unwrap_or_default();
+    let status = match line.split(' ').nth(1).unwrap_or_default().parse() {
+        Ok(status) if line.starts_with("HTTP/") => status,
+        _ => return Err(damaged(NO_HEAD)),
+    };
+    let mut headers: BTreeMap<String, &str> = BTreeMap::new();
+    for line in lines {
+        if let Some((name, value)) = line.split_once(':') {
+            // The first one of a name counts.
+            headers.entry(name.trim().to_ascii_lowercase()).or_insert(value.trim());
+        }
+    }
+    let chunks = match headers.get("transfer-encoding") {
+        Some(value) if value.to_ascii_lowercase().contains("chunked") => dechunked(body),
+        _ => None,
+    };
     // Crawlers that store a body without its chunks leave the header.
-    let body = is_chunked.then(|| dechunked(body)).flatten().unwrap_or_else(|| body.to_vec());
-    let packing = header("content-encoding").unwrap_or_default().to_ascii_lowercase();
+    let body = chunks.unwrap_or_else(|| body.to_vec());
+    let packing = headers.get("content-encoding").copied().unwrap_or_default().to_ascii_lowercase();
     let body = unpacked(body, &packing, limit)?;
-    Ok(Response { status, content_type: header("content-type").map(str::to_owned), body })
+    Ok(Response { status, content_type: headers.get("content-type").map(|&value| value.to_owned()), body })
 }
 
 /// Splits at the first empty line.
@@ -61,22 +70,20 @@ fn dechunked(mut rest: &[u8]) -> Option<Vec<u8>> {
 
 /// Unpacks a body. A body that does not begin like its packing was stored unpacked.
 fn unpacked(body: Vec<u8>, packing: &str, limit: u64) -> Result<Vec<u8>, Fault> {
-    let bounded = |reader: &mut dyn Read| {
-        let mut whole = Vec::new();
-        let read = reader.take(limit + 1).read_to_end(&mut whole);
-        read.map_err(|error| damaged(format!("the body is not valid {packing}: {error}")))?;
-        if whole.len() as u64 > limit { Err(too_large("the body, unpacked,", limit)) } else { Ok(whole) }
-    };
-    match packing {
-        "gzip" | "x-gzip" if body.starts_with(b"\x1f\x8b") => bounded(&mut MultiGzDecoder::new(body.as_slice())),
-        "deflate" if body.first().is_some_and(|first| first & 0x0f == 8) => {
-            bounded(&mut ZlibDecoder::new(body.as_slice()))
-        }
+    let mut unpacker: Box<dyn Read + '_> = match packing {
+        "gzip" | "x-gzip" if body.starts_with(b"\x1f\x8b") => Box::new(MultiGzDecoder::new(body.as_slice())),
+        // The low half of the first byte is the method of compression; 8 is the only one.
+        "deflate" if body.first().is_some_and(|first| first & 0x0f == 8) => Box::new(ZlibDecoder::new(body.as_slice())),
         "br" | "zstd" if std::str::from_utf8(&body).is_err() => {
-            Err(damaged(format!("the body is packed with {packing}, which is not read; store bodies unpacked")))
+            let message = format!("the body is packed with {packing}, which is not read; store bodies unpacked");
+            return Err(damaged(message));
         }
-        _ => Ok(body),
-    }
+        _ => return Ok(body),
+    };
+    let mut whole = Vec::new();
+    let read = unpacker.by_ref().take(limit + 1).read_to_end(&mut whole);
+    read.map_err(|error| damaged(format!("the body is not valid {packing}: {error}")))?;
+    if whole.len() as u64 > limit { Err(too_large("the body, unpacked,", limit)) } else { Ok(whole) }
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ impl Found {
         if let Some((_, name)) = OTHERS.iter().find(|(first, _)| start.starts_with(first)) {
             return Self::Other(name);
         }
+        // UTF-16 has zeros too.
         let is_wide = start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
         let is_binary = !is_wide && start.contains(&0);
         match memmem::find(&start[..start.len().min(1024)], b"%PDF-") {
@@ -80,6 +81,7 @@ impl Found {
             Some(_) => return Self::Pdf,
             None => {}
         }
+        // Of any kind: whether it is a DOCX file is looked up only if nothing else says so.
         if start.starts_with(b"PK\x03\x04") {
             return Self::Zip;
         }
@@ -121,8 +123,10 @@ impl Kind {
         }
     }
 
-    fn of_media_type(media_type: &str) -> Option<Self> {
-        match media_type {
+    /// Returns the kind of a `Content-Type`, without its parameters.
+    pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match media_type.as_str() {
             "text/plain" => Some(Self::Text),
             "text/markdown" => Some(Self::Markdown),
             "text/html" | "application/xhtml+xml" => Some(Self::Html),
@@ -130,12 +134,6 @@ impl Kind {
             "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => Some(Self::Docx),
             _ => None,
         }
-    }
-
-    /// Returns the kind of a `Content-Type`, without its parameters.
-    pub(super) fn of_content_type(content_type: &str) -> Option<Self> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        Self::of_media_type(&media_type)
     }
 
     pub(super) fn media_type(self) -> &'static str {
@@ -160,13 +158,13 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of bytes that are said to be `said`.
-    fn fitting(said: Option<Self>, found: Found, bytes: &[u8]) -> Option<Self> {
-        match (said, found) {
+    /// Returns the kind of bytes that are claimed to be `claimed`.
+    fn fitting(claimed: Option<Self>, found: Found, bytes: &[u8]) -> Option<Self> {
+        match (claimed, found) {
             (Some(Self::Text | Self::Markdown), Found::Text | Found::TextBeforePdf { is_html: false })
             | (Some(Self::Html), Found::Html | Found::Text | Found::TextBeforePdf { .. })
             | (Some(Self::Pdf), Found::Pdf | Found::TextBeforePdf { .. })
-            | (Some(Self::Docx), Found::Zip) => said,
+            | (Some(Self::Docx), Found::Zip) => claimed,
             (None, Found::Html) => Some(Self::Html),
             (None, Found::Pdf | Found::TextBeforePdf { .. }) => Some(Self::Pdf),
             (None, Found::Zip) if memmem::find(bytes, b"word/document.xml").is_some() => Some(Self::Docx),
@@ -175,30 +173,30 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of the bytes of a record whose headers say `said`.
+    /// Returns the kind of the bytes of a record whose headers say `claimed`.
     ///
     /// # Errors
     /// A reject for bytes of another kind.
-    pub(super) fn of_record(said: Self, bytes: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn of_record(claimed: Self, bytes: &[u8]) -> Result<Self, Fault> {
         let found = Found::of(bytes);
-        Self::fitting(Some(said), found, bytes).ok_or_else(|| {
-            wrong_type(format!("its headers say that it is {}, but its content is {}", said.name(), found.name()))
+        Self::fitting(Some(claimed), found, bytes).ok_or_else(|| {
+            wrong_type(format!("its headers say that it is {}, but its content is {}", claimed.name(), found.name()))
         })
     }
 
-    /// Returns the kind of the bytes of a file whose name says `said`.
+    /// Returns the kind of the bytes of a file whose name says `claimed`.
     ///
     /// # Errors
     /// A reject for an empty file, for bytes of another kind, and for bytes that no reader is for.
-    pub(super) fn of(said: Option<Self>, bytes: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn of(claimed: Option<Self>, bytes: &[u8]) -> Result<Self, Fault> {
         if bytes.is_empty() {
             return Err(damaged("the file is empty"));
         }
         let found = Found::of(bytes);
-        Self::fitting(said, found, bytes).ok_or_else(|| match said {
-            Some(said) => wrong_type(format!(
+        Self::fitting(claimed, found, bytes).ok_or_else(|| match claimed {
+            Some(claimed) => wrong_type(format!(
                 "it is called {}, but its content is {}; give it the ending of its content, or leave it out",
-                said.name(),
+                claimed.name(),
                 found.name()
             )),
             None if found == Found::Warc => {

@@ -30,33 +30,32 @@ pub(super) fn sections(text: &str, details: &mut Map<String, Value>) -> Option<S
     if found.len() > MAX_SECTIONS {
         details.insert("sections_cut".to_owned(), true.into());
     }
-    if !found.is_empty() {
-        let section = |heading: &searchmill_text::markdown::Heading| json!({"level": heading.level, "title": heading.title, "start": heading.range.start});
-        details.insert("sections".to_owned(), found.iter().take(MAX_SECTIONS).map(section).collect());
+    let mut sections = Vec::new();
+    for heading in found.iter().take(MAX_SECTIONS) {
+        sections.push(json!({"level": heading.level, "title": heading.title, "start": heading.range.start}));
     }
-    let first = found.into_iter().find(|heading| heading.level == 1);
-    first.map(|heading| heading.title).filter(|title| !title.is_empty())
+    if !sections.is_empty() {
+        details.insert("sections".to_owned(), sections.into());
+    }
+    let first = found.into_iter().find(|heading| heading.level == 1)?;
+    if first.title.is_empty() { None } else { Some(first.title) }
 }
 
 /// Splits off a block between two lines `---` at the start.
 fn front_matter(text: &str) -> (Option<&str>, &str) {
     let Some(inner) = text.strip_prefix("---\n") else { return (None, text) };
-    match inner.split_once("\n---\n") {
-        Some((front, rest)) if front.lines().all(is_yaml) => (Some(front), rest),
-        _ => (None, text),
-    }
-}
-
-/// Whether a line may be one of a front matter: a thematic break followed by prose is none.
-fn is_yaml(line: &str) -> bool {
-    line.is_empty() || line.starts_with([' ', '\t', '#', '-']) || line.contains(':')
+    let Some((front, rest)) = inner.split_once("\n---\n") else { return (None, text) };
+    // A thematic break followed by prose is no front matter.
+    let is_yaml =
+        front.lines().all(|line| line.is_empty() || line.starts_with([' ', '\t', '#', '-']) || line.contains(':'));
+    if is_yaml { (Some(front), rest) } else { (None, text) }
 }
 
 fn title_of(front: &str) -> Option<String> {
     let value = front.lines().find_map(|line| line.strip_prefix("title:"))?.trim();
     let inner = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
     let title = inner.unwrap_or(value).trim();
-    (!title.is_empty()).then(|| title.to_owned())
+    if title.is_empty() { None } else { Some(title.to_owned()) }
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ impl<R: Read> Records<R> {
                 return Ok(Some(Err(Bad { offset, fault: damaged(message) })));
             }
             Ok(_) => {}
+            // This record is whole: the error is that of the next one.
             Err(error) => self.failed = Some(error),
         }
         Ok(Some(record.map_err(|fault| Bad { offset, fault })))
@@ -128,6 +129,7 @@ impl<R: Read> Records<R> {
         loop {
             let line = self.line()?;
             length += line.len();
+            // Without a limit, a file that is no WARC would be read as one header.
             if length > MAX_HEAD || line.is_empty() {
                 return Ok(None);
             }
@@ -137,6 +139,7 @@ impl<R: Read> Records<R> {
                 return Ok(Some(headers));
             }
             match (text.split_once(':'), headers.last_mut()) {
+                // The value of the header before goes on.
                 (_, Some((_, value))) if text.starts_with([' ', '\t']) => {
                     value.push(' ');
                     value.push_str(text.trim_start());
@@ -156,6 +159,7 @@ impl<R: Read> Records<R> {
         let Some(length) = record.header("content-length").and_then(|length| length.parse::<u64>().ok()) else {
             return Ok(Err(damaged("the record has no Content-Length")));
         };
+        // Skipped without holding it: the next record can still be read.
         if length > self.limit {
             self.offset += std::io::copy(&mut (&mut self.reader).take(length), &mut std::io::sink())?;
             return Ok(Err(too_large("the record", self.limit)));

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Version};
 use searchmill_engine::operator::{Context, OperatorError};
 
@@ -22,7 +22,7 @@ const MOST_WORDS: usize = 300;
 pub struct Hub {
     pub(super) endpoint: String,
     pub(super) cache: PathBuf,
-    token: Option<String>,
+    pub(super) token: Option<String>,
     pub(super) offline: bool,
 }
 
@@ -34,11 +34,18 @@ impl Hub {
 
     /// Reads the Hub's settings from the environment.
     pub fn from_environment() -> Self {
-        let user =
-            || setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cache")));
-        let home = setting("HF_HOME").map(PathBuf::from).or_else(|| Some(user()?.join("huggingface")));
-        let cache = setting("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(home?.join("hub")));
-        let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("huggingface/hub"));
+        // In the order of `huggingface_hub`.
+        let cache = if let Some(cache) = setting("HF_HUB_CACHE") {
+            PathBuf::from(cache)
+        } else if let Some(home) = setting("HF_HOME") {
+            PathBuf::from(home).join("hub")
+        } else if let Some(cache) = setting("XDG_CACHE_HOME") {
+            PathBuf::from(cache).join("huggingface/hub")
+        } else if let Some(home) = std::env::home_dir() {
+            home.join(".cache/huggingface/hub")
+        } else {
+            std::env::temp_dir().join("huggingface/hub")
+        };
         let endpoint = setting("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let offline = setting("HF_HUB_OFFLINE").is_some_and(|value| value != "0");
         Self { offline, ..Self::new(&endpoint, cache, setting("HF_TOKEN")) }
@@ -60,6 +67,7 @@ impl Hub {
                 }
                 Err(error) => error.is_connect() || error.is_timeout(),
             };
+            // When the run is stopped, the caller reports what was sent, without a wait.
             if !again || attempt >= retry.max_attempts || context.check_cancelled().is_err() {
                 return sent;
             }
@@ -67,17 +75,16 @@ impl Hub {
             tokio::time::sleep(retry.wait(attempt, None)).await;
         }
     }
-
-    /// Whether requests carry a token.
-    pub(super) fn has_token(&self) -> bool {
-        self.token.is_some()
-    }
 }
 
 /// Returns the Hub's own words about a failure, as the end of a message.
 pub(super) fn words(response: &Response) -> String {
-    let said = response.headers().get("x-error-message").and_then(|said| said.to_str().ok()).unwrap_or_default();
-    if said.is_empty() { String::new() } else { format!(": {}", said.chars().take(MOST_WORDS).collect::<String>()) }
+    match response.headers().get("x-error-message").map(HeaderValue::to_str) {
+        Some(Ok(message)) if !message.is_empty() => {
+            format!(": {}", message.chars().take(MOST_WORDS).collect::<String>())
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns the HTTP client. It follows redirects to other hosts; the token is sent to the first host only.
@@ -100,8 +107,8 @@ pub(super) async fn download(
     context: &Context,
 ) -> Result<(), OperatorError> {
     let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
-    let broken = |error| OperatorError::machine(format!("download of `{shown}` was interrupted: {error}"));
     let named = size(response.headers(), "x-linked-size").or_else(|| size(response.headers(), "content-length"));
+    // Chunks and HTTP/2 mark the end of a body, so that a cut is an error of the connection.
     let shows_end = response.headers().contains_key("transfer-encoding") || response.version() >= Version::HTTP_2;
     if named.is_none() && !shows_end {
         let message = format!("the server does not say how long `{shown}` is, so that a cut could not be noticed");
@@ -110,17 +117,22 @@ pub(super) async fn download(
         );
     }
     let mut found = 0;
-    while let Some(bytes) = response.chunk().await.map_err(broken)? {
+    loop {
+        let chunk = response.chunk().await;
+        let chunk =
+            chunk.map_err(|error| OperatorError::machine(format!("download of `{shown}` was interrupted: {error}")))?;
+        let Some(bytes) = chunk else { break };
         context.check_cancelled()?;
         file.write_all(&bytes)?;
         found += bytes.len() as u64;
     }
-    if let Some(wanted) = named.filter(|wanted| *wanted != found) {
+    if let Some(wanted) = named
+        && wanted != found
+    {
         let message = format!("the download of `{shown}` ended after {found} of {wanted} bytes");
         return Err(OperatorError::machine(message).with_help("run it again"));
     }
-    file.persist(path).map_err(|error| OperatorError::from(error.error))?;
-    Ok(())
+    persist(file, path)
 }
 
 fn size(headers: &HeaderMap, name: &str) -> Option<u64> {
@@ -131,14 +143,21 @@ fn size(headers: &HeaderMap, name: &str) -> Option<u64> {
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), OperatorError> {
     let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
     file.write_all(bytes)?;
-    file.persist(path).map_err(|error| OperatorError::from(error.error))?;
-    Ok(())
+    persist(file, path)
+}
+
+/// Renames a complete file into place: other processes use the same cache meanwhile.
+fn persist(file: tempfile::NamedTempFile, path: &Path) -> Result<(), OperatorError> {
+    match file.persist(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(OperatorError::machine(format!("cannot write {}: {}", path.display(), error.error))),
+    }
 }
 
 /// Returns the folder of a file, creating it if needed.
 pub(super) fn parent(path: &Path) -> std::io::Result<&Path> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
+    fs_err::create_dir_all(folder)?;
     Ok(folder)
 }
 
@@ -149,7 +168,9 @@ pub(super) fn cached_commit(repository: &Path, revision: &str) -> Option<String>
         return Some(revision.to_owned());
     }
     let noted = std::fs::read_to_string(repository.join("refs").join(revision)).ok()?;
-    Some(noted.trim().to_owned()).filter(|commit| is_name(commit))
+    let commit = noted.trim();
+    // It becomes part of a path.
+    if is_name(commit) { Some(commit.to_owned()) } else { None }
 }
 
 pub(super) fn is_commit(text: &str) -> bool {
@@ -158,6 +179,7 @@ pub(super) fn is_commit(text: &str) -> bool {
 
 /// Whether a text is safe as part of a repository name, a revision or a path.
 pub(super) fn is_name(name: &str) -> bool {
-    let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
+    !name.is_empty()
+        && !name.starts_with('.')
+        && name.chars().all(|ch| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.'))
 }

@@ -25,21 +25,30 @@ impl HubFile {
     /// # Errors
     /// What is wrong with the location.
     pub fn parse(location: &str) -> Result<Self, String> {
-        let shape = || format!("`{location}` is not `hf://datasets/ORG/NAME/path@revision`");
-        let rest = location.strip_prefix("hf://datasets/").ok_or_else(shape)?;
-        let (organisation, rest) = rest.split_once('/').ok_or_else(shape)?;
-        let (name, path) = rest.split_once('/').ok_or_else(shape)?;
+        Self::parts(location).ok_or_else(|| format!("`{location}` is not `hf://datasets/ORG/NAME/path@revision`"))
+    }
+
+    fn parts(location: &str) -> Option<Self> {
+        let (organisation, rest) = location.strip_prefix("hf://datasets/")?.split_once('/')?;
+        let (name, path) = rest.split_once('/')?;
         let (name, early) = name.split_once('@').map_or((name, None), |(name, revision)| (name, Some(revision)));
+        // The last one: names of folders may have an `@`.
         let (path, late) = path.rsplit_once('@').map_or((path, None), |(path, revision)| (path, Some(revision)));
-        let unsafe_part = |part: &str| part.is_empty() || part == "." || part == "..";
-        if unsafe_part(organisation) || unsafe_part(name) || path.split('/').any(unsafe_part) {
-            return Err(shape());
+        let revision = match early.or(late) {
+            None | Some("") => "main",
+            Some(revision) => revision,
+        };
+        // They become parts of paths in the cache, which `..` would leave.
+        for part in [organisation, name].into_iter().chain(path.split('/')).chain(revision.split('/')) {
+            if matches!(part, "" | "." | "..") {
+                return None;
+            }
         }
-        let revision = early.or(late).filter(|revision| !revision.is_empty()).unwrap_or("main");
-        if revision.split('/').any(unsafe_part) {
-            return Err(shape());
-        }
-        Ok(Self { repository: format!("{organisation}/{name}"), revision: revision.to_owned(), path: path.to_owned() })
+        Some(Self {
+            repository: format!("{organisation}/{name}"),
+            revision: revision.to_owned(),
+            path: path.to_owned(),
+        })
     }
 }
 
@@ -57,21 +66,18 @@ impl Hub {
         context.block_on(self.path(&file, location, context))
     }
 
-    fn data_set(&self, file: &HubFile) -> PathBuf {
-        self.cache.join(format!("datasets--{}", file.repository.replace('/', "--")))
-    }
-
-    /// Returns the cached file at the commit last seen for the revision.
-    fn cached_file(&self, file: &HubFile) -> Option<PathBuf> {
-        let folder = self.data_set(file);
-        let commit = cached_commit(&folder, &file.revision)?;
-        Some(folder.join("snapshots").join(commit).join(&file.path)).filter(|path| path.exists())
-    }
-
+    /// Returns the file's path in the cache, after a download if the cache lacks it or may be outdated.
     async fn path(&self, file: &HubFile, location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
-        let cached = self.cached_file(file);
-        if let Some(path) = cached.clone().filter(|_| self.offline || is_commit(&file.revision)) {
-            return Ok(path);
+        let folder = self.cache.join(format!("datasets--{}", file.repository.replace('/', "--")));
+        // At the commit last seen for the revision.
+        let cached = cached_commit(&folder, &file.revision);
+        let cached = cached.map(|commit| folder.join("snapshots").join(commit).join(&file.path));
+        let cached = cached.filter(|path| path.exists());
+        // The file of a commit never changes; a branch may have moved.
+        if let Some(path) = &cached
+            && (self.offline || is_commit(&file.revision))
+        {
+            return Ok(path.clone());
         }
         if self.offline {
             return Err(OperatorError::machine(format!(
@@ -79,54 +85,41 @@ impl Hub {
                 self.cache.display()
             )));
         }
-        match self.ask(file, context).await {
-            Ok(response) => self.keep(file, location, response, context).await,
-            Err(_) if cached.is_some() => {
+        let path: Vec<String> = file.path.split('/').map(encoded).collect();
+        let (path, revision) = (path.join("/"), encoded(&file.revision));
+        let url = format!("{}/datasets/{}/resolve/{revision}/{path}", self.endpoint, file.repository);
+        let response = match (self.get(&url, context).await, cached) {
+            (Ok(response), _) => response,
+            (Err(_), Some(cached)) => {
                 context.progress().log(&format!("cannot reach the Hub; reading `{location}` from the cache"));
-                cached.ok_or_else(|| OperatorError::engine("the cached file is missing"))
+                return Ok(cached);
             }
-            Err(error) => {
-                Err(OperatorError::machine(format!("cannot reach {} for `{location}`: {error}", self.endpoint))
-                    .with_help("check the network, or set HF_ENDPOINT to a mirror"))
+            (Err(error), None) => {
+                let message = format!("cannot reach {} for `{location}`: {error}", self.endpoint);
+                let help = "check the network, or set HF_ENDPOINT to a mirror";
+                return Err(OperatorError::machine(message).with_help(help));
             }
-        }
-    }
-
-    async fn ask(&self, file: &HubFile, context: &Context) -> reqwest::Result<Response> {
-        let HubFile { repository, revision, path } = file;
-        let encoded =
-            |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20");
-        let path: Vec<String> = path.split('/').map(encoded).collect();
-        let path = path.join("/");
-        self.get(&format!("{}/datasets/{repository}/resolve/{}/{path}", self.endpoint, encoded(revision)), context)
-            .await
-    }
-
-    /// Stores the response in the cache unless it is cached already.
-    async fn keep(
-        &self,
-        file: &HubFile,
-        location: &str,
-        response: Response,
-        context: &Context,
-    ) -> Result<PathBuf, OperatorError> {
+        };
         self.check(location, &response)?;
-        let folder = self.data_set(file);
         let commit = header(response.headers(), "x-repo-commit").unwrap_or_else(|| file.revision.clone());
+        // Large files are on another server, whose tag names their content.
         let tag = header(response.headers(), "x-linked-etag").or_else(|| header(response.headers(), ETAG.as_str()));
-        let blob = tag.map(|tag| folder.join("blobs").join(tag));
         let target = folder.join("snapshots").join(&commit).join(&file.path);
         if !is_commit(&file.revision) {
             write_whole(&folder.join("refs").join(&file.revision), commit.as_bytes())?;
         }
-        if blob.is_none() || !target.exists() {
-            let stored = blob.clone().unwrap_or_else(|| target.clone());
-            if blob.is_none() || !stored.exists() {
-                download(response, &stored, location, context).await?;
+        let Some(tag) = tag else {
+            // Without a tag nothing shows whether a cached file is that of the server.
+            download(response, &target, location, context).await?;
+            return Ok(target);
+        };
+        if !target.exists() {
+            // Files of several commits with equal content share a blob.
+            let blob = folder.join("blobs").join(tag);
+            if !blob.exists() {
+                download(response, &blob, location, context).await?;
             }
-            if stored != target {
-                link(&stored, &target)?;
-            }
+            link(&blob, &target)?;
         }
         Ok(target)
     }
@@ -139,7 +132,7 @@ impl Hub {
         let error =
             OperatorError::data(format!("{} answers {status} for `{location}`{}", self.endpoint, words(response)));
         Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !self.has_token() => {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_none() => {
                 error.with_help("the data set is private or gated: set HF_TOKEN")
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -151,11 +144,17 @@ impl Hub {
     }
 }
 
+/// Encodes a part of a URL's path.
+fn encoded(text: &str) -> String {
+    // Forms write a space as `+`, paths do not.
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
 /// Returns a header's value as a safe file name: no quotes, no weak-tag mark, no path.
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name)?.to_str().ok()?.trim_start_matches("W/").trim_matches('"');
-    let safe = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    safe.then(|| value.to_owned())
+    let is_safe = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if is_safe { Some(value.to_owned()) } else { None }
 }
 
 /// Creates a relative link, like Python's `huggingface_hub`; a copy if links are not supported.
@@ -167,9 +166,14 @@ fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
     let depth = folder.strip_prefix(root).map_or(0, |below| below.components().count());
     let relative: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join("blobs").join(name);
     match std::os::unix::fs::symlink(&relative, target) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Ok(std::fs::copy(blob, target).map(drop)?),
-        _ => Ok(()),
+        Ok(()) => {}
+        // Another process was faster.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(_) => {
+            fs_err::copy(blob, target)?;
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

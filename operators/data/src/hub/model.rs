@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use reqwest::{Response, StatusCode};
+use reqwest::StatusCode;
 use searchmill_engine::operator::{Context, OperatorError};
 
 use super::client::{Hub, cached_commit, download, is_commit, is_name, words, write_whole};
@@ -25,9 +25,9 @@ impl HubModel {
     /// Parses the text; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.strip_prefix("hf://")?.split_once('@').unwrap_or((&text[5..], "main"));
-        let fits = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
-        let revises = !revision.is_empty() && revision.split('/').all(is_name);
-        (fits && revises).then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
+        let is_id = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
+        let is_revision = !revision.is_empty() && revision.split('/').all(is_name);
+        if is_id && is_revision { Some(Self { id: id.to_owned(), revision: revision.to_owned() }) } else { None }
     }
 }
 
@@ -56,21 +56,20 @@ impl Hub {
         let revision = model.revision.replace('/', "%2F");
         let url = format!("{}/api/models/{}/revision/{revision}", self.endpoint, model.id);
         context.progress().log(&format!("resolving the commit at {url}"));
-        let said = context.block_on(async {
-            let response = self.get(&url, context).await.and_then(Response::error_for_status);
-            response
-                .map_err(|error| cannot_fetch(&url, &error))?
-                .bytes()
-                .await
-                .map_err(|error| cannot_fetch(&url, &error))
-        })?;
-        let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
-        let commit = said["sha"].as_str().filter(|commit| is_commit(commit)).ok_or_else(|| {
-            OperatorError::machine(format!("{url} returned no commit"))
-                .with_help("write the commit as `revision` or set HF_ENDPOINT to a mirror that has the Hub's API")
-        })?;
-        write_whole(&self.cached(model).join("refs").join(&model.revision), commit.as_bytes())?;
-        Ok(commit.to_owned())
+        let fetched = context.block_on(async {
+            let response = self.get(&url, context).await?;
+            response.error_for_status()?.bytes().await
+        });
+        let body = fetched.map_err(|error| cannot_fetch(&url, &error))?;
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        match body["sha"].as_str() {
+            Some(commit) if is_commit(commit) => {
+                write_whole(&self.cached(model).join("refs").join(&model.revision), commit.as_bytes())?;
+                Ok(commit.to_owned())
+            }
+            _ => Err(OperatorError::machine(format!("{url} returned no commit"))
+                .with_help("write the commit as `revision` or set HF_ENDPOINT to a mirror that has the Hub's API")),
+        }
     }
 
     /// Returns where a fetched file of a commit is stored.
@@ -103,6 +102,7 @@ impl Hub {
     /// # Errors
     /// Fails if the answer is unknown: offline, no permission, a failing server.
     pub fn has(&self, model: &HubModel, commit: &str, file: &str, context: &Context) -> Result<bool, OperatorError> {
+        // Both are final: a commit never changes.
         let path = self.place(model, commit, file);
         let absent = self.cached(model).join(".no_exist").join(commit).join(file);
         if path.is_file() || absent.is_file() {
@@ -116,6 +116,7 @@ impl Hub {
         context.progress().log(&format!("fetching {url}"));
         let found = context.block_on(self.fetch_file(&url, &path, context))?;
         if !found {
+            // Spares the request next time: files of a commit never appear later.
             write_whole(&absent, b"")?;
         }
         Ok(found)
@@ -129,21 +130,21 @@ impl Hub {
         if !self.offline {
             return Ok(());
         }
-        let place = self.cached(model);
-        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", place.display());
+        let folder = self.cached(model);
+        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", folder.display());
         Err(OperatorError::machine(message).with_help("run once without it, or use the path of a local folder"))
     }
 
     /// Downloads a URL into a file. Returns whether the Hub has it.
     async fn fetch_file(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
-        let failed = |error: reqwest::Error| cannot_fetch(url, &error);
-        let response = self.get(url, context).await.map_err(failed)?;
+        let response = self.get(url, context).await.map_err(|error| cannot_fetch(url, &error))?;
+        // A missing repository or revision is not found either, which says nothing of the file.
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
-        if response.status() == StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
+        if response.status() == StatusCode::NOT_FOUND && matches!(code, None | Some("EntryNotFound")) {
             return Ok(false);
         }
-        let said = words(&response);
-        let response = response.error_for_status().map_err(|error| cannot_fetch(url, &format!("{error}{said}")))?;
+        let message = words(&response);
+        let response = response.error_for_status().map_err(|error| cannot_fetch(url, &format!("{error}{message}")))?;
         download(response, path, url, context).await?;
         Ok(true)
     }

@@ -107,31 +107,27 @@ impl<R: Read> ArrowTable<R> {
             }
         }
         match self.after {
-            After::Nothing => self.check_end()?,
-            After::Footer => self.check_footer()?,
-            After::Unread => {}
-        }
-        Ok(None)
-    }
-
-    fn check_end(&mut self) -> Result<(), String> {
-        match self.source.read(&mut [0]) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err("it goes on after its end".to_owned()),
-            Err(error) => Err(error.to_string()),
+            After::Nothing => match self.source.read(&mut [0]) {
+                Ok(0) => Ok(None),
+                Ok(_) => Err("it goes on after its end".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+            After::Footer => self.check_footer().map(|()| None),
+            After::Unread => Ok(None),
         }
     }
 
     /// Compares the footer of a file with the batches that were read.
     fn check_footer(&mut self) -> Result<(), String> {
+        const DAMAGED: &str = "its footer is damaged";
         let mut rest = Vec::new();
         self.source.by_ref().take(LONGEST_FOOTER).read_to_end(&mut rest).map_err(|error| error.to_string())?;
-        let damaged = || "its footer is damaged".to_owned();
-        let (footer, end) = rest.split_last_chunk::<10>().ok_or_else(damaged)?;
+        // The last bytes are the length of the footer and the mark of the format.
+        let (footer, end) = rest.split_last_chunk::<10>().ok_or(DAMAGED)?;
         if read_footer_length(*end).map_err(|error| error.to_string())? != footer.len() {
-            return Err(damaged());
+            return Err(DAMAGED.to_owned());
         }
-        let footer = root_as_footer(footer).map_err(|_| damaged())?;
+        let footer = root_as_footer(footer).map_err(|_| DAMAGED)?;
         let listed = footer.recordBatches().map_or(0, |batches| batches.len());
         if listed == self.batches {
             return Ok(());
@@ -219,6 +215,7 @@ fn parsed(metadata: &[u8]) -> Result<ipc::Message<'_>, String> {
 
 /// Checks that all columns lie in the body, and that there is memory for those that are compressed.
 fn check_columns(batch: ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> {
+    // A compressed column says how much it unpacks to, and Arrow reserves that much.
     let is_compressed = batch.compression().is_some();
     for column in batch.buffers().into_iter().flatten() {
         let start = usize::try_from(column.offset()).ok();

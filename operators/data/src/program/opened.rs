@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -82,16 +82,15 @@ struct State {
     read: BTreeSet<PathBuf>,
     /// What of `read` was not compared with the key yet.
     fresh: Vec<PathBuf>,
-    /// Files that the program made.
-    made: BTreeSet<PathBuf>,
+    /// Files that the program created.
+    created: BTreeSet<PathBuf>,
 }
 
 impl Opened {
     /// `variables` are the names of the variables that the program gets, `writes` the files and folders that it writes,
-    /// `given` those that its words name by absolute paths.
-    pub(super) fn new(context: &Context, variables: &[String], writes: &[String], given: Vec<PathBuf>) -> Self {
+    /// `exempt` those that its words name by absolute paths.
+    pub(super) fn new(context: &Context, variables: &[String], writes: &[String], mut exempt: Vec<PathBuf>) -> Self {
         let directory = std::path::absolute(context.resolve("")).unwrap_or_else(|_| context.resolve(""));
-        let mut exempt = given;
         exempt.extend(writes.iter().map(|path| plain(&directory.join(path))));
         Self {
             exempt,
@@ -105,12 +104,11 @@ impl Opened {
     /// Whether a file may be the user's, and is not noted yet. Asks no file system.
     pub(super) fn concerns(&self, asked: &Asked) -> bool {
         let path = plain(&asked.path);
-        let is_noted = || {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.read.contains(&path) || state.made.contains(&path)
-        };
-        let is_read = asked.flags & NOTHING == 0;
-        is_read && self.places.may_be_users(&path) && !is_noted()
+        if asked.flags & NOTHING != 0 || !self.places.may_be_users(&path) {
+            return false;
+        }
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        !state.read.contains(&path) && !state.created.contains(&path)
     }
 
     /// Notes a file that is about to be opened. Returns whether the program may see it: not so bytecode of the user's
@@ -119,7 +117,8 @@ impl Opened {
         let Asked { path, flags, process } = asked;
         let path = plain(&path);
         let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
-        if let Some(source) = source_of(&path).filter(|_| only_reads) {
+        // Bytecode of an older source would be run, and the key has the source.
+        if only_reads && let Some(source) = source_of(&path) {
             return !self.places.are_users(&source) || !source.is_file();
         }
         if !self.places.are_users(&path) || self.exempt.iter().any(|exempt| path.starts_with(exempt)) {
@@ -136,19 +135,19 @@ impl Opened {
 
     fn read(&self, path: &Path, flags: i32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.read.contains(path) || state.made.contains(path) {
+        if state.read.contains(path) || state.created.contains(path) {
             return;
         }
         let found = std::fs::metadata(path);
         let makes = flags & libc::O_CREAT != 0 && found.is_err() || flags & libc::O_TRUNC != 0;
         if makes {
-            state.made.insert(path.to_owned());
+            state.created.insert(path.to_owned());
             return;
         }
-        let Some(found) = found.ok().filter(std::fs::Metadata::is_file) else { return };
+        let Ok(found) = found else { return };
         // Made by the program, and then renamed.
-        let is_new = found.created().is_ok_and(|made| made > self.start);
-        if flags & libc::O_ACCMODE != libc::O_WRONLY && !is_new {
+        let is_new = found.created().is_ok_and(|created| created > self.start);
+        if found.is_file() && flags & libc::O_ACCMODE != libc::O_WRONLY && !is_new {
             state.read.insert(path.to_owned());
             state.fresh.push(path.to_owned());
         }
@@ -162,9 +161,9 @@ impl Opened {
                 return;
             }
         }
-        let Some(found) = std::fs::metadata(folder).ok().filter(std::fs::Metadata::is_dir) else { return };
+        let Ok(found) = std::fs::metadata(folder) else { return };
         // Made by the program.
-        if found.created().is_ok_and(|made| made > self.start) {
+        if !found.is_dir() || found.created().is_ok_and(|created| created > self.start) {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,6 +190,7 @@ impl Opened {
                 shown.push(self.places.shown(path));
             }
         }
+        // The order in which processes open files differs from run to run.
         shown.sort();
         let more = shown.len().saturating_sub(NAMED);
         shown.truncate(NAMED);
@@ -209,7 +209,10 @@ impl Opened {
 
 /// Returns the source of a module's bytecode, as Python names it: `__pycache__/NAME.TAG.pyc` beside `NAME.py`.
 fn source_of(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent().filter(|folder| folder.file_name() == Some(OsStr::new("__pycache__")))?;
+    let folder = path.parent()?;
+    if folder.file_name()? != "__pycache__" {
+        return None;
+    }
     let name = path.file_name()?.to_str()?.strip_suffix(".pyc")?;
     Some(folder.parent()?.join(format!("{}.py", name.split('.').next()?)))
 }
@@ -234,8 +237,11 @@ impl Places {
         let mut others: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         others.extend(std::path::absolute(scratch).ok().map(|path| plain(&path)));
         others.extend(scratch.canonicalize().ok());
-        let of_caches = variables.iter().filter(|name| name.ends_with("_HOME") || name.contains("CACHE"));
-        others.extend(of_caches.filter_map(std::env::var_os).map(PathBuf::from).filter(|path| path.is_absolute()));
+        for name in variables {
+            if name.ends_with("_HOME") || name.contains("CACHE") {
+                others.extend(std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute()));
+            }
+        }
         Self {
             own,
             others,
@@ -248,48 +254,53 @@ impl Places {
 
     /// Whether a path says that a file may be the user's.
     fn may_be_users(&self, path: &Path) -> bool {
-        let own = deepest(&self.own, path);
-        let hidden = self.home.as_ref().filter(|home| {
-            let first = path.strip_prefix(home).ok().and_then(|rest| rest.components().next());
-            first.is_some_and(|first| is_hidden(first.as_os_str()))
-        });
-        let hidden = hidden.map(|home| home.components().count() + 1);
+        let (own, mut others) = (deepest(&self.own, path), deepest(&self.others, path));
+        // A hidden folder of the home folder is none of the user's, unless the working directory lies in it.
+        if let Some(home) = &self.home
+            && let Ok(rest) = path.strip_prefix(home)
+            && rest.iter().next().is_some_and(is_hidden)
+        {
+            others = others.max(Some(home.components().count() + 1));
+        }
         // Outside the working directory, hidden folders hold settings, caches and interpreters, whoever's home it is.
         let is_outside = own.is_none() && path.iter().any(is_hidden);
-        !is_outside && deepest(&self.others, path).max(hidden) <= own
+        !is_outside && others <= own
     }
 
     fn are_users(&self, path: &Path) -> bool {
         if !self.may_be_users(path) {
             return false;
         }
+        for part in path {
+            let part = part.to_string_lossy();
+            if OF_TOOLS.contains(&part.as_ref()) || part.ends_with(".egg-info") || part.ends_with(".dist-info") {
+                return false;
+            }
+        }
         let own = deepest(&self.own, path);
-        let of_tools = |part: Component<'_>| {
-            let name = part.as_os_str().to_string_lossy();
-            OF_TOOLS.contains(&name.as_ref()) || name.ends_with(".egg-info") || name.ends_with(".dist-info")
-        };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.components().any(of_tools) || has_library_of_python(path) || SETTINGS.contains(&name.as_ref()) {
+        if has_library_of_python(path) || SETTINGS.contains(&name.as_ref()) {
             return false;
         }
-        if own.is_none() && (self.is_temporary(path) || is_library(&name)) {
+        // The loader looks for shared libraries where the environment says.
+        let ending = path.extension().and_then(OsStr::to_str);
+        let is_library = matches!(ending, Some("so" | "dylib")) || name.contains(".so.");
+        if own.is_none() && (is_library || self.is_temporary(path)) {
             return false;
         }
+        // The working directory itself may be an environment, or lie in one.
         let inside = own.unwrap_or_default();
-        !path
-            .ancestors()
-            .skip(1)
-            .take_while(|folder| folder.components().count() > inside)
-            .any(|folder| self.is_made(folder))
+        let mut folders = path.ancestors().skip(1).take_while(|folder| folder.components().count() > inside);
+        !folders.any(|folder| self.is_made(folder))
     }
 
     /// Whether a file outside the working directory is one of those that compilers and servers keep among temporary
     /// files.
     fn is_temporary(&self, path: &Path) -> bool {
         let Ok(rest) = path.strip_prefix(&self.temporary) else { return false };
-        let first = rest.components().next().map(|first| first.as_os_str().to_string_lossy()).unwrap_or_default();
-        let made = std::fs::metadata(path).and_then(|found| found.created());
-        CACHES.iter().any(|start| first.starts_with(start)) || made.is_ok_and(|made| made > self.start)
+        let first = rest.iter().next().unwrap_or_default().to_string_lossy();
+        let created = std::fs::metadata(path).and_then(|found| found.created());
+        CACHES.iter().any(|start| first.starts_with(start)) || created.is_ok_and(|created| created > self.start)
     }
 
     /// Whether a folder is the environment of an interpreter, or a store.
@@ -298,8 +309,8 @@ impl Places {
         if let Some(is) = known.get(folder) {
             return *is;
         }
-        let is_store = || folder.join("format").is_file() && folder.join("artifacts").is_dir();
-        let is = folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir() || is_store();
+        let is_environment = folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir();
+        let is = is_environment || folder.join("format").is_file() && folder.join("artifacts").is_dir();
         known.insert(folder.to_owned(), is);
         is
     }
@@ -329,27 +340,26 @@ fn is_python(process: u32) -> bool {
 
 /// Whether Python may look for modules in a folder: they lie in it, or in packages in it.
 fn has_modules(folder: &Path) -> bool {
-    let entries = |folder: &Path| {
-        std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect::<Vec<_>>()
-    };
-    let is_module = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "py");
     let inside = entries(folder);
-    inside.iter().any(is_module) || inside.iter().any(|package| entries(package).iter().any(is_module))
+    has_module(&inside) || inside.iter().any(|package| has_module(&entries(package)))
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn has_module(paths: &[PathBuf]) -> bool {
+    paths.iter().any(|path| path.extension().is_some_and(|ending| ending == "py"))
 }
 
 /// Whether a path lies in `lib/python3.12` of an interpreter, wherever it is installed.
 fn has_library_of_python(path: &Path) -> bool {
     let parts: Vec<Cow<'_, str>> = path.iter().map(OsStr::to_string_lossy).collect();
-    let is_version = |name: &str| name.strip_prefix("python").is_some_and(|rest| rest.starts_with(['2', '3']));
-    parts.windows(2).any(|pair| pair[0].starts_with("lib") && is_version(&pair[1]))
+    parts
+        .windows(2)
+        .any(|pair| pair[0].starts_with("lib") && (pair[1].starts_with("python2") || pair[1].starts_with("python3")))
 }
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
-}
-
-/// Whether a name is that of a shared library: the loader looks for it where the environment says.
-fn is_library(name: &str) -> bool {
-    let ending = Path::new(name).extension().and_then(OsStr::to_str);
-    matches!(ending, Some("so" | "dylib")) || name.contains(".so.")
 }

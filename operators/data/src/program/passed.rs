@@ -30,12 +30,15 @@ impl Passed {
     /// Returns the name of the variable whose value a text of JSON contains.
     #[must_use]
     pub fn named_in_json(&self, text: &[u8]) -> Option<&str> {
-        let has = |value: &String| {
+        for (name, value) in &self.0 {
+            // Searched for as JSON writes it: a quotation mark in it has a backslash there.
             let quoted = serde_json::Value::from(value.as_str()).to_string();
             let escaped = &quoted.as_bytes()[1..quoted.len() - 1];
-            memmem::find(text, escaped).is_some()
-        };
-        self.0.iter().find(|(_, value)| has(value)).map(|(name, _)| name.as_str())
+            if memmem::find(text, escaped).is_some() {
+                return Some(name);
+            }
+        }
+        None
     }
 
     /// Fails if a column contains the value of a variable: stored rows are passed on.

@@ -55,20 +55,24 @@ impl Command<'_> {
         let (first, rest) = words.split_at(words.len().min(1));
         for word in first {
             self.program(word, places, &mut found);
-        }
-        let starts_another = first.iter().any(|word| STARTERS.contains(&word.rsplit('/').next().unwrap_or_default()));
-        let is_program = |word: &&&str| !word.contains('=') && !word.starts_with('-') && places.located(word).is_some();
-        if let Some(word) = rest.iter().find(is_program).filter(|_| starts_another) {
-            self.program(word, places, &mut found);
+            if STARTERS.contains(&word.rsplit('/').next().unwrap_or_default()) {
+                // Options and `NAME=value` may precede the program that it starts.
+                let mut started = rest.iter().filter(|word| !word.contains('=') && !word.starts_with('-'));
+                if let Some(word) = started.find(|word| places.located(word).is_some()) {
+                    self.program(word, places, &mut found);
+                }
+            }
         }
         // Searched with the arguments so that `sh -c` is recognised, then removed: the program is not an argument.
-        let named = named(words.iter().copied(), places.directory).into_iter();
-        let own = |source: &Source| first.iter().any(|word| source.written() == *word);
-        found.extend(named.filter(|source| !own(source) && !self.writes_to(source, places.directory)));
-        if self.version.is_none() {
-            let texts = texts(&words);
-            found.extend(texts.iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
+        for source in named(words.iter().copied(), places.directory) {
+            if !first.contains(&source.written().as_str()) && !self.writes_to(&source, places.directory) {
+                found.insert(source);
+            }
         }
+        if self.version.is_none() {
+            found.extend(texts(&words).iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
+        }
+        // A link enters the key too: another target is another program.
         let mut links = Vec::new();
         for source in &found {
             if let Some(code) = code_of(source, places.directory) {
@@ -82,28 +86,32 @@ impl Command<'_> {
     /// Whether the program writes the source. A folder that contains the working directory says nothing about reads.
     fn writes_to(&self, source: &Source, directory: &Path) -> bool {
         let directory = plain(directory);
-        let place = plain(&directory.join(source.written()));
-        let mut written = self.writes.iter().map(|written| plain(&directory.join(written)));
-        written.any(|written| place.starts_with(&written) && !directory.starts_with(&written))
+        let path = plain(&directory.join(source.written()));
+        self.writes.iter().any(|written| {
+            let written = plain(&directory.join(written));
+            path.starts_with(&written) && !directory.starts_with(&written)
+        })
     }
 
     fn program(&self, word: &str, places: &Places<'_>, found: &mut BTreeSet<Source>) {
-        let Some(place) = places.located(word) else {
+        let Some(path) = places.located(word) else {
             // It cannot be started either.
             found.insert(Source::Identity(format!("program {word}")));
             return;
         };
-        if !places.on_path(&place) {
-            found.insert(Source::Executable(place.clone()));
+        if !places.folders().any(|folder| Some(folder.as_path()) == path.parent()) {
+            found.insert(Source::Executable(path.clone()));
         } else if self.version.is_some() {
             return;
         } else {
-            found.insert(known(place.clone()));
+            found.insert(known(path.clone()));
         }
-        if let Some(interpreter) = interpreter(&place).filter(|_| self.version.is_none())
-            && let Some(place) = places.located(&interpreter)
+        // A version in the params stands for the interpreter too.
+        if self.version.is_none()
+            && let Some(interpreter) = interpreter(&path)
+            && let Some(path) = places.located(&interpreter)
         {
-            found.insert(known(place));
+            found.insert(known(path));
         }
     }
 }
@@ -111,9 +119,10 @@ impl Command<'_> {
 /// Returns the positions of invalid entries: a folder that contains the working directory would remove every word from
 /// the key.
 pub(super) fn wrong_writes(writes: &[String]) -> impl Iterator<Item = usize> + '_ {
-    let holds =
-        |written: &str| !plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
-    writes.iter().enumerate().filter(move |(_, written)| holds(written)).map(|(place, _)| place)
+    writes.iter().enumerate().filter_map(|(index, written)| {
+        let has_name = plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
+        if has_name { None } else { Some(index) }
+    })
 }
 
 /// Programs that start the program named by their words.
@@ -127,24 +136,18 @@ const INTERPRETERS: [&str; 12] =
 const SCRIPTS: [&str; 16] =
     ["py", "pyw", "sh", "bash", "zsh", "pl", "rb", "js", "mjs", "ts", "R", "r", "jl", "lua", "php", "awk"];
 
-/// Whether a path is an interpreter, with or without a version (`python3.12`), but not `lua-filter`.
-fn is_interpreter(place: &Path) -> bool {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'))
-}
-
 /// Folders of programs that belong to the system. `/usr/local` is excluded: users install their own programs there.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/opt", "/nix", "/snap", "/run/current-system", "/System", "/Library"];
 
 /// Only system programs and interpreters are asked for their version: other programs may treat `--version` as work.
-fn known(place: PathBuf) -> Source {
-    let of_system = SYSTEM.iter().any(|folder| place.starts_with(folder)) && !place.starts_with("/usr/local");
-    if is_interpreter(&place) || of_system && !is_script(&place) {
-        Source::Program(place)
-    } else {
-        Source::Executable(place)
-    }
+fn known(path: PathBuf) -> Source {
+    let of_system = SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/usr/local");
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // With or without a version (`python3.12`), but not `lua-filter`.
+    let is_interpreter = INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'));
+    let is_program = is_interpreter || of_system && !is_script(&path);
+    if is_program { Source::Program(path) } else { Source::Executable(path) }
 }
 
 /// Where programs are searched.
@@ -157,17 +160,13 @@ impl Places<'_> {
     /// Returns a program's path: relative to the working directory, or the first match on `PATH`.
     fn located(&self, word: &str) -> Option<PathBuf> {
         if word.contains('/') {
-            return Some(self.directory.join(word)).filter(|place| place.is_file());
+            return Some(self.directory.join(word)).filter(|path| path.is_file());
         }
-        self.folders().map(|folder| folder.join(word)).find(|place| is_executable(place))
+        self.folders().map(|folder| folder.join(word)).find(|path| is_executable(path))
     }
 
     fn folders(&self) -> impl Iterator<Item = PathBuf> {
         std::env::split_paths(self.path).map(|folder| self.directory.join(folder))
-    }
-
-    fn on_path(&self, place: &Path) -> bool {
-        self.folders().any(|folder| Some(folder.as_path()) == place.parent())
     }
 
     /// Returns the program of that name on `PATH`, if it is identified by content.
@@ -175,31 +174,31 @@ impl Places<'_> {
         if name.contains('/') || name.starts_with(['-', '.']) {
             return None;
         }
-        let place = self.located(name)?;
-        matches!(known(place.clone()), Source::Executable(_)).then_some(place)
+        let path = self.located(name)?;
+        if matches!(known(path.clone()), Source::Executable(_)) { Some(path) } else { None }
     }
 }
 
-fn is_executable(place: &Path) -> bool {
-    std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns the first line of a script without `#!`.
-fn first_line(place: &Path) -> Option<String> {
+fn first_line(path: &Path) -> Option<String> {
     let mut start = [0; 256];
-    let read = open_regular(place).and_then(|mut file| file.read(&mut start)).ok()?;
+    let read = open_regular(path).ok()?.read(&mut start).ok()?;
     let line = start[..read].strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Some(String::from_utf8_lossy(line).trim().to_owned())
 }
 
-fn is_script(place: &Path) -> bool {
-    first_line(place).is_some()
+fn is_script(path: &Path) -> bool {
+    first_line(path).is_some()
 }
 
 /// Returns the interpreter that a script names.
-fn interpreter(place: &Path) -> Option<String> {
-    let line = first_line(place)?;
+fn interpreter(path: &Path) -> Option<String> {
+    let line = first_line(path)?;
     let mut words = line.split_whitespace();
     let first = words.next()?;
     if !first.ends_with("/env") {
@@ -220,7 +219,7 @@ pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<
 
 /// Returns the files and folders that words name by absolute paths: what a node gives its program, and what a key covers
 /// already.
-pub(super) fn given(words: &[String], directory: &Path) -> Vec<PathBuf> {
+pub(super) fn absolute_paths(words: &[String], directory: &Path) -> Vec<PathBuf> {
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| word.len() <= LONGEST).collect();
     let paths = texts(&words).into_iter().map(|text| plain(Path::new(&path(&text))));
     paths.filter(|path| path.is_absolute() && path.exists() && !holds(path, directory)).collect()
@@ -234,7 +233,7 @@ fn code_of(source: &Source, directory: &Path) -> Option<PathBuf> {
             let path = directory.join(path);
             let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
             let is_code = path.is_file() && (SCRIPTS.contains(&ending) || is_script(&path));
-            is_code.then_some(path)
+            if is_code { Some(path) } else { None }
         }
         _ => None,
     }
@@ -247,17 +246,13 @@ fn names_files(word: &str, directory: &Path) -> bool {
         return false;
     }
     let path = directory.join(word);
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_file() => true,
-        Ok(found) => found.is_dir() && !holds(&path, directory),
-        Err(_) => matches_files(word, directory),
+    if let Ok(found) = std::fs::metadata(&path) {
+        return found.is_file() || found.is_dir() && !holds(&path, directory);
     }
-}
-
-fn matches_files(word: &str, directory: &Path) -> bool {
     if !word.contains(['*', '?', '[']) {
         return false;
     }
+    // The working directory is no pattern, whatever characters its name has.
     let folder = glob::Pattern::escape(&directory.to_string_lossy());
     let pattern = if word.starts_with('/') { word.to_owned() } else { format!("{folder}/{word}") };
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };

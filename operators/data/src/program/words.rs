@@ -1,6 +1,6 @@
 //! Splits a command into the texts that may name files or programs.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Programs that interpret a word as a script in which `>` writes to a file.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "busybox"];
@@ -14,21 +14,18 @@ const MOST_BRACED: usize = 1024;
 /// Returns all texts of a command that may name something: words, values after `=` and behind `-f`, words inside words,
 /// and what a shell makes of quotes, `$PWD`, `$HOME` and braces. A text too much names nothing, or enters the key.
 pub(super) fn texts(words: &[&str]) -> Vec<String> {
-    let name = |word: &str| word.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name));
-    let shell = words.iter().any(|word| name(word));
-    let mut found = Vec::new();
+    let shell = words.iter().any(|word| SHELLS.contains(&word.rsplit('/').next().unwrap_or_default()));
+    // The words themselves stay side by side: `-m` is followed by a module.
+    let mut found: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     for word in words {
-        // The words themselves stay side by side: `-m` is followed by a module.
-        found.push((*word).to_owned());
-    }
-    for word in words {
-        let said = with_variables(word);
-        inside(&said, shell, &mut found);
-        for plain in unquoted(&said, shell) {
+        let word = with_variables(word);
+        inside(&word, shell, &mut found);
+        for plain in unquoted(&word, shell) {
             for meant in braced(&plain) {
                 // The folder before the braces of `data/{a,b}.txt` is not read as a whole.
-                if let Some((folder, _)) =
-                    plain.split_once('{').filter(|(folder, _)| meant != plain && folder.ends_with('/'))
+                if meant != plain
+                    && let Some((folder, _)) = plain.split_once('{')
+                    && folder.ends_with('/')
                 {
                     found.retain(|text| text != folder);
                 }
@@ -44,28 +41,35 @@ pub(super) fn texts(words: &[&str]) -> Vec<String> {
 /// Collects the texts inside a word.
 fn inside(word: &str, shell: bool, found: &mut Vec<String>) {
     let mut all = Vec::new();
-    all.extend(word.split_once('=').map(|(_, value)| value));
+    if let Some((_, value)) = word.split_once('=') {
+        all.push(value);
+    }
     parts(word, shell, &mut all);
     for text in all {
         found.push(text.to_owned());
         // Ends of lists: `[a.txt,b.txt]`. Brackets also stand in patterns, so the whole text counts, too.
         let item = text.trim_start_matches('[').trim_end_matches(']');
-        found.extend(Some(item).filter(|item| *item != text).map(str::to_owned));
+        if item != text {
+            found.push(item.to_owned());
+        }
         // `-fFILE`
-        let behind = text.strip_prefix('-').and_then(|rest| rest.strip_prefix(|ch: char| ch.is_ascii_alphanumeric()));
-        found.extend(behind.map(str::to_owned));
+        if let Some(option) = text.strip_prefix('-')
+            && let Some(file) = option.strip_prefix(|ch: char| ch.is_ascii_alphanumeric())
+        {
+            found.push(file.to_owned());
+        }
     }
 }
 
 /// Replaces the variables that every program gets, and the working directory: paths start there.
 fn with_variables(word: &str) -> String {
     let home = std::env::var("HOME").unwrap_or_default();
-    let mut said = word.to_owned();
+    let mut text = word.to_owned();
     for (name, value) in [("$(pwd)", "."), ("`pwd`", "."), ("${PWD}", "."), ("${HOME}", &home)] {
-        said = said.replace(name, value);
+        text = text.replace(name, value);
     }
     for (name, value) in [("$PWD", "."), ("$HOME", &home)] {
-        let mut parts = said.split(name);
+        let mut parts = text.split(name);
         let mut whole = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             // `$PWDX` is another variable.
@@ -73,9 +77,9 @@ fn with_variables(word: &str) -> String {
             whole.push_str(if same { value } else { name });
             whole.push_str(part);
         }
-        said = whole;
+        text = whole;
     }
-    said
+    text
 }
 
 /// Returns the words of a script as a shell reads them, without their quotes, except targets of redirection.
@@ -91,16 +95,21 @@ fn unquoted(script: &str, shell: bool) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (_, None) if ch.is_whitespace() || ";|&()<>".contains(ch) => {
-                if let Some(word) = word.take() {
-                    words.extend(Some(word).filter(|_| !written));
-                    written = false;
+                match word.take() {
+                    Some(word) if !written => words.push(word),
+                    // The target of a redirection.
+                    Some(_) => written = false,
+                    None => {}
                 }
+                // Spaces and `>|` may precede the target of a redirection.
                 written = shell && ch == '>' || written && (ch.is_whitespace() || "|&".contains(ch));
             }
             _ => word.get_or_insert_default().push(ch),
         }
     }
-    words.extend(word.filter(|_| !written));
+    if !written {
+        words.extend(word);
+    }
     words
 }
 
@@ -111,8 +120,9 @@ fn braced(word: &str) -> Vec<String> {
     while let Some(word) = pending.pop() {
         match first_braces(&word) {
             Some((start, end, choices)) if done.len() + pending.len() + choices.len() <= MOST_BRACED => {
-                let whole = |choice: String| format!("{}{choice}{}", &word[..start], &word[end..]);
-                pending.extend(choices.into_iter().map(whole));
+                for choice in choices {
+                    pending.push(format!("{}{choice}{}", &word[..start], &word[end..]));
+                }
             }
             _ => done.push(word),
         }
@@ -157,18 +167,21 @@ fn numbers(range: &str) -> Option<Vec<String>> {
     let (first, last) = range.split_once("..")?;
     let width = if first.starts_with('0') { first.len() } else { 0 };
     let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-    let few = last.checked_sub(first).is_some_and(|count| (count as usize) < MOST_BRACED);
-    few.then(|| (first..=last).map(|number| format!("{number:0width$}")).collect())
+    if last.checked_sub(first)? as usize >= MOST_BRACED {
+        return None;
+    }
+    Some((first..=last).map(|number| format!("{number:0width$}")).collect())
 }
 
 /// Collects the words inside a word, including whole quoted texts, except targets of shell redirection (`> log.txt`).
 fn parts<'a>(word: &'a str, shell: bool, found: &mut Vec<&'a str>) {
     let (mut rest, mut written) = (word, false);
-    let ends = |ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch);
     while let Some(mark) = rest.chars().next() {
-        let end = rest.find(ends).unwrap_or(rest.len());
+        let end = rest.find(|ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch)).unwrap_or(rest.len());
         if end > 0 {
-            found.extend(Some(&rest[..end]).filter(|_| !written));
+            if !written {
+                found.push(&rest[..end]);
+            }
             (rest, written) = (&rest[end..], false);
             continue;
         }
@@ -190,38 +203,48 @@ fn parts<'a>(word: &'a str, shell: bool, found: &mut Vec<&'a str>) {
 
 /// Returns the text up to the closing quote, and the text after it.
 fn quoted(mark: char, after: &str) -> Option<(&str, &str)> {
-    let closes = |at: &usize| mark == '\'' || !after[..*at].ends_with('\\');
-    let is_quote = matches!(mark, '\'' | '"');
-    let end = after.match_indices(mark).map(|(at, _)| at).filter(|_| is_quote).find(closes)?;
+    if !matches!(mark, '\'' | '"') {
+        return None;
+    }
+    // In single quotes, a backslash is a character like others.
+    let mut quotes = after.match_indices(mark);
+    let (end, _) = quotes.find(|(at, _)| mark == '\'' || !after[..*at].ends_with('\\'))?;
     Some((&after[..end], &after[end + mark.len_utf8()..]))
 }
 
 /// Returns the text as a path: without `file://`, and with a leading `~` replaced by the home folder.
 pub(super) fn path(text: &str) -> String {
-    let home = || std::env::var_os("HOME").map(PathBuf::from);
     let text = text.strip_prefix("file://").unwrap_or(text);
-    match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
-        Some(path) => path.to_string_lossy().into_owned(),
-        None => text.to_owned(),
+    if let Some(rest) = text.strip_prefix("~/")
+        && let Some(home) = std::env::var_os("HOME")
+    {
+        return Path::new(&home).join(rest).to_string_lossy().into_owned();
     }
+    text.to_owned()
 }
 
 /// Returns files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
 pub(super) fn modules(texts: &[String]) -> Vec<String> {
-    let behind = texts.windows(2).filter(|pair| pair[0] == "-m").map(|pair| pair[1].as_str());
-    let joined = texts.iter().filter_map(|text| text.strip_prefix("-m").filter(|module| !module.is_empty()));
-    let is_module = |module: &&str| module.chars().all(|ch| ch.is_alphanumeric() || "_.".contains(ch));
-    let places = |module: &str| {
-        let package = module.split('.').next().unwrap_or_default().to_owned();
-        [format!("{}.py", module.replace('.', "/")), format!("{package}.py"), package]
-    };
-    behind.chain(joined).filter(is_module).flat_map(places).collect()
+    let mut paths = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let module = match text.strip_prefix("-m") {
+            Some("") => texts.get(index + 1).map(String::as_str),
+            joined => joined,
+        };
+        if let Some(module) = module
+            && module.chars().all(|ch| ch.is_alphanumeric() || "_.".contains(ch))
+        {
+            let package = module.split('.').next().unwrap_or_default();
+            paths.extend([format!("{}.py", module.replace('.', "/")), format!("{package}.py"), package.to_owned()]);
+        }
+    }
+    paths
 }
 
 /// Removes `.` and `..` from a path without file access.
 pub(crate) fn plain(path: &Path) -> PathBuf {
-    use std::path::Component;
-    path.components().fold(PathBuf::new(), |mut plain, part| {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
         match part {
             Component::CurDir => {}
             Component::ParentDir if matches!(plain.components().next_back(), Some(Component::Normal(_))) => {
@@ -229,8 +252,8 @@ pub(crate) fn plain(path: &Path) -> PathBuf {
             }
             part => plain.push(part),
         }
-        plain
-    })
+    }
+    plain
 }
 
 #[cfg(test)]

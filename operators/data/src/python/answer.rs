@@ -38,7 +38,7 @@ impl JsonRows {
         if batch.num_columns() == 0 {
             text = b"{}\n".repeat(batch.num_rows());
         }
-        let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+        let ends = memchr::memchr_iter(b'\n', &text).map(|at| at + 1).collect();
         let not_finite = not_finite(&batch).iter().map(|field| field.name().clone()).collect();
         Ok(Self { text, ends, not_finite })
     }
@@ -134,7 +134,7 @@ impl Failure {
 
 /// A failure as the process reports it.
 #[derive(Deserialize)]
-struct Told {
+struct Reported {
     message: String,
     #[serde(default)]
     traceback: Option<String>,
@@ -144,21 +144,19 @@ struct Told {
 
 /// Reads the answer to one row.
 pub(super) fn read_row(line: &[u8]) -> Called {
-    let unreadable = |error: serde_json::Error| {
-        Called::Failed(Failure::new(Why::Unfit, format!("the row that the function returned cannot be read: {error}")))
+    let read = match line {
+        [b'=', row @ ..] => serde_json::from_slice(row).map(Called::Row),
+        [b'[', ..] => serde_json::from_slice(line).map(Called::Rows),
+        _ => read_failure(line).map(Called::Failed),
     };
-    if let Some(row) = line.strip_prefix(b"=") {
-        return serde_json::from_slice(row).map_or_else(unreadable, Called::Row);
-    }
-    if line.starts_with(b"[") {
-        return serde_json::from_slice(line).map_or_else(unreadable, Called::Rows);
-    }
-    read_failure(line).map_or_else(unreadable, Called::Failed)
+    read.unwrap_or_else(|error| {
+        Called::Failed(Failure::new(Why::Unfit, format!("the row that the function returned cannot be read: {error}")))
+    })
 }
 
 /// Reads a failure.
 pub(super) fn read_failure(text: &[u8]) -> Result<Failure, serde_json::Error> {
-    let Told { message, traceback, unfit } = serde_json::from_slice(text)?;
+    let Reported { message, traceback, unfit } = serde_json::from_slice(text)?;
     let why = if unfit { Why::Unfit } else { Why::Raised };
     Ok(Failure { why, message, detail: traceback.filter(|text| !text.is_empty()) })
 }
@@ -175,22 +173,21 @@ pub(super) fn read_batches(bytes: &[u8]) -> CalledBatch {
     if bytes.is_empty() {
         return CalledBatch::Rows(Vec::new());
     }
-    let mut batches = Vec::new();
-    let unreadable = |error: String| {
-        let message = format!("the batch that the function returned cannot be read: {error}");
-        CalledBatch::Failed(Failure::new(Why::Unfit, message))
-    };
-    let mut table = match ArrowTable::stream(bytes) {
-        Ok(table) => table,
-        Err(error) => return unreadable(error),
-    };
-    loop {
-        match table.next_batch() {
-            Ok(Some(batch)) => batches.push(batch),
-            Ok(None) => return CalledBatch::Rows(batches),
-            Err(error) => return unreadable(error),
+    match batches_of(bytes) {
+        Ok(batches) => CalledBatch::Rows(batches),
+        Err(error) => {
+            let message = format!("the batch that the function returned cannot be read: {error}");
+            CalledBatch::Failed(Failure::new(Why::Unfit, message))
         }
     }
+}
+
+fn batches_of(bytes: &[u8]) -> Result<Vec<RecordBatch>, String> {
+    let (mut table, mut batches) = (ArrowTable::stream(bytes)?, Vec::new());
+    while let Some(batch) = table.next_batch()? {
+        batches.push(batch);
+    }
+    Ok(batches)
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ pub(super) struct Cache(Option<PathBuf>);
 
 impl Cache {
     pub(super) fn of(name: &impl Hash) -> Self {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+        fn folder_of(variable: &str) -> Option<PathBuf> {
+            std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+        }
+        let folder = folder_of("XDG_CACHE_HOME").or_else(|| Some(folder_of("HOME")?.join(".cache")));
         Self(folder.map(|folder| folder.join("searchmill/python").join(format!("{:016x}.json", hash(name)))))
     }
 
@@ -22,14 +24,15 @@ impl Cache {
 
     /// Replaces the file as a whole. Without a folder to write to, the next process asks again.
     pub(super) fn write(&self, value: &impl Serialize) {
-        let Some((path, folder)) = self.0.as_ref().and_then(|path| Some((path, path.parent()?))) else { return };
-        let write = || {
-            std::fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            serde_json::to_writer(&mut file, value)?;
-            file.persist(path).map_err(std::io::Error::from).map(drop)
-        };
-        drop(write());
+        let Some(path) = &self.0 else { return };
+        let Some(folder) = path.parent() else { return };
+        if std::fs::create_dir_all(folder).is_err() {
+            return;
+        }
+        let Ok(mut file) = tempfile::NamedTempFile::new_in(folder) else { return };
+        if serde_json::to_writer(&mut file, value).is_ok() {
+            drop(file.persist(path));
+        }
     }
 }
 

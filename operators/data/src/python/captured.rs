@@ -14,7 +14,7 @@ pub(super) struct Captured {
     pub(super) status: ExitStatus,
     pub(super) stdout: Vec<u8>,
     /// The last lines of stderr.
-    pub(super) said: String,
+    pub(super) last_output: String,
 }
 
 /// Runs a program without input. Its stderr is passed on line by line.
@@ -29,7 +29,6 @@ pub(super) fn captured<'a>(
     mut log: impl FnMut(&str) + Send,
 ) -> Result<Captured, OperatorError> {
     let name = words.first().map_or("", String::as_str);
-    let failed = |error: std::io::Error| OperatorError::machine(format!("cannot run `{name}`: {error}"));
     let command = searchmill_engine::program(words, passed, directory);
     let mut command = command.ok_or_else(|| OperatorError::engine("a command has no program"))?;
     let mut process = command.spawn().map_err(|error| crate::program::cannot_start(name, &error))?;
@@ -38,10 +37,12 @@ pub(super) fn captured<'a>(
     let group = process.id();
     let (ended, wait) = channel::<()>();
     let (read, status, late) = thread::scope(|threads| {
-        let reader = threads.spawn(move || {
+        let reader = threads.spawn(move || -> std::io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
-            let read = stdout.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes));
-            read.map(|_| bytes)
+            if let Some(mut pipe) = stdout {
+                pipe.read_to_end(&mut bytes)?;
+            }
+            Ok(bytes)
         });
         let listener = threads.spawn(|| stderr.into_iter().for_each(|pipe| tail.listen(pipe, &mut log)));
         let watcher = threads.spawn(move || {
@@ -51,6 +52,7 @@ pub(super) fn captured<'a>(
         });
         let read = reader.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked")));
         let status = process.wait();
+        // Wakes the watcher, which must not end a group whose number another process may get.
         drop(ended);
         let late = watcher.join().unwrap_or_default();
         drop(listener.join());
@@ -60,5 +62,8 @@ pub(super) fn captured<'a>(
         let message = format!("`{name}` was stopped after {} seconds{}", patience.as_secs(), tail.said());
         return Err(OperatorError::machine(message));
     }
-    Ok(Captured { status: status.map_err(failed)?, stdout: read.map_err(failed)?, said: tail.said() })
+    match (status, read) {
+        (Ok(status), Ok(stdout)) => Ok(Captured { status, stdout, last_output: tail.said() }),
+        (Err(error), _) | (_, Err(error)) => Err(OperatorError::machine(format!("cannot run `{name}`: {error}"))),
+    }
 }

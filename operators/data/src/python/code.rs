@@ -36,8 +36,10 @@ impl Code {
             let is_argument = matches!(source, Source::Argument(_) | Source::Executable(_));
             let is_file = is_argument || matches!(source, Source::Path(_) | Source::Optional(_));
             content.push(json!(written));
-            let files = || context.source_files(&written).unwrap_or_else(|| vec![directory.join(&written)]);
-            for path in if is_file { files() } else { Vec::new() } {
+            if !is_file {
+                continue;
+            }
+            for path in context.source_files(&written).unwrap_or_else(|| vec![directory.join(&written)]) {
                 if is_argument {
                     // A program sees the names of files, too.
                     content.push(json!(path.to_string_lossy()));

@@ -26,14 +26,16 @@ pub(super) enum Interpreter {
 }
 
 impl Interpreter {
-    /// `given` are the words of the params.
-    pub(super) fn of(given: Option<&[String]>, file: Option<&Path>) -> Self {
-        if let Some(words) = given {
+    /// `words` are the words of the params.
+    pub(super) fn of(words: Option<&[String]>, file: Option<&Path>) -> Self {
+        if let Some(words) = words {
             return Self::Words(words.to_vec());
         }
         // A pipe would be waited for.
-        if let Some(file) = file.filter(|file| file.is_file())
-            && let Some(block) = std::fs::read_to_string(file).ok().and_then(|text| block(&text))
+        if let Some(file) = file
+            && file.is_file()
+            && let Ok(text) = std::fs::read_to_string(file)
+            && let Some(block) = block(&text)
         {
             return Self::Script(Script { file: file.to_owned(), block });
         }
@@ -57,7 +59,7 @@ pub(super) struct Script {
 
 /// An environment that was made for a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Made {
+struct Prepared {
     block: String,
     lock: Option<String>,
     python: PathBuf,
@@ -68,9 +70,9 @@ struct Made {
 impl Script {
     /// Returns the interpreter of the environment; `None` if it has to be made, or made anew.
     pub(super) fn python(&self) -> Option<PathBuf> {
-        let made: Made = self.cache().read()?;
-        let same = made.block == self.block && made.lock == self.lock() && made.seen.holds();
-        same.then_some(made.python)
+        let prepared: Prepared = self.cache().read()?;
+        let same = prepared.block == self.block && prepared.lock == self.lock() && prepared.seen.holds();
+        if same { Some(prepared.python) } else { None }
     }
 
     /// Whether a lock file pins the packages.
@@ -88,34 +90,38 @@ impl Script {
     /// # Errors
     /// Fails if `uv` is missing or fails.
     pub(super) fn prepare(&self, log: impl Fn(&str) + Sync) -> Result<(), OperatorError> {
+        // Another process may have made it meanwhile.
         if self.python().is_some() {
             return Ok(());
         }
         let file = self.file.to_string_lossy().into_owned();
-        let sync = |offline: Option<&str>| {
-            let locked = self.is_locked().then_some("--locked");
-            let words = ["uv", "sync", "--script", &file].into_iter().chain(locked).chain(offline);
-            let told = |line: &str| {
-                if offline.is_none() {
-                    log(line);
-                }
-            };
-            uv(&words.map(str::to_owned).collect::<Vec<_>>(), INSTALLING, told)
-        };
-        if !sync(Some("--offline"))?.status.success() {
+        let mut words = ["uv", "sync", "--script", &file].map(str::to_owned).to_vec();
+        if self.is_locked() {
+            words.push("--locked".to_owned());
+        }
+        let mut offline = words.clone();
+        offline.push("--offline".to_owned());
+        // Silently: what is missing is installed next.
+        if !uv(&offline, INSTALLING, |_| ())?.status.success() {
             log(&format!("uv installs the packages of {file}"));
-            let done = sync(None)?;
+            let done = uv(&words, INSTALLING, log)?;
             if !done.status.success() {
-                let message = format!("`uv sync --script {file}` failed{}", done.said);
+                let message = format!("`uv sync --script {file}` failed{}", done.last_output);
                 return Err(OperatorError::pipeline(message).with_help(
                     "check the `# /// script` block of the file, and its lock file if there is one (`uv lock --script`)",
                 ));
             }
         }
-        let python = found(&file)?;
-        let settings = python.parent().and_then(Path::parent).map(|folder| folder.join("pyvenv.cfg"));
+        let words = ["uv", "python", "find", "--offline", "--script", &file].map(str::to_owned);
+        let found = uv(&words, ASKING, |_| ())?;
+        let python = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
+        if !found.status.success() || !python.is_file() {
+            let message = format!("`uv python find --script {file}` names no interpreter{}", found.last_output);
+            return Err(OperatorError::machine(message));
+        }
+        let settings = python.ancestors().nth(2).map(|folder| folder.join("pyvenv.cfg"));
         let seen = Seen::at([python.clone()].into_iter().chain(settings));
-        self.cache().write(&Made { block: self.block.clone(), lock: self.lock(), python, seen });
+        self.cache().write(&Prepared { block: self.block.clone(), lock: self.lock(), python, seen });
         Ok(())
     }
 
@@ -128,21 +134,11 @@ impl Script {
     }
 }
 
-/// Returns the interpreter of the environment.
-fn found(file: &str) -> Result<PathBuf, OperatorError> {
-    let words = ["uv", "python", "find", "--offline", "--script", file].map(str::to_owned);
-    let found = uv(&words, ASKING, |_| ())?;
-    let path = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
-    if found.status.success() && path.is_file() {
-        return Ok(path);
-    }
-    Err(OperatorError::machine(format!("`uv python find --script {file}` names no interpreter{}", found.said)))
-}
-
 /// Runs `uv` with the whole environment: it finds its cache, its configuration and proxies there.
 fn uv(words: &[String], patience: Duration, log: impl Fn(&str) + Sync) -> Result<Captured, OperatorError> {
     let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-    let directory = std::env::current_dir()?;
+    let directory = std::env::current_dir()
+        .map_err(|error| OperatorError::machine(format!("cannot find the current directory: {error}")))?;
     captured(words, names.iter().map(String::as_str), &directory, patience, |line| log(line)).map_err(|error| {
         error.with_help(
             "install uv (https://docs.astral.sh/uv/): the file lists its packages in a `# /// script` block. Or set \

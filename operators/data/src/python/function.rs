@@ -37,21 +37,15 @@ impl PythonFunction {
     /// Fails with the reason if a part is missing.
     pub fn split(text: &str) -> Result<(Option<String>, String), String> {
         let Some((file, function)) = text.rsplit_once(':') else {
-            let is_part = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-');
-            return if !text.is_empty() && text.chars().all(is_part) {
-                Ok((None, text.to_owned()))
-            } else {
-                Err("names no function".to_owned())
-            };
-        };
-        let is_name = |name: &str| {
-            let is_part = |ch: char| ch.is_alphanumeric() || ch == '_';
-            name.chars().all(is_part) && name.starts_with(|ch: char| !ch.is_numeric())
+            // Names of entry points may have dashes.
+            let is_name = !text.is_empty() && text.chars().all(|ch| ch.is_alphanumeric() || matches!(ch, '_' | '-'));
+            return if is_name { Ok((None, text.to_owned())) } else { Err("names no function".to_owned()) };
         };
         if file.is_empty() {
             return Err("names no file".to_owned());
         }
-        if !is_name(function) {
+        let is_name = function.chars().all(|ch| ch.is_alphanumeric() || ch == '_');
+        if !is_name || !function.starts_with(|ch: char| !ch.is_numeric()) {
             return Err(format!("`{function}` is not the name of a function"));
         }
         Ok((Some(file.to_owned()), function.to_owned()))

@@ -106,13 +106,13 @@ struct Question {
 
 /// An answer with what it depends on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct Remembered {
     question: Question,
     seen: Seen,
     answer: Arc<Answer>,
 }
 
-static KEPT: Mutex<BTreeMap<Question, Kept>> = Mutex::new(BTreeMap::new());
+static REMEMBERED: Mutex<BTreeMap<Question, Remembered>> = Mutex::new(BTreeMap::new());
 
 /// Returns what starts the Python of a function.
 pub(super) fn interpreter(function: &PythonFunction, directory: &Path) -> Interpreter {
@@ -140,36 +140,44 @@ impl Imports<'_> {
                 None => return Looked::Awaited(script.address()),
             },
         };
-        let question = self.question(words, packages);
-        let cache = Cache::of(&question);
-        let held = KEPT.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
-        let known = held.filter(|kept| kept.seen.holds());
-        let known = known.or_else(|| cache.read().filter(|kept: &Kept| kept.question == question && kept.seen.holds()));
-        let kept = match known.map_or_else(|| self.ask(question, &cache), Ok) {
-            Ok(kept) => kept,
-            Err(error) => return Looked::Failed(error),
-        };
-        let answer = Arc::clone(&kept.answer);
-        KEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(kept.question.clone(), kept);
-        Looked::Found(answer)
-    }
-
-    fn question(&self, words: Vec<String>, packages: bool) -> Question {
-        let paths = self.function.environment.iter().filter(|name| name.starts_with("PYTHON"));
-        let variables = paths.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
-        Question {
+        let mut variables = Vec::new();
+        for name in &self.function.environment {
+            if name.starts_with("PYTHON")
+                && let Ok(value) = std::env::var(name)
+            {
+                variables.push((name.clone(), value));
+            }
+        }
+        let question = Question {
             words,
             file: self.function.path(self.directory),
             directory: self.directory.to_owned(),
             function: self.function.function.clone(),
             packages,
-            variables: variables.collect(),
+            variables,
             script: hash(&SCRIPT),
+        };
+        let cache = Cache::of(&question);
+        let mut known = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).get(&question).cloned();
+        if !known.as_ref().is_some_and(|known| known.seen.holds()) {
+            // Another process may have asked. The name of the file is a hash: two questions may share it.
+            known = cache.read().filter(|known: &Remembered| known.question == question && known.seen.holds());
         }
+        let asked = match known {
+            Some(known) => Ok(known),
+            None => self.ask(question, &cache),
+        };
+        let remembered = match asked {
+            Ok(remembered) => remembered,
+            Err(error) => return Looked::Failed(error),
+        };
+        let answer = Arc::clone(&remembered.answer);
+        REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner).insert(remembered.question.clone(), remembered);
+        Looked::Found(answer)
     }
 
     /// Asks Python, again if a file that matters has changed meanwhile.
-    fn ask(&self, mut question: Question, cache: &Cache) -> Result<Kept, OperatorError> {
+    fn ask(&self, mut question: Question, cache: &Cache) -> Result<Remembered, OperatorError> {
         let mut tries = 0;
         loop {
             let start = SystemTime::now();
@@ -177,15 +185,15 @@ impl Imports<'_> {
             let seen = self.depends(&question, &answer);
             tries += 1;
             let still = seen.is_before(start) && !answer.absent.iter().any(|path| path.exists());
-            let kept = Kept { question, seen, answer };
+            let remembered = Remembered { question, seen, answer };
             if still {
-                cache.write(&kept);
+                cache.write(&remembered);
             }
             // Time stamps may lie in the future, by the clock of another machine.
             if still || tries == TRIES {
-                return Ok(kept);
+                return Ok(remembered);
             }
-            question = kept.question;
+            question = remembered.question;
             std::thread::sleep(2 * GRAIN);
         }
     }
@@ -200,15 +208,16 @@ impl Imports<'_> {
         words.extend(["-c".to_owned(), SCRIPT.to_owned(), asked.to_string()]);
         let passed = PASSED.into_iter().chain(self.function.environment.iter().map(String::as_str));
         let found = captured(&words, passed, self.directory, PATIENCE, |_| ())?;
-        let failed = |reason: String| {
-            OperatorError::machine(format!("`{name}` cannot list the imports of {}{reason}", self.function.written()))
-                .with_help("`interpreter` must start Python 3.9 or later")
+        let reason = if found.status.success() {
+            match serde_json::from_slice::<Answer>(&found.stdout) {
+                Ok(answer) => return Ok(Answer { words: question.words.clone(), ..answer }),
+                Err(error) => format!(": {error}"),
+            }
+        } else {
+            found.last_output
         };
-        if !found.status.success() {
-            return Err(failed(found.said));
-        }
-        let answer: Answer = serde_json::from_slice(&found.stdout).map_err(|error| failed(format!(": {error}")))?;
-        Ok(Answer { words: question.words.clone(), ..answer })
+        let message = format!("`{name}` cannot list the imports of {}{reason}", self.function.written());
+        Err(OperatorError::machine(message).with_help("`interpreter` must start Python 3.9 or later"))
     }
 
     /// Returns the state of everything that an answer depends on.
@@ -219,20 +228,22 @@ impl Imports<'_> {
             paths.extend(entry.file.iter().chain(&entry.files).chain(&entry.folders).cloned());
         }
         paths.extend(answer.files.iter().chain(&answer.absent).chain(&answer.site).cloned());
-        if let Some(program) = question.words.first().and_then(|word| located(word, self.directory)) {
-            if is_script(&program) {
-                let above = self.directory.ancestors();
-                paths.extend(above.flat_map(|folder| CHOICES.map(|name| folder.join(name))));
-                let home = std::env::home_dir().into_iter();
-                paths.extend(home.flat_map(|home| OWN_CHOICES.map(|name| home.join(name))));
+        if let Some(word) = question.words.first()
+            && let Some(program) = located(word, self.directory)
+        {
+            let mut start = [0; 2];
+            let read = std::fs::File::open(&program).and_then(|mut file| file.read_exact(&mut start));
+            // A script of a manager, which chooses the interpreter by these files.
+            if read.is_ok() && start == *b"#!" {
+                for folder in self.directory.ancestors() {
+                    paths.extend(CHOICES.map(|name| folder.join(name)));
+                }
+                if let Some(home) = std::env::home_dir() {
+                    paths.extend(OWN_CHOICES.map(|name| home.join(name)));
+                }
             }
             paths.insert(program);
         }
         Seen::at(paths)
     }
-}
-
-fn is_script(program: &Path) -> bool {
-    let mut start = [0; 2];
-    std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }

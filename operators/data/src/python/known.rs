@@ -42,6 +42,7 @@ impl Known {
             Looked::Awaited(address) => return Err(OperatorError::machine(format!("{address} are not installed"))),
             Looked::Failed(error) => return Err(error),
         };
+        // Validation reports it at the param; the file may have changed since.
         if let Some(error) = &found.syntax_error {
             let file = function.file.as_deref().unwrap_or(&function.function);
             return Err(OperatorError::pipeline(format!("{file}:{}: {}", error.line, error.message)));

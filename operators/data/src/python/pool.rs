@@ -31,7 +31,7 @@ pub struct Pool {
     /// Calls in a row that lost their process.
     lost: AtomicU32,
     /// Columns of which the log says that NaN and infinity are null.
-    told: Mutex<BTreeSet<String>>,
+    warned: Mutex<BTreeSet<String>>,
 }
 
 /// Number of processes (at most).
@@ -66,7 +66,7 @@ impl Pool {
             state: Mutex::default(),
             freed: Condvar::new(),
             lost: AtomicU32::new(0),
-            told: Mutex::default(),
+            warned: Mutex::default(),
         }
     }
 
@@ -86,8 +86,8 @@ impl Pool {
         let worker = pool.take()?;
         if let Some(takes) = &worker.takes {
             // A class takes its arguments before the first call.
-            let given = |name: &String| !worker.is_class && pool.function.arguments.contains_key(name);
-            pool.columns.retain(|name| takes.contains(name) && !given(name));
+            let arguments = &pool.function.arguments;
+            pool.columns.retain(|name| takes.contains(name) && (worker.is_class || !arguments.contains_key(name)));
         }
         pool.release(worker, true);
         let columns = pool.columns.clone();
@@ -101,7 +101,7 @@ impl Pool {
     /// Fails if the run was cancelled, a process was killed or cannot be started, or many calls in a row end theirs.
     pub fn call(&self, rows: &JsonRows) -> Result<Vec<Called>, OperatorError> {
         for name in &rows.not_finite {
-            if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+            if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
                 let lacking = "JSON lacks them; with `batch`, the function gets them";
                 let log = format!("warning: NaN and infinity in the column `{name}` are null: {lacking}");
                 self.context.progress().log(&log);
@@ -112,7 +112,8 @@ impl Pool {
         while called.len() < rows.len() {
             let before = called.len();
             let mut worker = self.take()?;
-            let lost = self.settled(&mut worker).and_then(|()| worker.call(rows, alone, &mut called));
+            let settled = worker.settle(&self.columns, &self.input);
+            let lost = settled.and_then(|()| worker.call(rows, alone, &mut called));
             self.release(worker, matches!(lost, Ok(None)));
             let lost = lost?;
             if called.len() > before {
@@ -134,9 +135,10 @@ impl Pool {
     /// Fails like [`Pool::call`].
     pub fn call_batch(&self, batch: &RecordBatch) -> Result<CalledBatch, OperatorError> {
         let mut worker = self.take()?;
-        let called = self.settled(&mut worker).and_then(|()| worker.call_batch(batch));
-        let is_lost = |failure: &Failure| matches!(failure.why, Why::Late | Why::Ended);
-        let lost = matches!(&called, Ok(CalledBatch::Failed(failure)) if is_lost(failure));
+        let settled = worker.settle(&self.columns, &self.input);
+        let called = settled.and_then(|()| worker.call_batch(batch));
+        let lost = matches!(&called, Ok(CalledBatch::Failed(Failure { why: Why::Late | Why::Ended, .. })));
+        // After an exception, the process can be called again.
         self.release(worker, called.is_ok() && !lost);
         match called? {
             CalledBatch::Failed(failure) if lost => Ok(CalledBatch::Failed(self.counted(failure)?)),
@@ -153,9 +155,10 @@ impl Pool {
             return Ok(failure);
         }
         let name = self.function.written();
-        let detail = failure.detail.map(|detail| format!(":\n{detail}")).unwrap_or_default();
-        let last = format!("{}{detail}", failure.message);
-        let message = format!("{MOST_LOST} calls of `{name}` in a row failed, the last one: {last}");
+        let mut message = format!("{MOST_LOST} calls of `{name}` in a row failed, the last one: {}", failure.message);
+        if let Some(detail) = failure.detail {
+            message += &format!(":\n{detail}");
+        }
         let help = if failure.why == Why::Late { "raise `timeout_seconds`" } else { "its output is in the node's log" };
         Err(OperatorError::pipeline(message).with_help(help))
     }
@@ -179,6 +182,7 @@ impl Pool {
             }
             state = self.freed.wait_timeout(state, WATCH).unwrap_or_else(PoisonError::into_inner).0;
         }
+        // Without the lock: starting a process takes long, and others can go on meanwhile.
         drop(state);
         let started = self.known().and_then(|known| self.function.started(&self.context, &known));
         let mut state = self.locked();
@@ -191,10 +195,6 @@ impl Pool {
         self.freed.notify_all();
         drop(state);
         started
-    }
-
-    fn settled(&self, worker: &mut Worker) -> Result<(), OperatorError> {
-        worker.settle(&self.columns, &self.input)
     }
 
     /// Checks the file and its imports, before a call starts a process.
@@ -230,6 +230,7 @@ impl Pool {
             state.idle.push(worker);
         } else {
             state.live -= 1;
+            // Without the lock: the end of the process is awaited.
             drop(state);
             drop(worker);
         }

@@ -26,7 +26,12 @@ pub(super) struct Seen(Vec<(PathBuf, Option<Stat>)>);
 
 impl Seen {
     pub(super) fn at(paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(paths.into_iter().map(|path| (stat(&path), path)).map(|(stat, path)| (path, stat)).collect())
+        let mut seen = Vec::new();
+        for path in paths {
+            let stat = stat(&path);
+            seen.push((path, stat));
+        }
+        Self(seen)
     }
 
     /// Whether nothing has changed since.
@@ -37,18 +42,22 @@ impl Seen {
     /// Whether all changes were made before `time`, by a margin that covers the resolution of time stamps.
     pub(super) fn is_before(&self, time: SystemTime) -> bool {
         let time = time.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN).as_nanos();
-        let changes = self.0.iter().filter_map(|(_, stat)| stat.map(|stat| stat.modified.max(stat.changed)));
-        changes.max().is_none_or(|newest| u128::try_from(newest).unwrap_or_default() < time)
+        self.0.iter().all(|(_, stat)| match stat {
+            // Before 1970 is long ago.
+            Some(stat) => u128::try_from(stat.modified.max(stat.changed)).unwrap_or_default() < time,
+            None => true,
+        })
     }
 }
 
 fn stat(path: &Path) -> Option<Stat> {
+    const SECOND: i128 = 1_000_000_000;
     let found = std::fs::metadata(path).ok()?;
-    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
     Some(Stat {
+        // The size of a folder differs between file systems.
         size: if found.is_dir() { 0 } else { found.size() },
-        modified: nanoseconds(found.mtime(), found.mtime_nsec()),
-        changed: nanoseconds(found.ctime(), found.ctime_nsec()),
+        modified: i128::from(found.mtime()) * SECOND + i128::from(found.mtime_nsec()),
+        changed: i128::from(found.ctime()) * SECOND + i128::from(found.ctime_nsec()),
         inode: found.ino(),
         device: found.dev(),
     })

@@ -38,6 +38,6 @@ impl Signature {
             _ => return None,
         };
         let fits = wanted == passed || wanted.is_empty() || (wanted == "number" && passed == "integer");
-        (!fits).then_some(wanted)
+        if fits { None } else { Some(wanted) }
     }
 }

@@ -22,10 +22,13 @@ impl PythonFunction {
         }
         match look(self, directory) {
             Looked::Found(found) => {
-                links.extend(found.files.iter().flat_map(|path| where_links_lead(path, directory)));
                 let own = self.path(directory);
-                let places = found.files.iter().filter(|path| Some(*path) != own.as_ref());
-                sources.extend(places.map(|path| Source::Path(written(path, directory))));
+                for path in &found.files {
+                    links.extend(where_links_lead(path, directory));
+                    if Some(path) != own.as_ref() {
+                        sources.push(Source::Path(written(path, directory)));
+                    }
+                }
                 sources.extend(found.entry.iter().map(|entry| Source::Identity(entry.identity.clone())));
                 sources.push(Source::Identity(format!("Python {}", found.version)));
                 if !found.packages.is_empty() {
@@ -95,8 +98,8 @@ impl PythonFunction {
         let known: Vec<&str> = found.lacking.as_ref()?.iter().map(String::as_str).collect();
         let name = found.entry.as_ref().map_or(&self.function, |entry| &entry.function);
         let issue = ParamIssue::new(path, format!("`{file}` has no function `{name}`"));
-        let place = written.len().checked_sub(self.function.len())?;
-        Some(issue.about(Word::at(written, place)).with_help(suggest(name, &known, "functions in it")))
+        let start = written.len().checked_sub(self.function.len())?;
+        Some(issue.about(Word::at(written, start)).with_help(suggest(name, &known, "functions in it")))
     }
 
     /// Returns what a function that is marked for `map` says of its columns. `None`: it is not marked, or wrong.
@@ -124,14 +127,14 @@ impl PythonFunction {
     /// Lists the lock files that would decide which packages are used.
     fn locks(&self, directory: &Path) -> Vec<Source> {
         let Some(file) = &self.file else { return Vec::new() };
-        let beside = |name: &str| {
+        let mut locks = vec![Source::Optional(format!("{file}.lock"))];
+        // The packages of a script are in its own lock file.
+        if matches!(interpreter(self, directory), Interpreter::Words(_)) {
             let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-            Source::Optional(folder.join(name).to_string_lossy().into_owned())
-        };
-        let own = Source::Optional(format!("{file}.lock"));
-        match interpreter(self, directory) {
-            Interpreter::Script(_) => vec![own],
-            Interpreter::Words(_) => vec![own, beside("uv.lock"), beside("requirements.txt")],
+            for name in ["uv.lock", "requirements.txt"] {
+                locks.push(Source::Optional(folder.join(name).to_string_lossy().into_owned()));
+            }
         }
+        locks
     }
 }

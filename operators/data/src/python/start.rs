@@ -36,6 +36,7 @@ impl PythonFunction {
         let (allowed, writes) = (&self.environment, &self.writes);
         let program = Program { command: &words, given, allowed, writes, seconds: self.seconds };
         let running = program.start(Stdio::piped(), context)?;
+        // Where the system does not report opened files, the process reports its own.
         let listens = !running.is_observed();
         let mut worker = Worker::of(running, self, context, known)?;
         worker.greet(&json!({

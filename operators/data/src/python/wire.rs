@@ -40,6 +40,7 @@ pub(super) fn read_frames(mut stdout: ChildStdout, mut pass_on: impl FnMut(Frame
         length.copy_from_slice(&head[1..]);
         let length = u64::from_le_bytes(length);
         let mut payload = Vec::new();
+        // Text that a function printed reads as a length beyond all limits.
         let kind = if length > LARGEST { 0 } else { head[0] };
         let read = stdout.by_ref().take(length.min(LARGEST)).read_to_end(&mut payload);
         let whole = read.is_ok() && payload.len() as u64 == length.min(LARGEST);

@@ -1,6 +1,6 @@
 //! One Python process that answers calls, and its supervision.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
@@ -138,6 +138,7 @@ impl Worker {
             };
             match frame.kind {
                 b'A' => called.extend(frame.payload.split(|byte| *byte == b'\n').map(|line| self.read(line))),
+                // Last: a module may be imported within a call.
                 b'E' if called.len() == rows.len() => return self.check_modules(&frame.payload).map(|()| None),
                 _ => return Err(self.garbled()),
             }
@@ -179,6 +180,7 @@ impl Worker {
         self.send(b'H', hello.to_string().as_bytes());
         let limit = if self.seconds == 0 { IMPORT.1 } else { self.seconds.max(IMPORT.0) };
         let ready = self.ready(limit, "is still being imported")?;
+        // The version is part of the key.
         if ready.version != self.known.version {
             return Err(OperatorError::changed(&format!("Python {}", self.known.version)));
         }
@@ -192,8 +194,8 @@ impl Worker {
         if self.settled {
             return Ok(());
         }
-        let given = json!({"columns": columns, "input": input, "arguments": self.arguments});
-        self.send(b'C', given.to_string().as_bytes());
+        let setup = json!({"columns": columns, "input": input, "arguments": self.arguments});
+        self.send(b'C', setup.to_string().as_bytes());
         let limit = if self.seconds == 0 { 0 } else { self.seconds.max(LEAST_SETUP) };
         let ready = self.ready(limit, "is still being set up")?;
         self.settled = true;
@@ -207,8 +209,8 @@ impl Worker {
             Ok(frame) => frame,
             Err(Silence::Late) => {
                 self.lost(&Silence::Late)?;
-                let said = self.tail.said();
-                let message = format!("`{}` {what} after {limit} seconds: its process was stopped{said}", self.name);
+                let output = self.tail.said();
+                let message = format!("`{}` {what} after {limit} seconds: its process was stopped{output}", self.name);
                 return Err(OperatorError::pipeline(message).with_help(
                     "what waits for a network, an input or a lock does so without an end; a higher \
                                 `timeout_seconds` gives it more time",
@@ -295,7 +297,7 @@ impl Worker {
             },
         };
         let lines: Vec<String> = self.tail.lines().into();
-        let detail = (!lines.is_empty()).then(|| lines.join("\n"));
+        let detail = if lines.is_empty() { None } else { Some(lines.join("\n")) };
         Ok(Failure { detail, ..Failure::new(Why::Ended, format!("the process {how} while it worked on this")) })
     }
 
@@ -313,8 +315,8 @@ impl Worker {
         let known = &self.known.files;
         for module in &loaded.modules {
             // A module may lie in an archive: `lib.zip/module.py`.
-            let in_file = |path: &&Path| known.contains(*path) || path.is_file();
-            let file = module.ancestors().find(in_file).unwrap_or(module);
+            let mut above = module.ancestors();
+            let file = above.find(|path| known.contains(*path) || path.is_file()).unwrap_or(module);
             if !known.contains(file) {
                 let shown = written(file, &self.known.directory);
                 let message = format!("`{}` loaded {shown}, which its cache key does not contain", self.name);

@@ -30,10 +30,10 @@ impl<'a> CellBlocks<'a> {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).quoting(quotes).flexible(true).from_reader(reader);
         let mut header: Vec<String> = Vec::new();
         for name in reader.byte_headers().map_err(of_reader)? {
-            let name = std::str::from_utf8(name).map_err(|_| {
+            let Ok(name) = std::str::from_utf8(name) else {
                 let what = not_utf8(name).unwrap_or_default();
-                Unreadable::error(format!("the header line is {what}"), "files must be UTF-8")
-            })?;
+                return Err(Unreadable::error(format!("the header line is {what}"), "files must be UTF-8"));
+            };
             if header.iter().any(|earlier| earlier == name) {
                 return Err(Unreadable::error(format!("the header repeats the column `{name}`"), "rename one of them"));
             }
@@ -73,7 +73,7 @@ impl<'a> CellBlocks<'a> {
             bytes += record.as_slice().len();
             rows.push((line, std::mem::take(&mut record)));
         }
-        Ok((!rows.is_empty()).then_some(rows))
+        Ok(if rows.is_empty() { None } else { Some(rows) })
     }
 }
 
@@ -90,14 +90,18 @@ fn of_reader(error: csv::Error) -> std::io::Error {
 /// # Errors
 /// Fails if the number of cells differs from the header's, or a cell is not UTF-8.
 pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a str, &'a str)>, Fault> {
+    // The reader is flexible: one bad row must not end the file.
     if row.len() != header.len() {
         return Err(Fault::line(format!("the row has {} cells, the header {}", row.len(), header.len())));
     }
-    let cells = header.iter().zip(row).map(|(name, cell)| match std::str::from_utf8(cell) {
-        Ok(text) => Ok((name.as_str(), text)),
-        Err(_) => Err(Fault::row(format!("the cell `{name}` is {}", not_utf8(cell).unwrap_or_default()))),
-    });
-    cells.collect()
+    let mut cells = Vec::with_capacity(row.len());
+    for (name, cell) in header.iter().zip(row) {
+        let Ok(text) = std::str::from_utf8(cell) else {
+            return Err(Fault::row(format!("the cell `{name}` is {}", not_utf8(cell).unwrap_or_default())));
+        };
+        cells.push((name.as_str(), text));
+    }
+    Ok(cells)
 }
 
 /// Parses a cell; `None` if it is empty. Only JSON numbers count as numbers: `007`, `1_000`, `inf` and `+1` stay texts.
@@ -108,10 +112,13 @@ pub(crate) fn scalar(text: &str) -> Option<Scalar<'_>> {
         "false" | "False" => Some(Scalar::Bool(false)),
         _ if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => Some(Scalar::Text(text)),
         _ => {
-            let number = serde_json::from_str::<serde_json::Number>(text).ok();
-            let whole = number.as_ref().and_then(|number| number.as_i64().map(Scalar::Int));
-            let float = || number.as_ref().filter(|number| !number.is_u64())?.as_f64().map(Scalar::Float);
-            Some(whole.or_else(float).unwrap_or(Scalar::Text(text)))
+            let Ok(number) = serde_json::from_str::<serde_json::Number>(text) else { return Some(Scalar::Text(text)) };
+            Some(match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Scalar::Int(whole),
+                // A whole number beyond `i64` stays a text: as a float it would be rounded.
+                (None, Some(float)) if !number.is_u64() => Scalar::Float(float),
+                _ => Scalar::Text(text),
+            })
         }
     }
 }

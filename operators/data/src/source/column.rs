@@ -88,8 +88,8 @@ impl Column {
                 Values::List { offsets: vec![0], item: Box::new(Self::at(format!("{path}[]"), item, fit)?) }
             }
             DataType::Struct(fields) => {
-                let column = |field: &FieldRef| Self::at(format!("{path}.{}", field.name()), field, fit);
-                Values::Struct(fields.iter().map(column).collect::<Result<_, _>>()?)
+                let columns = fields.iter().map(|field| Self::at(format!("{path}.{}", field.name()), field, fit));
+                Values::Struct(columns.collect::<Result<_, _>>()?)
             }
             other => return Err(ArrowError::NotYetImplemented(format!("cannot read records into {other}"))),
         };
@@ -147,6 +147,7 @@ impl Column {
             self.push_null();
             return Ok(());
         }
+        // An empty list says that there is none; no other type has such a value.
         if !matches!(self.values, Values::List { .. }) {
             return Err(format!("`{}` is missing", self.path));
         }
@@ -177,7 +178,15 @@ impl Column {
     pub(crate) fn push_scalar(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
         let pushed = match (&mut self.values, scalar) {
             (Values::Text { offsets, bytes }, scalar) => {
-                push_text(offsets, bytes, scalar);
+                match scalar {
+                    Scalar::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                    Scalar::Bool(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+                    Scalar::Int(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+                    Scalar::Large(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+                    // As JSON writes it: `1.0`, not `1`.
+                    Scalar::Float(value) => bytes.extend_from_slice(Value::from(value).to_string().as_bytes()),
+                }
+                offsets.push(bytes.len() as i32);
                 true
             }
             (Values::Bool(values), Scalar::Bool(value)) => {
@@ -188,6 +197,7 @@ impl Column {
             (Values::Float(values), scalar) => scalar.as_float().map(|value| values.push(value)).is_some(),
             _ => false,
         };
+        // A value without validity is a partly read row: the caller truncates it.
         if pushed && self.in_range() {
             self.validity.append(true);
             return Ok(());
@@ -217,24 +227,26 @@ impl Column {
             return Err(self.mismatch(scalar.name()));
         }
         let nested = matches!(self.values, Values::List { .. } | Values::Struct(_));
-        if let Scalar::Text(text) = scalar
-            && (!nested || text.trim_start().starts_with(['[', '{']))
-        {
-            match strict::value(text.as_bytes()) {
-                Ok(value) if !value.is_string() => {
-                    return Fill(self).deserialize(&value).map_err(|error| error.to_string());
+        if let Scalar::Text(text) = scalar {
+            // In a list of texts, `12` is a text; in a column of numbers, it is a number.
+            if !nested || text.trim_start().starts_with(['[', '{']) {
+                match strict::value(text.as_bytes()) {
+                    Ok(value) if !value.is_string() => {
+                        return Fill(self).deserialize(&value).map_err(|error| error.to_string());
+                    }
+                    Err(fault) if fault.kind != "bad_line" => {
+                        return Err(format!("`{}`: {}", self.path, fault.message));
+                    }
+                    // No text can be an object. In a list of texts it may be one that begins with a bracket.
+                    Err(fault) if self.holds_objects() => {
+                        return Err(self.mismatch(&format!("a text that is {}", fault.message)));
+                    }
+                    _ => {}
                 }
-                Err(fault) if fault.kind != "bad_line" => return Err(format!("`{}`: {}", self.path, fault.message)),
-                Err(fault) if self.holds_objects() => {
-                    return Err(self.mismatch(&format!("a text that is {}", fault.message)));
-                }
-                _ => {}
             }
-        }
-        if let Scalar::Text(text) = scalar
-            && let Some(items) = self.items_of(text)?
-        {
-            return self.push_texts(&items);
+            if let Some(items) = self.items_of(text)? {
+                return self.push_texts(&items);
+            }
         }
         match &mut self.values {
             Values::List { offsets, item } => {
@@ -278,10 +290,15 @@ impl Column {
     fn unfold_last(&mut self) -> Result<(), String> {
         let Values::List { offsets, item } = &self.values else { return Ok(()) };
         let is_single = matches!(offsets.as_slice(), [.., before, last] if last - before == 1);
-        let text = item.last_text().filter(|_| self.fit == Fit::Lenient && is_single);
-        let Some(items) = text.map(|text| self.items_of(text)).transpose()?.flatten() else { return Ok(()) };
-        self.truncate(self.len() - 1);
-        self.push_texts(&items)
+        if self.fit == Fit::Lenient
+            && is_single
+            && let Some(text) = item.last_text()
+            && let Some(items) = self.items_of(text)?
+        {
+            self.truncate(self.len() - 1);
+            self.push_texts(&items)?;
+        }
+        Ok(())
     }
 
     fn holds_objects(&self) -> bool {
@@ -293,8 +310,8 @@ impl Column {
 
     /// Whether the last row has a value other than null and empty text.
     fn is_filled(&self) -> bool {
-        let valid = self.len().checked_sub(1).is_some_and(|last| self.validity.get_bit(last));
-        valid && self.last_text() != Some("")
+        let is_valid = self.len().checked_sub(1).is_some_and(|last| self.validity.get_bit(last));
+        is_valid && self.last_text() != Some("")
     }
 
     /// Collects fields of objects that have no column, as `evidence[].source`.
@@ -325,10 +342,15 @@ impl Column {
     /// Fails if a required value is null: a defect.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = NullBuffer::new(self.validity.finish());
-        let nulls = (nulls.null_count() > 0).then_some(nulls);
+        let nulls = if nulls.null_count() > 0 { Some(nulls) } else { None };
         Ok(match &mut self.values {
             Values::Bool(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
-            Values::Int(values) => finish_ints(self.field.data_type(), std::mem::take(values), nulls),
+            Values::Int(values) if *self.field.data_type() == DataType::Int32 => {
+                // Each was compared with the range when it came.
+                let narrow: ScalarBuffer<i32> = std::mem::take(values).into_iter().map(|value| value as i32).collect();
+                Arc::new(Int32Array::new(narrow, nulls))
+            }
+            Values::Int(values) => Arc::new(Int64Array::new(std::mem::take(values).into(), nulls)),
             Values::Float(values) => Arc::new(Float64Array::new(std::mem::take(values).into(), nulls)),
             Values::Text { offsets, bytes } => {
                 let buffer = Buffer::from_vec(std::mem::take(bytes));
@@ -347,28 +369,8 @@ impl Column {
     }
 }
 
-fn finish_ints(data_type: &DataType, values: Vec<i64>, nulls: Option<NullBuffer>) -> ArrayRef {
-    if *data_type == DataType::Int32 {
-        let narrow: ScalarBuffer<i32> = values.into_iter().map(|value| value as i32).collect();
-        Arc::new(Int32Array::new(narrow, nulls))
-    } else {
-        Arc::new(Int64Array::new(values.into(), nulls))
-    }
-}
-
 fn finish_offsets(offsets: &mut Vec<i32>) -> OffsetBuffer<i32> {
     OffsetBuffer::new(std::mem::replace(offsets, vec![0]).into())
-}
-
-fn push_text(offsets: &mut Vec<i32>, bytes: &mut Vec<u8>, scalar: Scalar<'_>) {
-    match scalar {
-        Scalar::Text(text) => bytes.extend_from_slice(text.as_bytes()),
-        Scalar::Bool(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
-        Scalar::Int(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
-        Scalar::Large(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
-        Scalar::Float(value) => bytes.extend_from_slice(Value::from(value).to_string().as_bytes()),
-    }
-    offsets.push(bytes.len() as i32);
 }
 
 impl Scalar<'_> {
@@ -383,8 +385,8 @@ impl Scalar<'_> {
     fn as_float(self) -> Option<f64> {
         match self {
             // A number with fraction has 53 bits: others would be rounded.
-            Scalar::Int(value) => Some(value as f64).filter(|float| *float as i128 == i128::from(value)),
-            Scalar::Large(value) => Some(value as f64).filter(|float| *float as i128 == i128::from(value)),
+            Scalar::Int(value) if (value as f64) as i128 == i128::from(value) => Some(value as f64),
+            Scalar::Large(value) if (value as f64) as i128 == i128::from(value) => Some(value as f64),
             Scalar::Float(value) => Some(value),
             _ => None,
         }
@@ -514,12 +516,13 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
     let mut expected = 0;
     while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
         match found {
-            Found::Column(place) => {
-                if columns[place].len() > row {
-                    return Err(A::Error::custom(field_twice(columns[place].name())));
+            Found::Column(index) => {
+                // The column has a value of this row already.
+                if columns[index].len() > row {
+                    return Err(A::Error::custom(field_twice(columns[index].name())));
                 }
-                parts.next_value_seed(Fill(&mut columns[place]))?;
-                expected = place + 1;
+                parts.next_value_seed(Fill(&mut columns[index]))?;
+                expected = index + 1;
             }
             Found::Unknown(name) => unknown(name, &mut parts)?,
         }
@@ -530,36 +533,48 @@ pub(crate) fn fill_fields<'de, A: MapAccess<'de>>(
 /// Returns the message for an object whose fields are all unknown.
 fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
     let known: Vec<&str> = columns.iter().map(Column::name).collect();
-    let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let listed = format!("`{}`", known.join("`, `"));
     if unknown.is_empty() {
-        return format!("`{path}` is empty: it needs one of {}", listed(&known));
+        return format!("`{path}` is empty: it needs one of {listed}");
     }
-    let unknown: Vec<&str> = unknown.iter().take(DROPPED_TOLD).map(String::as_str).collect();
-    let has = format!("`{path}` has {}, but none of {}", listed(&unknown), listed(&known));
-    let meant = |name: &&str| closest(name, known.iter().copied()).or_else(|| short_for(name, &known));
-    let meant = unknown.iter().find_map(|name| Some(format!("`{}` for `{name}`", meant(name)?)));
-    meant.map_or(has.clone(), |meant| format!("{has}; did you mean {meant}?"))
+    let unknown = &unknown[..unknown.len().min(DROPPED_TOLD)];
+    let has = format!("`{path}` has `{}`, but none of {listed}", unknown.join("`, `"));
+    for name in unknown {
+        if let Some(meant) = closest(name, known.iter().copied()).or_else(|| short_for(name, &known)) {
+            return format!("{has}; did you mean `{meant}` for `{name}`?");
+        }
+    }
+    has
 }
 
 /// Returns the name that a short form stands for: `doc_id` and `docId` for `document_id`.
 fn short_for<'a>(short: &str, names: &[&'a str]) -> Option<&'a str> {
-    let letters = |text: &str| -> Vec<char> {
+    fn letters(text: &str) -> Vec<char> {
         text.chars().filter(|ch| ch.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-    };
+    }
     let short = letters(short);
-    let is_short = |name: &&&str| {
-        let name = letters(name);
-        let mut rest = name.iter();
-        short.len() >= 2 && short.iter().all(|ch| rest.any(|other| other == ch))
-    };
-    names.iter().find(is_short).copied()
+    // A single letter is in nearly every name.
+    if short.len() < 2 {
+        return None;
+    }
+    for name in names {
+        // The letters of the short form stand in the name, in this order.
+        let mut rest = letters(name).into_iter();
+        if short.iter().all(|ch| rest.any(|other| other == *ch)) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// Fills columns without a value in this row. The error lists every missing required column.
 pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String> {
-    let gaps = columns.iter_mut().filter(|column| column.len() == row);
-    let missing: Vec<String> =
-        gaps.filter_map(|column| column.push_missing().is_err().then(|| format!("`{}`", column.path))).collect();
+    let mut missing = Vec::new();
+    for column in columns {
+        if column.len() == row && column.push_missing().is_err() {
+            missing.push(format!("`{}`", column.path));
+        }
+    }
     match missing.as_slice() {
         [] => Ok(()),
         [one] => Err(format!("{one} is missing")),
@@ -600,10 +615,10 @@ impl Visitor<'_> for FindColumn<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Found, E> {
-        if self.columns.get(self.expected).is_some_and(|column| column.name() == name) {
+        if matches!(self.columns.get(self.expected), Some(column) if column.name() == name) {
             return Ok(Found::Column(self.expected));
         }
-        let place = self.columns.iter().position(|column| column.name() == name);
-        Ok(place.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
+        let index = self.columns.iter().position(|column| column.name() == name);
+        Ok(index.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
     }
 }

@@ -34,29 +34,29 @@ pub(super) struct Conversation {
 ///
 /// # Errors
 /// What is wrong, with its place.
-pub(super) fn read(given: &Value, calls_in_text: bool) -> Result<Conversation, String> {
+pub(super) fn read(value: &Value, calls_in_text: bool) -> Result<Conversation, String> {
     let parsed;
-    let given = match given {
+    let value = match value {
         Value::String(text) => {
             parsed = parse("messages", text, "expected a list of messages")?;
             &parsed
         }
-        given => given,
+        value => value,
     };
     // Other values do not fit the column, which says so.
-    let Value::Array(items) = given else {
-        return Ok(Conversation { messages: given.clone(), remark: None });
+    let Value::Array(items) = value else {
+        return Ok(Conversation { messages: value.clone(), remark: None });
     };
-    let mut made = Messages { calls_in_text, ..Messages::default() };
+    let mut reader = Messages { calls_in_text, ..Messages::default() };
     for (at, item) in items.iter().enumerate() {
-        made.add(&format!("messages[{at}]"), item)?;
+        reader.add(&format!("messages[{at}]"), item)?;
     }
-    let messages = made.done.into_iter().map(Value::Object).collect();
-    Ok(Conversation { messages: Value::Array(messages), remark: made.remark })
+    let messages = reader.done.into_iter().map(Value::Object).collect();
+    Ok(Conversation { messages: Value::Array(messages), remark: reader.remark })
 }
 
-fn parse(place: &str, text: &str, expected: &str) -> Result<Value, String> {
-    strict::value(text.as_bytes()).map_err(|fault| format!("`{place}` is a text that is {}; {expected}", fault.message))
+fn parse(path: &str, text: &str, expected: &str) -> Result<Value, String> {
+    strict::value(text.as_bytes()).map_err(|fault| format!("`{path}` is a text that is {}; {expected}", fault.message))
 }
 
 #[derive(Default)]
@@ -83,40 +83,44 @@ struct Open {
 }
 
 impl Messages {
-    fn add(&mut self, place: &str, item: &Value) -> Result<(), String> {
+    fn add(&mut self, path: &str, item: &Value) -> Result<(), String> {
         let mut fields = match item {
             Value::Object(fields) => fields.clone(),
-            Value::String(text) => match parse(place, text, "expected a message")? {
+            Value::String(text) => match parse(path, text, "expected a message")? {
                 Value::Object(fields) => fields,
-                _ => return Err(format!("`{place}` is not an object")),
+                _ => return Err(format!("`{path}` is not an object")),
             },
-            _ => return Err(format!("`{place}` is not an object")),
+            _ => return Err(format!("`{path}` is not an object")),
         };
         // Fields of the API that a message does not use.
         fields.retain(|_, value| !value.is_null());
+        // ShareGPT's names.
         let is_share = !fields.contains_key("role") && fields.contains_key("from");
-        let named = fields.remove(if is_share { "from" } else { "role" });
-        let named = named.as_ref().and_then(Value::as_str).ok_or_else(|| format!("`{place}` has no `role`"))?;
+        let Some(Value::String(name)) = fields.remove(if is_share { "from" } else { "role" }) else {
+            return Err(format!("`{path}` has no `role`"));
+        };
         let content = fields.remove(if is_share { "value" } else { "content" });
-        let author = Author::of(named)
-            .ok_or_else(|| format!("`{place}.role` is `{named}`, not system, user, assistant or tool"))?;
-        match author {
-            Author::Call => self.add_call(place, content.as_ref()),
-            Author::One(Role::Assistant) => self.add_said(place, fields, content),
-            Author::One(role) => self.add_told(place, role, fields, content),
+        match Author::of(&name) {
+            Some(Author::Call) => self.add_call(path, content.as_ref()),
+            Some(Author::One(Role::Assistant)) => self.add_model(path, fields, content),
+            Some(Author::One(role)) => self.add_other(path, role, fields, content),
+            None => Err(format!("`{path}.role` is `{name}`, not system, user, assistant or tool")),
         }
     }
 
     /// Adds a message of the model.
-    fn add_said(&mut self, place: &str, mut fields: Map<String, Value>, content: Option<Value>) -> Result<(), String> {
+    fn add_model(&mut self, path: &str, mut fields: Map<String, Value>, content: Option<Value>) -> Result<(), String> {
         let mut calls = match fields.remove("tool_calls").or_else(|| fields.remove("function_call")) {
-            Some(given) => calls(&format!("{place}.tool_calls"), &given)?,
+            Some(value) => calls(&format!("{path}.tool_calls"), &value)?,
             None => Vec::new(),
         };
-        let (mut text, thought) = contents(place, content.as_ref())?;
-        let reasoning = ["reasoning_content", "thinking"].into_iter().find_map(|name| fields.remove(name));
+        let (mut text, thought) = contents(path, content.as_ref())?;
+        // Servers name it differently; a second name would be a field that no message has.
+        let reasoning = fields.remove("reasoning_content").or_else(|| fields.remove("thinking"));
         let reasoning = fields.remove("reasoning").or(reasoning).or(thought.map(Value::String));
-        fields.extend(reasoning.map(|reasoning| ("reasoning".to_owned(), reasoning)));
+        if let Some(reasoning) = reasoning {
+            fields.insert("reasoning".to_owned(), reasoning);
+        }
         self.called_in_text = false;
         if self.calls_in_text && calls.is_empty() && text.contains(CALL_TAGS[0]) {
             if let Some((before, found)) = calls_of_text(&text) {
@@ -126,6 +130,7 @@ impl Messages {
                 self.remark = Some(CALLS_LEFT);
             }
         }
+        // Results after this message belong to its calls.
         self.open.clear();
         self.push(Role::Assistant, fields, text);
         for call in calls {
@@ -135,13 +140,13 @@ impl Messages {
     }
 
     /// Adds a call that is a message of its own, to the message of the model before it.
-    fn add_call(&mut self, place: &str, content: Option<&Value>) -> Result<(), String> {
-        let found = calls(place, content.unwrap_or(&Value::Null))?;
+    fn add_call(&mut self, path: &str, content: Option<&Value>) -> Result<(), String> {
+        let found = calls(path, content.unwrap_or(&Value::Null))?;
         if found.is_empty() {
-            return Err(format!("`{place}` has no call; {CALLS}"));
+            return Err(format!("`{path}` has no call; {CALLS}"));
         }
-        let is_said = |message: &Map<String, Value>| message.get("role") == Some(&Role::Assistant.name().into());
-        if !self.done.last().is_some_and(is_said) {
+        let last_role = self.done.last().and_then(|message| message.get("role")?.as_str());
+        if last_role != Some(Role::Assistant.name()) {
             self.open.clear();
             self.push(Role::Assistant, Map::new(), String::new());
         }
@@ -152,18 +157,19 @@ impl Messages {
     }
 
     /// Adds a message that the model did not write.
-    fn add_told(
+    fn add_other(
         &mut self,
-        place: &str,
+        path: &str,
         role: Role,
         mut fields: Map<String, Value>,
         content: Option<Value>,
     ) -> Result<(), String> {
-        let given = content.ok_or_else(|| format!("`{place}.content` is missing"))?;
-        let (text, _) = contents(place, Some(&given))?;
+        let Some(content) = content else { return Err(format!("`{path}.content` is missing")) };
+        let (text, _) = contents(path, Some(&content))?;
         // Results of calls in the text are texts of the user.
-        let results = if role == Role::User && self.called_in_text { blocks(&text, RESULT_TAGS) } else { None };
-        if let Some((before, results)) = results
+        if role == Role::User
+            && self.called_in_text
+            && let Some((before, results)) = blocks(&text, RESULT_TAGS)
             && before.trim().is_empty()
         {
             for result in results {
@@ -207,13 +213,26 @@ impl Messages {
 
     /// Adds a result. Without the id of its call it belongs to the first call that has none yet.
     fn push_result(&mut self, mut fields: Map<String, Value>, content: String) {
-        let given = fields.get("tool_call_id").cloned();
-        let known = self.open.iter().position(|open| given.is_none() || self.id_of(open) == given.as_ref());
-        let made_up = || self.open.iter().position(|open| open.is_made_up);
-        if let Some(open) = known.or_else(made_up).and_then(|at| self.open.remove(at)) {
-            match given {
-                None => fields.extend(self.id_of(&open).cloned().map(|id| ("tool_call_id".to_owned(), id))),
-                Some(id) => self.set_id(&open, id),
+        let own_id = fields.get("tool_call_id").cloned();
+        let known = self.open.iter().position(|open| own_id.is_none() || self.id_of(open) == own_id.as_ref());
+        // A call without an id may be the one that the result names.
+        let position = known.or_else(|| self.open.iter().position(|open| open.is_made_up));
+        if let Some(position) = position
+            && let Some(open) = self.open.remove(position)
+        {
+            match own_id {
+                Some(id) => {
+                    if let Some(calls) = self.done[open.message].get_mut("tool_calls")
+                        && let Some(Value::Object(call)) = calls.get_mut(open.call)
+                    {
+                        call.insert("id".to_owned(), id);
+                    }
+                }
+                None => {
+                    if let Some(id) = self.id_of(&open) {
+                        fields.insert("tool_call_id".to_owned(), id.clone());
+                    }
+                }
             }
         }
         self.push(Role::Tool, fields, content);
@@ -221,13 +240,6 @@ impl Messages {
 
     fn id_of(&self, open: &Open) -> Option<&Value> {
         self.done[open.message].get("tool_calls")?.get(open.call)?.get("id")
-    }
-
-    fn set_id(&mut self, open: &Open, id: Value) {
-        let calls = self.done[open.message].get_mut("tool_calls");
-        if let Some(Value::Object(call)) = calls.and_then(|calls| calls.get_mut(open.call)) {
-            call.insert("id".to_owned(), id);
-        }
     }
 }
 
@@ -252,7 +264,7 @@ impl Author {
 }
 
 /// Returns the text and the reasoning of a content.
-fn contents(place: &str, content: Option<&Value>) -> Result<(String, Option<String>), String> {
+fn contents(path: &str, content: Option<&Value>) -> Result<(String, Option<String>), String> {
     let parts = match content {
         None | Some(Value::Null) => return Ok((String::new(), None)),
         Some(Value::String(text)) => return Ok((text.clone(), None)),
@@ -261,87 +273,91 @@ fn contents(place: &str, content: Option<&Value>) -> Result<(String, Option<Stri
     };
     let (mut text, mut reasoning) = (String::new(), String::new());
     for (at, part) in parts.iter().enumerate() {
-        let field = |name: &str| part.get(name).and_then(Value::as_str);
-        match (part, field("type")) {
-            (Value::String(part), _) => text.push_str(part),
-            (_, None | Some("text" | "input_text" | "output_text")) if field("text").is_some() => {
-                text.push_str(field("text").unwrap_or_default());
+        if let Value::String(part) = part {
+            text.push_str(part);
+            continue;
+        }
+        match (part["type"].as_str(), part["text"].as_str()) {
+            (None | Some("text" | "input_text" | "output_text"), Some(part)) => text.push_str(part),
+            (Some("reasoning" | "thinking"), own_text) => {
+                let thought = part["reasoning"].as_str().or(part["thinking"].as_str()).or(own_text);
+                reasoning.push_str(thought.unwrap_or_default());
             }
-            (_, Some("reasoning" | "thinking")) => {
-                reasoning.push_str(field("reasoning").or(field("thinking")).or(field("text")).unwrap_or_default());
-            }
-            (_, kind) => {
+            (kind, _) => {
                 let kind = kind.unwrap_or("other");
-                return Err(format!("`{place}.content[{at}]` is a part of type `{kind}`; only texts can be read"));
+                return Err(format!("`{path}.content[{at}]` is a part of type `{kind}`; only texts can be read"));
             }
         }
     }
-    Ok((text, Some(reasoning).filter(|reasoning| !reasoning.is_empty())))
+    Ok((text, if reasoning.is_empty() { None } else { Some(reasoning) }))
 }
 
 /// Reads calls with `id`, `name` and `arguments`.
-fn calls(place: &str, given: &Value) -> Result<Vec<Map<String, Value>>, String> {
-    match given {
+fn calls(path: &str, value: &Value) -> Result<Vec<Map<String, Value>>, String> {
+    match value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) if text.trim().is_empty() => Ok(Vec::new()),
-        Value::String(text) => calls(place, &parse(place, text, CALLS)?),
-        Value::Object(call) => Ok(vec![one_call(place, call)?]),
+        Value::String(text) => calls(path, &parse(path, text, CALLS)?),
+        Value::Object(call) => Ok(vec![one_call(path, call)?]),
         Value::Array(items) => {
             let mut found = Vec::with_capacity(items.len());
             for (at, item) in items.iter().enumerate() {
-                let place = format!("{place}[{at}]");
+                let path = format!("{path}[{at}]");
                 let parsed = match item {
-                    Value::String(text) => parse(&place, text, CALLS)?,
+                    Value::String(text) => parse(&path, text, CALLS)?,
                     item => item.clone(),
                 };
-                let Value::Object(call) = &parsed else { return Err(format!("`{place}` is no call; {CALLS}")) };
-                found.push(one_call(&place, call)?);
+                let Value::Object(call) = &parsed else { return Err(format!("`{path}` is no call; {CALLS}")) };
+                found.push(one_call(&path, call)?);
             }
             Ok(found)
         }
-        _ => Err(format!("`{place}` holds no calls; {CALLS}")),
+        _ => Err(format!("`{path}` holds no calls; {CALLS}")),
     }
 }
 
-fn one_call(place: &str, call: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+fn one_call(path: &str, call: &Map<String, Value>) -> Result<Map<String, Value>, String> {
     let function = call.get("function").and_then(Value::as_object).unwrap_or(call);
     // Some programs write the name alone into `function`.
-    let name = function.get("name").or_else(|| call.get("function")).and_then(Value::as_str);
-    let name = name.filter(|name| !name.is_empty()).ok_or_else(|| format!("`{place}` has no `name`; {CALLS}"))?;
+    let name = match function.get("name").or(call.get("function")) {
+        Some(Value::String(name)) if !name.is_empty() => name.as_str(),
+        _ => return Err(format!("`{path}` has no `name`; {CALLS}")),
+    };
     let arguments = ["arguments", "args", "parameters", "input"].into_iter().find_map(|field| function.get(field));
     let arguments = match arguments {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Null) => String::new(),
         Some(object @ Value::Object(_)) => object.to_string(),
-        Some(_) => return Err(format!("the arguments of `{place}` are neither an object nor its JSON text; {CALLS}")),
-        None => return Err(format!("`{place}` has no `arguments`; {CALLS}")),
+        Some(_) => return Err(format!("the arguments of `{path}` are neither an object nor its JSON text; {CALLS}")),
+        None => return Err(format!("`{path}` has no `arguments`; {CALLS}")),
     };
-    let id = ["id", "call_id", "tool_call_id"].into_iter().find_map(|field| call.get(field));
-    let id = id.and_then(|id| match id {
-        Value::String(id) if !id.is_empty() => Some(id.clone()),
-        Value::Number(id) => Some(id.to_string()),
-        _ => None,
-    });
-    let mut made = Map::new();
-    made.extend(id.map(|id| ("id".to_owned(), Value::String(id))));
-    made.insert("name".to_owned(), name.into());
-    made.insert("arguments".to_owned(), arguments.into());
-    Ok(made)
+    let mut read = Map::new();
+    match ["id", "call_id", "tool_call_id"].into_iter().find_map(|field| call.get(field)) {
+        Some(Value::String(id)) if !id.is_empty() => drop(read.insert("id".to_owned(), id.as_str().into())),
+        Some(Value::Number(id)) => drop(read.insert("id".to_owned(), id.to_string().into())),
+        _ => {}
+    }
+    read.insert("name".to_owned(), name.into());
+    read.insert("arguments".to_owned(), arguments.into());
+    Ok(read)
 }
 
 /// Returns the calls at the end of a text of the model, behind its thoughts, and the text before them.
 fn calls_of_text(text: &str) -> Option<(String, Vec<Map<String, Value>>)> {
-    let thought = text.rfind("</think>").map_or(0, |place| place + "</think>".len());
-    let (thoughts, said) = text.split_at(thought);
-    if said.contains("<think>") {
+    let start = text.rfind("</think>").map_or(0, |end| end + "</think>".len());
+    let (thoughts, answer) = text.split_at(start);
+    // Thoughts without an end: what looks like a call may be one that the model only considered.
+    if answer.contains("<think>") {
         return None;
     }
-    let (before, blocks) = blocks(said, CALL_TAGS)?;
+    let (before, blocks) = blocks(answer, CALL_TAGS)?;
     let mut found = Vec::new();
     for block in blocks {
-        let call = strict::value(block.trim().as_bytes()).ok()?;
-        let call = call.as_object().filter(|call| call.get("arguments").is_some_and(Value::is_object))?;
-        found.push(one_call("", call).ok()?);
+        let Ok(Value::Object(call)) = strict::value(block.trim().as_bytes()) else { return None };
+        if !matches!(call.get("arguments"), Some(Value::Object(_))) {
+            return None;
+        }
+        found.push(one_call("", &call).ok()?);
     }
     Some((format!("{thoughts}{before}").trim_end().to_owned(), found))
 }

@@ -86,17 +86,18 @@ impl Direct {
 
     /// Columns of a record kind, each read from the field that `name` returns.
     pub fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef], ids: Ids) -> Self {
-        let renamed = |field: &'a FieldRef| {
-            Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable()))
-        };
         let rest = fields.iter().position(|field| field.name() == "metadata");
-        let source = fields.iter().map(renamed).collect();
+        let mut source: Vec<FieldRef> = Vec::with_capacity(fields.len());
+        for field in fields {
+            source.push(Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable())));
+        }
         Self { source, schema: kind.schema(), fit: Fit::Lenient, ids, rest }
     }
 
     fn columns(&self) -> Result<Vec<Column>, OperatorError> {
-        let mut columns =
-            self.source.iter().map(|field| Column::new(field, self.fit)).collect::<Result<Vec<_>, _>>()?;
+        let columns = self.source.iter().map(|field| Column::new(field, self.fit));
+        let mut columns: Vec<Column> = columns.collect::<Result<_, _>>()?;
+        // A null id counts as a missing one, which becomes a number.
         if self.ids == Ids::Numbered {
             columns[0].skips_null = true;
         }
@@ -111,9 +112,12 @@ impl Direct {
 
     /// Completes a row after its fields were read.
     fn complete(&self, columns: &mut [Column], row: usize, number: u64, rest: Map<String, Value>) -> Result<(), Fault> {
-        if let Some(place) = self.rest.filter(|_| !rest.is_empty()) {
-            keep_rest(&mut columns[place], row, rest).map_err(Fault::row)?;
+        if let Some(index) = self.rest
+            && !rest.is_empty()
+        {
+            add_rest(&mut columns[index], row, rest).map_err(Fault::row)?;
         }
+        // The number counts across files, so that it is an id.
         if self.ids == Ids::Numbered && columns[0].len() == row {
             columns[0].push_scalar(Scalar::Text(&number.to_string())).map_err(Fault::row)?;
         }
@@ -125,52 +129,50 @@ impl Direct {
 
     /// Reads a record. Returns whether it has constants that JSON lacks, which are null.
     fn json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<bool, Fault> {
-        let read = |record: &[u8]| {
+        let ((), has_constants) = strict::with_constants(record, |record| {
+            // The attempt without constants may have read a part of the row.
             for column in columns.iter_mut() {
                 column.truncate(row);
             }
-            self.strict_json(columns, row, number, record)
-        };
-        strict::with_constants(record, read).map(|((), has_constants)| has_constants)
-    }
-
-    fn strict_json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<(), Fault> {
-        let mut rest = Map::new();
-        let collect = self.rest.is_some().then_some(&mut rest);
-        let mut parser = serde_json::Deserializer::from_slice(record);
-        let seed = Row { columns, place: row, fit: self.fit, rest: collect };
-        seed.deserialize(&mut parser).and_then(|()| parser.end())?;
-        strict::check_numbers(record)?;
-        self.complete(columns, row, number, rest)
+            let mut rest = Map::new();
+            let collect = if self.rest.is_some() { Some(&mut rest) } else { None };
+            let mut parser = serde_json::Deserializer::from_slice(record);
+            let seed = Row { columns: &mut *columns, number: row, fit: self.fit, rest: collect };
+            seed.deserialize(&mut parser).and_then(|()| parser.end())?;
+            // Afterwards: only valid JSON can be looked through for numbers.
+            strict::check_numbers(record)?;
+            self.complete(columns, row, number, rest)
+        })?;
+        Ok(has_constants)
     }
 
     fn cells(columns: &mut [Column], row: usize, cells: &[(&str, &str)]) -> Result<(), Fault> {
         for (name, text) in cells {
-            let found = columns.iter_mut().find(|column| column.name() == *name);
-            let column = found.ok_or_else(|| Fault::row(unknown_field(name)))?;
-            push_cell(column, text).map_err(Fault::row)?;
+            let Some(column) = columns.iter_mut().find(|column| column.name() == *name) else {
+                return Err(Fault::row(unknown_field(name)));
+            };
+            let pushed = match cells::scalar(text) {
+                None => column.push_missing(),
+                // As it is written: `1.50` is another text than `1.5`.
+                Some(_) if column.is_text() => column.push_scalar(Scalar::Text(text)),
+                Some(scalar) => column.push_scalar(scalar),
+            };
+            pushed.map_err(Fault::row)?;
         }
         fill_gaps(columns, row).map_err(Fault::row)
     }
 }
 
-fn push_cell(column: &mut Column, text: &str) -> Result<(), String> {
-    if column.is_text() && !text.is_empty() {
-        return column.push_scalar(Scalar::Text(text));
-    }
-    match cells::scalar(text) {
-        Some(scalar) => column.push_scalar(scalar),
-        None => column.push_missing(),
-    }
-}
-
 /// Adds unused fields to the metadata, which may already hold an object.
-fn keep_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Result<(), String> {
-    let own = (column.len() > row).then(|| column.last_text().map(str::to_owned)).flatten();
-    if let Some(text) = own {
-        match serde_json::from_str(&text) {
+fn add_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Result<(), String> {
+    if column.len() > row
+        && let Some(own) = column.last_text()
+    {
+        match serde_json::from_str(own) {
             Ok(Value::Object(own)) => rest.extend(own),
-            _ => drop(rest.insert("metadata".to_owned(), Value::String(text))),
+            _ => {
+                rest.insert("metadata".to_owned(), own.into());
+            }
         }
     }
     column.truncate(row);
@@ -179,7 +181,7 @@ fn keep_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> R
 
 struct Row<'a> {
     columns: &'a mut [Column],
-    place: usize,
+    number: usize,
     fit: Fit,
     rest: Option<&'a mut Map<String, Value>>,
 }
@@ -200,7 +202,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, parts: A) -> Result<(), A::Error> {
-        fill_fields(self.columns, self.place, parts, |name, parts| match &mut self.rest {
+        fill_fields(self.columns, self.number, parts, |name, parts| match &mut self.rest {
             Some(rest) => {
                 let Unambiguous(value) = parts.next_value()?;
                 insert_once(rest, name, value).map_err(A::Error::custom)
@@ -230,6 +232,7 @@ impl Mapped {
             values[messages] = Cow::Owned(read.messages);
             remark = read.remark;
         }
+        // After the conversation, whose messages decide what is derived.
         if let Some(absent) = &self.absent {
             absent.derive(&mut values, number);
         }
@@ -273,24 +276,15 @@ impl Decoder {
                 let remark = mapped.value(columns, row, number, &value)?;
                 Ok(Noted { has_constants, remark })
             }),
-            Self::Layout(layout, RecordKind::Question, added) => by_layout(
-                &block,
-                added,
-                |number, _, record| layout.question(number, record).map(|row| vec![row]),
-                to_batch::<Question>,
-            ),
-            Self::Layout(layout, RecordKind::Trajectory, added) => by_layout(
-                &block,
-                added,
-                |number, _, record| layout.trajectory(number, record).map(|row| vec![row]),
-                to_batch::<Trajectory>,
-            ),
-            Self::Layout(layout, _, added) => by_layout(
-                &block,
-                added,
-                |number, line, record| layout.documents(number, line, record),
-                to_batch::<Document>,
-            ),
+            Self::Layout(layout, RecordKind::Question, added) => {
+                by_layout(&block, added, to_batch::<Question>, |n, _, record| Ok(vec![layout.question(n, record)?]))
+            }
+            Self::Layout(layout, RecordKind::Trajectory, added) => {
+                by_layout(&block, added, to_batch::<Trajectory>, |n, _, record| Ok(vec![layout.trajectory(n, record)?]))
+            }
+            Self::Layout(layout, _, added) => {
+                by_layout(&block, added, to_batch::<Document>, |n, line, record| layout.documents(n, line, record))
+            }
         }
     }
 
@@ -321,7 +315,7 @@ impl Raw<'_> {
             Raw::Json(bytes) => strict::with_constants(&bytes, strict::value),
             Raw::Cells(cells) => {
                 let filled = cells?.into_iter().filter(|(_, text)| !text.is_empty());
-                let fields = filled.map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>();
+                let fields: Map<_, _> = filled.map(|(name, text)| (name.to_owned(), text.into())).collect();
                 Ok((fields.into(), false))
             }
         }
@@ -331,19 +325,22 @@ impl Raw<'_> {
 impl Block {
     /// Returns the block's records with their lines.
     pub fn raw(&self) -> Vec<(u64, &[u8], Raw<'_>)> {
+        let mut raw = Vec::with_capacity(self.count());
         match &self.records {
             Records::Json { bytes, places, members } => {
-                let record = |place: &Place| {
-                    let record = &bytes[place.range.clone()];
+                for Place { range, line } in places {
+                    let record = &bytes[range.clone()];
                     let whole = if *members { [b"{", record, b"}"].concat().into() } else { record.into() };
-                    (place.line, record, Raw::Json(whole))
-                };
-                places.iter().map(record).collect()
+                    raw.push((*line, record, Raw::Json(whole)));
+                }
             }
             Records::Cells { header, rows } => {
-                rows.iter().map(|(line, row)| (*line, row.as_slice(), Raw::Cells(cells::named(header, row)))).collect()
+                for (line, row) in rows {
+                    raw.push((*line, row.as_slice(), Raw::Cells(cells::named(header, row))));
+                }
             }
         }
+        raw
     }
 }
 
@@ -364,6 +361,7 @@ fn by_row(
                 remarks.extend(noted.remark);
             }
             Err(fault) => {
+                // Columns before the fault have a value of this row already.
                 for column in &mut columns {
                     column.truncate(row);
                 }
@@ -389,45 +387,48 @@ struct Noted {
 
 /// Names the encoding of a record that could not be parsed because it is not UTF-8.
 fn explained(fault: Fault, bytes: &[u8]) -> Fault {
-    match not_utf8(bytes).filter(|_| fault.kind == "bad_line") {
-        Some(message) => Fault { message, ..fault },
-        None => fault,
+    if fault.kind == "bad_line"
+        && let Some(message) = not_utf8(bytes)
+    {
+        return Fault { message, ..fault };
     }
+    fault
 }
 
 fn with_fields(schema: &Schema, added: &[Added]) -> SchemaRef {
-    let fields = added.iter().map(|column| Arc::new(Field::new(&column.name, DataType::Utf8, true)));
-    Arc::new(Schema::new(schema.fields().iter().cloned().chain(fields).collect::<Vec<_>>()))
+    let added = added.iter().map(|column| Arc::new(Field::new(&column.name, DataType::Utf8, true)));
+    Arc::new(Schema::new(schema.fields().iter().cloned().chain(added).collect::<Vec<_>>()))
 }
 
+/// Returns the values of the added columns, the same for all rows of a record.
 fn added_texts(added: &[Added], record: &Value) -> Result<Vec<Option<String>>, Fault> {
-    let text = |column: &Added| {
+    let mut texts = Vec::with_capacity(added.len());
+    for column in added {
         let value = column.origin.find(record).map_err(|field| Fault::row(incomplete(&column.name, &field)))?;
-        Ok(match value.as_ref() {
+        texts.push(match value.as_ref() {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),
-        })
-    };
-    added.iter().map(text).collect()
+        });
+    }
+    Ok(texts)
 }
 
 fn by_layout<R>(
     block: &Block,
     added: &[Added],
-    read: impl Fn(u64, u64, Value) -> Result<Vec<R>, Fault>,
     batch: impl Fn(&[R]) -> Result<RecordBatch, searchmill_schemas::SchemaError>,
+    read: impl Fn(u64, u64, Value) -> Result<Vec<R>, Fault>,
 ) -> Result<Decoded, OperatorError> {
     let (mut rows, mut lines, mut rejects) = (Vec::new(), Vec::new(), block.rejects.clone());
     let mut texts: Vec<Vec<Option<String>>> = vec![Vec::new(); added.len()];
     let mut nulled = block.nulled.clone();
     for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
-        let attempt = || {
-            let (value, has_constants) = record.value()?;
+        let read = record.value().and_then(|(value, has_constants)| {
             let further = added_texts(added, &value)?;
-            Ok::<_, Fault>((has_constants, further, read(number, line, value)?))
-        };
-        match attempt() {
+            Ok((has_constants, further, read(number, line, value)?))
+        });
+        match read {
             Ok((has_constants, further, found)) => {
                 nulled.extend(has_constants.then_some(line));
                 lines.extend(std::iter::repeat_n(line, found.len()));

@@ -49,10 +49,15 @@ pub fn first_cells(path: &Path, splitting: Splitting, column: &str, most: usize)
         return None;
     }
     let mut blocks = cells_of(path, splitting)?.ok()?;
-    let place = blocks.header.iter().position(|name| name == column)?;
-    let rows = blocks.next().ok()?.unwrap_or_default();
-    let cells = rows.iter().take(most).filter_map(|(_, row)| row.get(place));
-    Some(cells.map(|cell| String::from_utf8_lossy(cell).into_owned()).collect())
+    let index = blocks.header.iter().position(|name| name == column)?;
+    let mut cells = Vec::new();
+    for (_, row) in blocks.next().ok()?.unwrap_or_default().iter().take(most) {
+        // A row may be shorter than the header.
+        if let Some(cell) = row.get(index) {
+            cells.push(String::from_utf8_lossy(cell).into_owned());
+        }
+    }
+    Some(cells)
 }
 
 /// Returns the cells of a local CSV or TSV file, or why its header cannot be read; `None` of other files.
@@ -67,22 +72,18 @@ fn cells_of(path: &Path, splitting: Splitting) -> Option<std::io::Result<CellBlo
 }
 
 fn text_of(path: &Path, splitting: Splitting) -> Option<Box<dyn Read + Send>> {
-    without_mark(decompressed(Box::new(opened(path)?), splitting.compression).ok()?)
-}
-
-/// Opens a file. A pipe is none: opening it would wait for its writer.
-fn opened(path: &Path) -> Option<File> {
-    let is_file = std::fs::metadata(path).is_ok_and(|data| data.is_file());
-    if is_file { File::open(path).ok() } else { None }
-}
-
-fn without_mark(mut reader: Box<dyn Read + Send>) -> Option<Box<dyn Read + Send>> {
+    let mut reader = decompressed(Box::new(opened(path)?), splitting.compression).ok()?;
     let mut start = Vec::new();
     reader.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start).ok()?;
     if start == BYTE_ORDER_MARK {
         start.clear();
     }
     Some(Box::new(Cursor::new(start).chain(reader)))
+}
+
+/// Opens a file. A pipe is none: opening it would wait for its writer.
+fn opened(path: &Path) -> Option<File> {
+    if std::fs::metadata(path).ok()?.is_file() { File::open(path).ok() } else { None }
 }
 
 /// Reads all records, since a field may be in the last one alone.
@@ -93,16 +94,14 @@ fn json_fields(text: Box<dyn Read + Send>, format: Format) -> Option<BTreeSet<St
         return None;
     }
     let mut fields = BTreeSet::new();
-    let mut add = |record: Map<String, Value>| fields.extend(record.into_iter().map(|(name, _)| name));
-    if format == Format::Json && bytes.trim_ascii_start().starts_with(b"[") {
-        for record in serde_json::from_slice::<Vec<Map<String, Value>>>(&bytes).ok()? {
-            add(record);
-        }
+    let records: Vec<Map<String, Value>> = if format == Format::Json && bytes.trim_ascii_start().starts_with(b"[") {
+        serde_json::from_slice(&bytes).ok()?
     } else {
         // Lines, or values with any line breaks. What is no object is rejected by the run, with its line.
-        for record in serde_json::Deserializer::from_slice(&bytes).into_iter::<Map<String, Value>>() {
-            add(record.ok()?);
-        }
+        serde_json::Deserializer::from_slice(&bytes).into_iter().collect::<Result<_, _>>().ok()?
+    };
+    for record in records {
+        fields.extend(record.into_iter().map(|(name, _)| name));
     }
     Some(fields)
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use searchmill_schemas::{Message, RecordKind, Role};
+use searchmill_schemas::{Message, RecordKind, Role, ToolCall};
 use serde_json::{Value, json};
 
 use super::layout::{prediction_of, question_of};
@@ -15,28 +15,36 @@ pub struct Absent {
     /// What stands before numbers that become ids.
     prefix: String,
     /// Places of the columns of trajectories.
-    places: BTreeMap<String, usize>,
+    indexes: BTreeMap<String, usize>,
 }
 
 impl Absent {
     /// Returns the columns to derive. None if the file has all but lists, which are then empty. `prefix`: `id_prefix`.
     pub fn of(names: Vec<String>, prefix: &str) -> Option<Self> {
         let schema = RecordKind::Trajectory.schema();
-        let is_list = |name: &String| schema.field_with_name(name).is_ok_and(|field| field.data_type().is_nested());
-        let places =
-            || schema.fields().iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect();
-        (!names.iter().all(is_list)).then(|| Self { names, prefix: prefix.to_owned(), places: places() })
+        if names.iter().all(|name| schema.field_with_name(name).is_ok_and(|field| field.data_type().is_nested())) {
+            return None;
+        }
+        let indexes = schema.fields().iter().enumerate().map(|(index, field)| (field.name().clone(), index)).collect();
+        Some(Self { names, prefix: prefix.to_owned(), indexes })
+    }
+
+    fn lacks(&self, name: &str) -> bool {
+        self.names.iter().any(|absent| absent == name)
     }
 
     /// Returns the columns that do not follow from others.
     pub fn underivable(&self) -> Vec<&str> {
-        let lacks = |name: &str| self.names.iter().any(|absent| absent == name);
-        let no_answer = ["prediction", "answer", "messages"].into_iter().all(lacks);
+        let mut found = Vec::new();
         // The question may be a message of the user.
-        let no_question = lacks("question") && lacks("messages");
-        let mut found: Vec<&str> = no_question.then_some("question").into_iter().collect();
-        found.extend(no_answer.then_some("prediction"));
-        if !found.is_empty() && lacks("golden_answers") {
+        if self.lacks("question") && self.lacks("messages") {
+            found.push("question");
+        }
+        if self.lacks("prediction") && self.lacks("answer") && self.lacks("messages") {
+            found.push("prediction");
+        }
+        // Alone it is no fault: a question may have no golden answers.
+        if !found.is_empty() && self.lacks("golden_answers") {
             found.push("golden_answers");
         }
         found
@@ -47,48 +55,59 @@ impl Absent {
         &self.names
     }
 
+    /// Returns the value of a column; null if there is none.
+    fn value<'v>(&self, values: &'v [Cow<'_, Value>], name: &str) -> &'v Value {
+        self.indexes.get(name).and_then(|index| values.get(*index)).map_or(&Value::Null, Cow::as_ref)
+    }
+
     /// Derives the values of a record. `values` are those of all columns, null where the record has none.
     pub(super) fn derive(&self, values: &mut [Cow<'_, Value>], number: u64) {
-        let place = |name: &str| self.places.get(name).copied().filter(|place| *place < values.len());
-        let text = |name: &str| place(name).and_then(|place| values[place].as_str()).unwrap_or_default().to_owned();
-        let calls = |message: &Message| !message.tool_calls.is_empty();
-        let given = place("messages").map(|place| messages(&values[place])).unwrap_or_default();
-        let said = given.iter().rev().find(|message| message.is_model()).map(|message| message.content.clone());
-        let answer = Some(text("answer")).filter(|answer| !answer.is_empty()).or(said);
-        let prediction = match place("prediction") {
-            Some(place) if !values[place].is_null() => text("prediction"),
-            _ if !given.is_empty() => prediction_of(&given),
-            _ => prediction_of(&[Message::text(Role::Assistant, answer.clone().unwrap_or_default())]),
+        let messages = messages(self.value(values, "messages"));
+        let answer = match self.value(values, "answer").as_str() {
+            Some(answer) if !answer.is_empty() => Some(answer),
+            _ => messages.iter().rev().find(|message| message.is_model()).map(|message| message.content.as_str()),
         };
-        let answer = answer.unwrap_or_else(|| prediction.clone());
-        let opening = || {
-            let asked = Message::text(Role::User, text("question"));
-            json!([asked, Message::text(Role::Assistant, answer.clone())])
-        };
-        let turns = if given.is_empty() { 1 } else { count(&given, Role::Assistant) };
-        let value = |name: &str| match name {
-            "question" => json!(question_of(&given)),
-            // Without it, a conversation without `tools` would be one text.
-            "protocol" if given.iter().any(calls) => json!("tool_call"),
-            "question_id" => json!(format!("{}{number}", self.prefix)),
-            "policy" | "protocol" => json!("external"),
-            "tools" => json!("[]"),
-            "messages" => opening(),
-            "answer" => json!(answer),
-            "prediction" => json!(prediction),
-            "turns" => json!(turns),
-            "tool_calls" => json!(count(&given, Role::Tool)),
-            "finish_reason" => json!(if prediction.is_empty() { "no_answer" } else { "answered" }),
-            "golden_answers" | "evidence" => json!([]),
-            // The sample, and tokens, which are unknown.
-            _ => json!(0),
-        };
-        let derived: Vec<(usize, Value)> =
-            self.names.iter().filter_map(|name| Some((place(name)?, value(name)))).collect();
-        for (place, value) in derived {
-            if values[place].is_null() {
-                values[place] = Cow::Owned(value);
+        let prediction = match self.value(values, "prediction") {
+            Value::Null if messages.is_empty() => {
+                prediction_of(&[Message::text(Role::Assistant, answer.unwrap_or_default())])
             }
+            Value::Null => prediction_of(&messages),
+            own => own.as_str().unwrap_or_default().to_owned(),
+        };
+        let answer = answer.unwrap_or(&prediction);
+        let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
+        let mut derived: Vec<(usize, Value)> = Vec::new();
+        for name in &self.names {
+            let Some(index) = self.indexes.get(name) else { continue };
+            if !matches!(values.get(*index).map(Cow::as_ref), Some(Value::Null)) {
+                continue;
+            }
+            let value = match name.as_str() {
+                "question" => json!(question_of(&messages)),
+                // Without it, a conversation without `tools` would be one text.
+                "protocol" if has_calls => json!("tool_call"),
+                "question_id" => json!(format!("{}{number}", self.prefix)),
+                "policy" | "protocol" => json!("external"),
+                "tools" => json!("[]"),
+                "messages" => {
+                    let question = self.value(values, "question").as_str().unwrap_or_default();
+                    json!([Message::text(Role::User, question), Message::text(Role::Assistant, answer)])
+                }
+                "answer" => json!(answer),
+                "prediction" => json!(prediction),
+                "turns" if messages.is_empty() => json!(1),
+                "turns" => json!(count(&messages, Role::Assistant)),
+                "tool_calls" => json!(count(&messages, Role::Tool)),
+                "finish_reason" => json!(if prediction.is_empty() { "no_answer" } else { "answered" }),
+                "golden_answers" | "evidence" => json!([]),
+                // The sample, and tokens, which are unknown.
+                _ => json!(0),
+            };
+            derived.push((*index, value));
+        }
+        // Afterwards: a derived value is no source of others.
+        for (index, value) in derived {
+            values[index] = Cow::Owned(value);
         }
     }
 }
@@ -99,20 +118,21 @@ fn count(messages: &[Message], role: Role) -> usize {
 
 /// Reads roles, texts and calls of messages; whether they fit is checked where they become columns.
 fn messages(value: &Value) -> Vec<Message> {
+    let mut messages = Vec::new();
+    // Cells of CSV files hold lists as text.
     let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
-    let list = parsed.as_ref().unwrap_or(value).as_array().into_iter().flatten();
-    let text = |message: &Value, name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let message = |value: &Value| {
-        let calls = value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
-        let call = || searchmill_schemas::ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
-        Message {
-            role: text(value, "role"),
-            content: text(value, "content"),
-            tool_calls: calls.then(call).into_iter().collect(),
-            ..Message::default()
+    let Value::Array(list) = parsed.as_ref().unwrap_or(value) else { return messages };
+    for item in list {
+        let role = item["role"].as_str().unwrap_or_default().to_owned();
+        let content = item["content"].as_str().unwrap_or_default().to_owned();
+        let mut message = Message { role, content, ..Message::default() };
+        // One call stands for all: only whether there are any matters here.
+        if matches!(&item["tool_calls"], Value::Array(calls) if !calls.is_empty()) {
+            message.tool_calls.push(ToolCall { id: String::new(), name: String::new(), arguments: String::new() });
         }
-    };
-    list.map(message).collect()
+        messages.push(message);
+    }
+    messages
 }
 
 #[cfg(test)]

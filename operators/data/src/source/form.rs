@@ -27,6 +27,7 @@ impl Form {
     pub fn parse(text: &str, pieces: &[Piece]) -> Option<Self> {
         let text = text.trim_start();
         let looks_like_json = (text.starts_with('[') || text.starts_with("{{")) && text.contains('"');
+        // A text that has the placeholders itself could not be told from a field.
         if !looks_like_json || text.contains([QUOTED, BARE]) {
             return None;
         }
@@ -46,11 +47,15 @@ impl Form {
                 Self::List(items.into_iter().map(|item| Self::of(item, slots)).collect::<Option<_>>()?)
             }
             Value::Object(fields) => {
-                let of = |(name, value): (String, Value)| {
-                    let name = Some(name).filter(|name| !name.contains([QUOTED, BARE]))?;
-                    Some((name, Self::of(value, slots)?))
-                };
-                Self::Object(fields.into_iter().map(of).collect::<Option<_>>()?)
+                let mut forms = Vec::with_capacity(fields.len());
+                for (name, value) in fields {
+                    // The names of an object are the same for every record.
+                    if name.contains([QUOTED, BARE]) {
+                        return None;
+                    }
+                    forms.push((name, Self::of(value, slots)?));
+                }
+                Self::Object(forms)
             }
             other => Self::Constant(other),
         })
@@ -70,7 +75,9 @@ impl Form {
             Self::Constant(value) => value.clone(),
             Self::Text(pieces) => Value::String(fill_strictly(pieces, record)?),
             Self::Value(slot) => match slot.find(record) {
-                Some(value) => as_json(value),
+                // Outside quotes. Cells of CSV files hold numbers, lists and objects as text.
+                Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+                Some(value) => value.clone(),
                 None => return slot.missing(),
             },
             Self::List(items) => {
@@ -87,7 +94,7 @@ impl Form {
                 Value::Object(object)
             }
         };
-        Ok((!self.is_missing(record)).then_some(filled))
+        Ok(if self.is_missing(record) { None } else { Some(filled) })
     }
 
     /// Whether it has fields and the record has none of them.
@@ -133,20 +140,17 @@ fn skeleton(pieces: &[Piece]) -> String {
 
 /// Splits a skeleton string into pieces: every second part between placeholders is a field's number.
 fn pieces(text: &str, slots: &[&Slot]) -> Option<Vec<Piece>> {
-    let parts = text.split(QUOTED).enumerate().filter(|(_, part)| !part.is_empty());
-    let piece = |(place, part): (usize, &str)| match place % 2 {
-        0 => Some(Piece::Text(part.to_owned())),
-        _ => slot(part, slots).map(Piece::Value),
-    };
-    parts.map(piece).collect()
+    let mut pieces = Vec::new();
+    for (position, part) in text.split(QUOTED).enumerate() {
+        if part.is_empty() {
+            continue;
+        }
+        let is_text = position % 2 == 0;
+        pieces.push(if is_text { Piece::Text(part.to_owned()) } else { Piece::Value(slot(part, slots)?) });
+    }
+    Some(pieces)
 }
 
 fn slot(number: &str, slots: &[&Slot]) -> Option<Slot> {
     slots.get(number.parse::<usize>().ok()?).map(|slot| (*slot).clone())
-}
-
-/// A value outside quotes. Cells of CSV files hold numbers, lists and objects as text.
-fn as_json(value: &Value) -> Value {
-    let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
-    parsed.unwrap_or_else(|| value.clone())
 }

@@ -78,12 +78,14 @@ impl Format {
     /// # Errors
     /// Fails if the file name does not determine it.
     pub fn of_file(self, name: &str, shown: &str) -> Result<Self, OperatorError> {
-        self.or_of_name(name).ok_or_else(|| {
-            OperatorError::pipeline(format!("the format of `{shown}` cannot be told from its name")).with_help(
-                "write `format: jsonl` (or json, csv, tsv, parquet); write `layout: files` for texts, Markdown, HTML, \
-                 PDF, DOCX and WARC files",
-            )
-        })
+        if let Some(format) = self.or_of_name(name) {
+            return Ok(format);
+        }
+        let message = format!("the format of `{shown}` cannot be told from its name");
+        Err(OperatorError::pipeline(message).with_help(
+            "write `format: jsonl` (or json, csv, tsv, parquet); write `layout: files` for texts, Markdown, HTML, PDF, \
+             DOCX and WARC files",
+        ))
     }
 }
 
@@ -92,18 +94,23 @@ const COMPRESSED: [(&str, Compression); 3] =
 
 /// Returns a file name without the ending of its compression, which may have capitals.
 pub(crate) fn unpacked_name(name: &str) -> &str {
-    let plain = |(end, _): &(&str, Compression)| {
-        let at = name.len().checked_sub(end.len()).filter(|at| *at > 0)?;
-        name.get(at..)?.eq_ignore_ascii_case(end).then(|| &name[..at])
-    };
-    COMPRESSED.iter().find_map(plain).unwrap_or(name)
+    for (ending, _) in COMPRESSED {
+        // A name that is nothing but an ending is a hidden file.
+        if name.len() > ending.len()
+            && let Some((plain, end)) = name.split_at_checked(name.len() - ending.len())
+            && end.eq_ignore_ascii_case(ending)
+        {
+            return plain;
+        }
+    }
+    name
 }
 
 impl Compression {
     /// Returns the compression of a file name.
     pub fn of_name(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
-        COMPRESSED.iter().find(|(end, _)| lower.ends_with(end)).map_or(Self::None, |(_, found)| *found)
+        COMPRESSED.iter().find(|(ending, _)| lower.ends_with(ending)).map_or(Self::None, |(_, found)| *found)
     }
 
     fn of_start(start: &[u8]) -> Self {
@@ -125,10 +132,11 @@ pub(crate) fn decompressed(
     raw: Box<dyn Read + Send>,
     compression: Compression,
 ) -> std::io::Result<Box<dyn Read + Send>> {
+    // Files are often compressed under a name that does not say so: the first bytes decide.
     let mut raw = BufReader::with_capacity(1 << 18, raw);
     let found = match compression {
         Compression::Auto => Compression::of_start(raw.fill_buf()?),
-        given => given,
+        named => named,
     };
     Ok(match found {
         Compression::Gz => Box::new(MultiGzDecoder::new(raw)),

@@ -40,6 +40,7 @@ impl<R: Read> LineBlocks<R> {
         if bytes.is_empty() && oversized.is_empty() {
             return Ok(None);
         }
+        // A byte order mark is no part of the first record.
         let start = if first && bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let places = self.places(&bytes, start, &mut oversized);
         Ok(Some(LineBlock { bytes, places, oversized }))
@@ -55,6 +56,7 @@ impl<R: Read> LineBlocks<R> {
                 self.ended = true;
                 break;
             }
+            // A block ends with a line; the rest is carried to the next one.
             if let Some(newline) = memrchr(b'\n', &bytes[searched..]) {
                 self.carry = bytes.split_off(searched + newline + 1);
                 return Ok(bytes);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
+use object_store::path::Path as ObjectPath;
 use searchmill_engine::operator::{Context, OperatorError, Source, pattern_folder};
 use url::Url;
 
@@ -31,14 +32,14 @@ pub enum Place {
     /// On this machine.
     Local(PathBuf),
     /// In an object store or on an HTTP server.
-    Remote(Arc<dyn ObjectStore>, object_store::path::Path),
+    Remote(Arc<dyn ObjectStore>, ObjectPath),
 }
 
 /// Returns the scheme of a URL, or `None` for a path.
 pub fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
-    let valid = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-    valid.then_some(scheme)
+    let is_valid = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    if is_valid { Some(scheme) } else { None }
 }
 
 /// Supported URL schemes.
@@ -64,21 +65,22 @@ pub fn files_ending(
     let mut found: Vec<SourceFile> = Vec::new();
     let mut known = BTreeSet::new();
     for location in locations {
-        let files = expand(location, endings, context)?;
-        found.extend(files.into_iter().filter(|file| known.insert(file.shown.clone())));
+        let files = match scheme(location) {
+            None | Some("file") => local(location, endings, context)?,
+            Some("hf") => {
+                let file = SourceFile::local(&hub::fetch(location, context)?);
+                vec![SourceFile { shown: location.clone(), ..file }]
+            }
+            Some(_) => remote(location, endings, context)?,
+        };
+        for file in files {
+            // A pattern may match a file that another location names.
+            if known.insert(file.shown.clone()) {
+                found.push(file);
+            }
+        }
     }
     Ok(found)
-}
-
-fn expand(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
-    match scheme(location) {
-        None | Some("file") => local(location, endings, context),
-        Some("hf") => {
-            let file = SourceFile::local(&hub::fetch(location, context)?);
-            Ok(vec![SourceFile { shown: location.to_owned(), ..file }])
-        }
-        Some(_) => remote(location, endings, context),
-    }
 }
 
 /// Returns the source of a location for a cache key.
@@ -106,29 +108,30 @@ fn local(location: &str, endings: &[&str], context: &Context) -> Result<Vec<Sour
     };
     paths.sort();
     if paths.is_empty() {
+        let mut plain = endings.to_vec();
+        plain.retain(|ending| Compression::of_name(ending) == Compression::None);
+        let mut help = format!("name a file, or a folder or pattern that contains {} files", plain.join(", "));
+        if endings == ENDINGS {
+            help += "; write `layout: files` for texts, Markdown, HTML, PDF and DOCX files";
+        }
         let where_from = context.resolve("").display().to_string();
-        return Err(OperatorError::data(format!("`{location}` matches no readable file (from {where_from})"))
-            .with_help(format!(
-                "name a file, or a folder or pattern that contains {} files{}",
-                plain_endings(endings),
-                if endings == ENDINGS {
-                    "; write `layout: files` for texts, Markdown, HTML, PDF and DOCX files"
-                } else {
-                    ""
-                },
-            )));
+        let message = format!("`{location}` matches no readable file (from {where_from})");
+        return Err(OperatorError::data(message).with_help(help));
     }
     if path.is_file() {
         return Ok(paths.iter().map(|path| SourceFile::local(path)).collect());
     }
     // As the key names them.
     let folder = if path.is_dir() { path } else { context.resolve(pattern_folder(plain)) };
-    let file = |path: PathBuf| {
-        let file = SourceFile::local(&path);
-        let below = path.strip_prefix(&folder).ok().map(|below| Arc::from(below.to_string_lossy()));
-        SourceFile { below: below.unwrap_or_else(|| Arc::clone(&file.name)), ..file }
-    };
-    Ok(paths.into_iter().map(file).collect())
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let mut file = SourceFile::local(&path);
+        if let Ok(below) = path.strip_prefix(&folder) {
+            file.below = Arc::from(below.to_string_lossy());
+        }
+        files.push(file);
+    }
+    Ok(files)
 }
 
 impl SourceFile {
@@ -139,45 +142,56 @@ impl SourceFile {
         let (shown, place) = (path.display().to_string(), Place::Local(path.to_owned()));
         Self { below: Arc::clone(&name), name, shown, place }
     }
-}
 
-/// Lists endings, without those of compressed files.
-fn plain_endings(endings: &[&str]) -> String {
-    let plain = endings.iter().filter(|ending| Compression::of_name(ending) == Compression::None);
-    plain.copied().collect::<Vec<_>>().join(", ")
+    /// A file in an object store, found in this folder. `root`: the URL without a path.
+    fn remote(root: &str, store: &Arc<dyn ObjectStore>, path: ObjectPath, folder: Option<&ObjectPath>) -> Self {
+        let name: Arc<str> = path.filename().unwrap_or("root").into();
+        let mut below = Arc::clone(&name);
+        if let Some(folder) = folder
+            && let Some(parts) = path.prefix_match(folder)
+        {
+            let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
+            // Empty for the folder itself.
+            if !parts.is_empty() {
+                below = parts.join("/").into();
+            }
+        }
+        let shown = format!("{root}/{path}");
+        Self { below, name, shown, place: Place::Remote(Arc::clone(store), path) }
+    }
 }
 
 fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
     let error =
         OperatorError::data(format!("there is no file `{location}` (looked in {})", context.resolve("").display()));
-    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir());
-    let near = folder.map(|folder| (folder, near_names(folder, path)));
-    match near {
-        Some((folder, names)) if !names.is_empty() => {
-            error.with_help(format!("{} contains: {}", folder.display(), names.join(", ")))
-        }
-        Some((folder, _)) => error.with_help(format!("the nearest folder that exists is {}", folder.display())),
-        None => error,
-    }
-}
-
-/// Returns the entries of a folder with the most similar names.
-fn near_names(folder: &Path, path: &Path) -> Vec<String> {
-    let wanted = path.strip_prefix(folder).ok().and_then(|rest| rest.iter().next()).unwrap_or_default();
+    let Some(folder) = path.ancestors().skip(1).find(|folder| folder.is_dir()) else { return error };
+    // The first part below the folder: the others lie in a folder that does not exist.
+    let wanted = path.strip_prefix(folder).unwrap_or(Path::new("")).iter().next().unwrap_or_default();
     let wanted = wanted.to_string_lossy().to_lowercase();
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<(u64, String)> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .map(|name| ((1000.0 * (1.0 - strsim::jaro_winkler(&wanted, &name.to_lowercase()))) as u64, name))
-        .filter(|(distance, _)| *distance < 300)
-        .collect();
-    names.sort();
-    names.into_iter().take(3).map(|(_, name)| name).collect()
+    let mut similar: Vec<(u64, String)> = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Whole numbers can be sorted.
+        let distance = (1000.0 * (1.0 - strsim::jaro_winkler(&wanted, &name.to_lowercase()))) as u64;
+        if distance < 300 {
+            similar.push((distance, name));
+        }
+    }
+    if similar.is_empty() {
+        return error.with_help(format!("the nearest folder that exists is {}", folder.display()));
+    }
+    similar.sort();
+    let names: Vec<String> = similar.into_iter().take(3).map(|(_, name)| name).collect();
+    error.with_help(format!("{} contains: {}", folder.display(), names.join(", ")))
 }
 
 fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
-    let wild = location.find(['*', '[']).filter(|_| !location.starts_with("http"));
-    let base = wild.map_or(location, |at| &location[..=location[..at].rfind('/').unwrap_or(at)]);
+    // Addresses of HTTP servers may contain these characters; nothing can be listed there.
+    let wild = if location.starts_with("http") { None } else { location.find(['*', '[']) };
+    let base = match wild {
+        Some(at) => &location[..=location[..at].rfind('/').unwrap_or(at)],
+        None => location,
+    };
     let url =
         Url::parse(base).map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
     if url.query().is_some() {
@@ -185,41 +199,33 @@ fn remote(location: &str, endings: &[&str], context: &Context) -> Result<Vec<Sou
             .with_help("download the file, or remove `?…`"));
     }
     let (store, path) = store::open(&url)?;
-    let folder =
-        if wild.is_some() || location.ends_with('/') { path.clone() } else { object_store::path::Path::default() };
-    let file = |path: object_store::path::Path| {
-        let root = &url[..url::Position::BeforePath];
-        let name: Arc<str> = path.filename().unwrap_or("root").into();
-        let parts = path.prefix_match(&folder).filter(|_| !folder.as_ref().is_empty() || wild.is_some());
-        let below = parts.map(|parts| parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"));
-        SourceFile {
-            below: below.filter(|below| !below.is_empty()).map_or_else(|| Arc::clone(&name), Arc::from),
-            name,
-            shown: format!("{root}/{path}"),
-            place: Place::Remote(Arc::clone(&store), path),
-        }
-    };
+    let root = &url[..url::Position::BeforePath];
     if wild.is_none() && !location.ends_with('/') {
-        return Ok(vec![file(path)]);
+        return Ok(vec![SourceFile::remote(root, &store, path, None)]);
     }
-    let bucket = location.len() - location.trim_start_matches(&url[..url::Position::BeforePath]).len();
+    let bucket = location.len() - location.trim_start_matches(root).len();
     let pattern = glob::Pattern::new(location[bucket..].trim_start_matches('/'))
         .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a pattern: {}", error.msg)))?;
     let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
-    let wanted = |found: &object_store::path::Path| match wild {
-        Some(_) => pattern.matches_with(found.as_ref(), options),
-        None => found.filename().is_some_and(|name| {
-            let lower = name.to_lowercase();
-            endings.iter().any(|ending| lower.ends_with(ending))
-        }),
-    };
-    let mut paths =
+    let listed =
         context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;
-    paths.retain(wanted);
-    if paths.is_empty() {
+    // Files of a whole bucket are named without their folders.
+    let folder = if wild.is_some() || !path.as_ref().is_empty() { Some(&path) } else { None };
+    let mut files = Vec::new();
+    for found in listed {
+        let name = found.filename().unwrap_or_default().to_lowercase();
+        let is_wanted = match wild {
+            Some(_) => pattern.matches_with(found.as_ref(), options),
+            None => endings.iter().any(|ending| name.ends_with(ending)),
+        };
+        if is_wanted {
+            files.push(SourceFile::remote(root, &store, found, folder));
+        }
+    }
+    if files.is_empty() {
         return Err(OperatorError::data(format!("`{location}` matches no readable object")));
     }
-    Ok(paths.into_iter().map(file).collect())
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ impl Notes {
 
     /// Counts records of a file in which numbers that JSON lacks became null, by their lines.
     pub fn nulled(&mut self, file: &str, lines: &[u64]) {
-        if let Some(first) = lines.first().filter(|_| self.nulled.0 == 0) {
+        if let Some(first) = lines.first()
+            && self.nulled.0 == 0
+        {
             self.nulled.1 = format!("{file}:{first}");
         }
         self.nulled.0 += lines.len() as u64;
@@ -52,9 +54,11 @@ impl Notes {
         if !self.answered
             && let Ok(metadata) = text_column(batch, "metadata")
         {
-            let texts = (0..metadata.len().min(SEARCHED)).filter_map(|row| text_value(metadata, row));
-            let objects = texts.filter_map(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
-            self.unused.extend(objects.flatten().map(|(name, _)| name));
+            for row in 0..metadata.len().min(SEARCHED) {
+                let Some(text) = text_value(metadata, row) else { continue };
+                let Ok(fields) = serde_json::from_str::<Map<String, Value>>(text) else { continue };
+                self.unused.extend(fields.into_iter().map(|(name, _)| name));
+            }
         }
     }
 
@@ -62,9 +66,16 @@ impl Notes {
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.remarks.iter().map(|remark| (*remark).to_owned()).collect();
         if self.rows > 0 && !self.answered {
-            let meant =
-                self.meant().map(|name| format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`"));
-            lines.push(format!("warning: no record has `{ANSWERS}`{}", meant.unwrap_or_default()));
+            let mut warning = format!("warning: no record has `{ANSWERS}`");
+            let names = self.unused.iter().map(String::as_str);
+            let named = names.clone().find(|name| {
+                let name = name.to_lowercase();
+                name.contains("answer") || SYNONYMS.contains(&name.as_str())
+            });
+            if let Some(name) = named.or_else(|| closest(ANSWERS, names)) {
+                warning += &format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`");
+            }
+            lines.push(warning);
         }
         if let (count @ 1.., first) = &self.nulled {
             let records = if *count == 1 { "1 record has".to_owned() } else { format!("{count} records have") };
@@ -76,22 +87,14 @@ impl Notes {
         }
         lines
     }
-
-    fn meant(&self) -> Option<&str> {
-        let names = || self.unused.iter().map(String::as_str);
-        let is_answer = |name: &&str| {
-            let name = name.to_lowercase();
-            name.contains("answer") || SYNONYMS.contains(&name.as_str())
-        };
-        names().find(is_answer).or_else(|| closest(ANSWERS, names()))
-    }
 }
 
 /// Whether any question has an answer.
 fn has_answers(batch: &RecordBatch) -> bool {
-    let answers = batch.column_by_name(ANSWERS).and_then(|column| column.as_list_opt::<i32>());
-    let Some(answers) = answers else { return false };
-    answers.iter().flatten().any(|answers| {
+    let Some(column) = batch.column_by_name(ANSWERS) else { return false };
+    let Some(lists) = column.as_list_opt::<i32>() else { return false };
+    lists.iter().flatten().any(|answers| {
+        // Tools write an unknown answer as an empty text.
         answers.as_string_opt::<i32>().is_none_or(|texts| texts.iter().flatten().any(|text| !text.is_empty()))
     })
 }

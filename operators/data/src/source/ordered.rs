@@ -35,11 +35,13 @@ pub fn map_in_order<T: Send, U: Send>(
             let mut pending: VecDeque<Receiver<Result<U, OperatorError>>> = VecDeque::new();
             let mut ended = false;
             loop {
+                // Twice as many as threads: while the first one is awaited, the others have work.
                 while !ended && pending.len() < 2 * threads {
                     let Ok(block) = blocks.recv() else {
                         ended = true;
                         break;
                     };
+                    // Room for the result, so that no thread waits until it is its turn.
                     let (done, result) = sync_channel(1);
                     let work = &work;
                     scope.spawn(move |_| drop(done.send(work(block))));

@@ -1,7 +1,7 @@
 //! Opens Parquet files. Types follow from what the file holds: bytes that are UTF-8 are text, as older writers mean them,
 //! and 96-bit timestamps have the unit that holds them all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -70,6 +70,7 @@ struct ParquetFile<R> {
 impl<R: ChunkReader + 'static> ParquetFile<R> {
     fn open(file: &SourceFile, opened: R) -> Result<Self, OperatorError> {
         let (shown, opened) = (file.shown.clone(), Shared(Arc::new(opened)));
+        // Inside `decoded`: the library panics on some damaged files.
         let metadata = decoded(|| ArrowReaderMetadata::load(&opened, ArrowReaderOptions::new()));
         let metadata = metadata.map_err(|error| unreadable(&shown, &error))?;
         let opened = Self { shown, opened, metadata };
@@ -85,21 +86,31 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     fn batches(mut self) -> Result<(SchemaRef, Batches), OperatorError> {
-        self.metadata = self.with_fitting_units()?;
+        let columns = self.metadata.parquet_schema();
+        let mut wide = Vec::new();
+        for leaf in 0..columns.num_columns() {
+            if columns.column(leaf).physical_type() == PhysicalType::INT96 && !self.fits_nanoseconds(leaf)? {
+                wide.push(leaf);
+            }
+        }
+        // By default the unit is nanoseconds, in which years before 1677 and after 2262 become others.
+        if !wide.is_empty() {
+            self.metadata = self.with_unit(&wide, TimeUnit::Microsecond)?;
+        }
         let texts = self.columns_of_text()?;
         let schema = self.metadata.schema();
-        let fields = schema.fields().iter().enumerate().map(|(place, field)| match texts.get(&place) {
-            Some(data_type) => Arc::new(Field::clone(field).with_data_type(data_type.clone())),
-            None => Arc::clone(field),
-        });
-        let schema = Arc::new(Schema::new(fields.collect::<Fields>()));
+        let mut fields: Vec<FieldRef> = schema.fields().to_vec();
+        for (index, data_type) in &texts {
+            fields[*index] = Arc::new(Field::clone(&fields[*index]).with_data_type(data_type.clone()));
+        }
+        let schema = Arc::new(Schema::new(fields));
         let reader = self.reader(&self.metadata, ProjectionMask::all())?;
         let target = Arc::clone(&schema);
         let batches = reader.map(move |batch| {
             let batch = batch?;
             let mut columns = batch.columns().to_vec();
-            for place in texts.keys() {
-                columns[*place] = bytes_as_text(&columns[*place])?;
+            for index in texts.keys() {
+                columns[*index] = bytes_as_text(&columns[*index])?;
             }
             let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             Ok(RecordBatch::try_new_with_options(Arc::clone(&target), columns, &options)?)
@@ -125,11 +136,12 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Returns the columns of bytes whose values are all UTF-8, with their types as text.
     fn columns_of_text(&self) -> Result<BTreeMap<usize, DataType>, OperatorError> {
         let mut texts = BTreeMap::new();
-        for (place, field) in self.metadata.schema().fields().iter().enumerate() {
+        for (index, field) in self.metadata.schema().fields().iter().enumerate() {
             if !has_bytes(field.data_type()) {
                 continue;
             }
-            let column = ProjectionMask::roots(self.metadata.parquet_schema(), [place]);
+            // The whole column is read: the type must fit the last row too.
+            let column = ProjectionMask::roots(self.metadata.parquet_schema(), [index]);
             let mut is_text = true;
             for batch in self.reader(&self.metadata, column)? {
                 is_text = bytes_as_text(batch?.column(0)).is_ok();
@@ -139,41 +151,30 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             }
             if is_text {
                 let text = bytes_as_text(&new_empty_array(field.data_type()))?;
-                texts.insert(place, text.data_type().clone());
+                texts.insert(index, text.data_type().clone());
             }
         }
         Ok(texts)
     }
 
-    /// Returns the metadata with a unit for each column of 96-bit timestamps. By default it is nanoseconds, in which
-    /// years before 1677 and after 2262 become others.
-    fn with_fitting_units(&self) -> Result<ArrowReaderMetadata, OperatorError> {
-        let columns = self.metadata.parquet_schema();
-        let mut wide = Vec::new();
-        for leaf in 0..columns.num_columns() {
-            if columns.column(leaf).physical_type() == PhysicalType::INT96 && !self.fits_nanoseconds(leaf)? {
-                wide.push(leaf);
+    fn fits_nanoseconds(&self, leaf: usize) -> Result<bool, OperatorError> {
+        let mut furthest = 0;
+        for seconds in self.stamps::<TimestampSecondArray>(leaf, TimeUnit::Second)? {
+            for value in seconds.iter().flatten() {
+                furthest = furthest.max(value.unsigned_abs());
             }
         }
-        if wide.is_empty() {
-            return Ok(self.metadata.clone());
-        }
-        self.with_unit(&wide, TimeUnit::Microsecond)
-    }
-
-    fn fits_nanoseconds(&self, leaf: usize) -> Result<bool, OperatorError> {
-        let seconds: Vec<TimestampSecondArray> = self.stamps(leaf, TimeUnit::Second)?;
-        let fits = |seconds: i64, most: u64| seconds.unsigned_abs() <= most;
-        let all_fit = |most: u64| seconds.iter().flatten().flatten().all(|value| fits(value, most));
-        if all_fit(NANOSECOND_SECONDS) {
+        if furthest <= NANOSECOND_SECONDS {
             return Ok(true);
         }
         let microseconds: Vec<TimestampMicrosecondArray> = self.stamps(leaf, TimeUnit::Microsecond)?;
         let nanoseconds: Vec<TimestampNanosecondArray> = self.stamps(leaf, TimeUnit::Nanosecond)?;
-        let pairs = microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten());
-        // Both wrap around alike, so that their difference is the part of a microsecond.
-        let mut parts = pairs.map(|(micro, nano)| nano.wrapping_sub(micro.wrapping_mul(1000)));
-        if all_fit(NANOSECOND_SECONDS * 1000) && parts.all(|part| part == 0) {
+        let mut are_whole = true;
+        for (micro, nano) in microseconds.iter().flatten().flatten().zip(nanoseconds.iter().flatten().flatten()) {
+            // Both wrap around alike, so that their difference is the part of a microsecond.
+            are_whole &= nano.wrapping_sub(micro.wrapping_mul(1000)) == 0;
+        }
+        if furthest <= NANOSECOND_SECONDS * 1000 && are_whole {
             return Ok(false);
         }
         let name = self.metadata.parquet_schema().column(leaf).path().string();
@@ -211,22 +212,19 @@ fn unreadable(shown: &str, error: &dyn Display) -> OperatorError {
 fn with_unit(fields: &Fields, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> Fields {
     let mut changed = Vec::with_capacity(fields.len());
     for field in fields {
-        let data_type = unit_inside(field.data_type(), next, leaves, unit);
-        changed.push(Arc::new(Field::clone(field).with_data_type(data_type)));
+        changed.push(field_with_unit(field, next, leaves, unit));
     }
     changed.into()
 }
 
-fn unit_inside(data_type: &DataType, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> DataType {
-    let mut inside = |field: &FieldRef| {
-        let data_type = unit_inside(field.data_type(), next, leaves, unit);
-        Arc::new(Field::clone(field).with_data_type(data_type))
-    };
-    match data_type {
-        DataType::List(item) => DataType::List(inside(item)),
-        DataType::LargeList(item) => DataType::LargeList(inside(item)),
-        DataType::FixedSizeList(item, length) => DataType::FixedSizeList(inside(item), *length),
-        DataType::Map(entries, sorted) => DataType::Map(inside(entries), *sorted),
+fn field_with_unit(field: &FieldRef, next: &mut usize, leaves: &[usize], unit: TimeUnit) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::List(item) => DataType::List(field_with_unit(item, next, leaves, unit)),
+        DataType::LargeList(item) => DataType::LargeList(field_with_unit(item, next, leaves, unit)),
+        DataType::FixedSizeList(item, length) => {
+            DataType::FixedSizeList(field_with_unit(item, next, leaves, unit), *length)
+        }
+        DataType::Map(entries, sorted) => DataType::Map(field_with_unit(entries, next, leaves, unit), *sorted),
         DataType::Struct(fields) => DataType::Struct(with_unit(fields, next, leaves, unit)),
         leaf => {
             let number = *next;
@@ -236,7 +234,8 @@ fn unit_inside(data_type: &DataType, next: &mut usize, leaves: &[usize], unit: T
                 leaf => leaf.clone(),
             }
         }
-    }
+    };
+    Arc::new(Field::clone(field).with_data_type(data_type))
 }
 
 /// Returns the values in a column that was read with one leaf.
@@ -267,14 +266,17 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     let mut rows: Vec<usize> = (0..batch.num_rows()).collect();
     let mut texts = with_bytes_as_text(batch);
     if texts.is_err() {
+        // Row by row: the others are read.
+        let mut are_fit = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let unfit = with_bytes_as_text(&batch.slice(row, 1)).err();
-            rejected.extend(unfit.map(|(column, _)| (row, column)));
+            are_fit.push(unfit.is_none());
+            if let Some((column, _)) = unfit {
+                rejected.push((row, column));
+            }
         }
-        let unfit: BTreeSet<usize> = rejected.iter().map(|(row, _)| *row).collect();
-        rows.retain(|row| !unfit.contains(row));
-        let kept: BooleanArray = (0..batch.num_rows()).map(|row| Some(!unfit.contains(&row))).collect();
-        texts = with_bytes_as_text(&filter_record_batch(batch, &kept)?);
+        rows.retain(|row| are_fit[*row]);
+        texts = with_bytes_as_text(&filter_record_batch(batch, &BooleanArray::from(are_fit))?);
     }
     let texts = texts.map_err(|(column, _)| OperatorError::engine(format!("`{column}` is no text")))?;
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
@@ -285,13 +287,16 @@ pub(crate) fn readable(batch: &RecordBatch) -> Result<Readable, OperatorError> {
     }
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.len()));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+    let mut not_finite = Vec::new();
+    // Most files have none: looking at whole columns first spares looking at each row.
     let with_infinity: Vec<&ArrayRef> = batch.columns().iter().filter(|column| any_not_finite(column)).collect();
-    let is_unfit = |place: usize| with_infinity.iter().any(|column| any_not_finite(&column.slice(place, 1)));
-    let not_finite = if with_infinity.is_empty() {
-        Vec::new()
-    } else {
-        rows.iter().enumerate().filter(|(place, _)| is_unfit(*place)).map(|(_, row)| *row).collect()
-    };
+    if !with_infinity.is_empty() {
+        for (index, row) in rows.iter().enumerate() {
+            if with_infinity.iter().any(|column| any_not_finite(&column.slice(index, 1))) {
+                not_finite.push(*row);
+            }
+        }
+    }
     Ok(Readable { batch, rows, rejected, not_finite })
 }
 

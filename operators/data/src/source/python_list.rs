@@ -14,13 +14,14 @@ pub(crate) enum ListText {
 /// Reads a text as a list of Python. JSON lists are not recognised here.
 pub(crate) fn list_of(text: &str) -> ListText {
     let text = text.trim();
-    let inner = |open: char, close: char| text.strip_prefix(open)?.strip_suffix(close);
-    let (inside, is_tuple) = match (inner('[', ']'), inner('(', ')'), inner('{', '}')) {
-        (Some(inside), ..) => (inside, false),
-        (_, Some(inside), _) => (inside, true),
+    let (inside, is_tuple) = if let Some(inside) = inside(text, '[', ']') {
+        (inside, false)
+    } else if let Some(inside) = inside(text, '(', ')') {
+        (inside, true)
+    } else {
         // Sets have no order.
-        (.., Some(inside)) if inside.starts_with(['\'', '"']) => return ListText::Broken,
-        _ => return ListText::Plain,
+        let is_set = matches!(inside(text, '{', '}'), Some(inside) if inside.starts_with(['\'', '"']));
+        return if is_set { ListText::Broken } else { ListText::Plain };
     };
     let is_quoted = inside.trim_start().starts_with(['\'', '"']);
     match items(inside) {
@@ -30,6 +31,10 @@ pub(crate) fn list_of(text: &str) -> ListText {
         None if is_quoted && (!is_tuple || inside.contains("', ") || inside.contains("\", ")) => ListText::Broken,
         _ => ListText::Plain,
     }
+}
+
+fn inside(text: &str, open: char, close: char) -> Option<&str> {
+    text.strip_prefix(open)?.strip_suffix(close)
 }
 
 /// Returns the items between the brackets, and whether there was a comma.
@@ -50,18 +55,18 @@ fn items(inside: &str) -> Option<(Vec<String>, bool)> {
 
 /// Reads one item. Returns what stands behind it.
 fn item(text: &str) -> Option<(String, &str)> {
-    let quote = text.chars().next().filter(|first| matches!(first, '\'' | '"'));
-    let Some(quote) = quote else {
+    let quote = text.chars().next()?;
+    if !matches!(quote, '\'' | '"') {
         let end = text.find(',').unwrap_or(text.len());
         let number = text[..end].trim();
-        number.parse::<f64>().ok().filter(|number| number.is_finite())?;
-        return Some((number.to_owned(), &text[end..]));
-    };
+        // Rust reads `nan` and `inf` too, which are names in Python.
+        return if number.parse::<f64>().ok()?.is_finite() { Some((number.to_owned(), &text[end..])) } else { None };
+    }
     let (mut value, mut chars) = (String::new(), text[1..].char_indices());
-    while let Some((place, ch)) = chars.next() {
+    while let Some((at, ch)) = chars.next() {
         match ch {
             '\\' => value.push(escaped(&mut chars)?),
-            ch if ch == quote => return Some((value, &text[1 + place + 1..])),
+            ch if ch == quote => return Some((value, &text[1 + at + 1..])),
             ch => value.push(ch),
         }
     }
@@ -70,20 +75,18 @@ fn item(text: &str) -> Option<(String, &str)> {
 
 /// Reads what follows a backslash.
 fn escaped(chars: &mut std::str::CharIndices<'_>) -> Option<char> {
-    let code = |chars: &mut std::str::CharIndices<'_>, digits: usize| {
-        let text: String = chars.take(digits).map(|(_, ch)| ch).collect();
-        if text.len() == digits { char::from_u32(u32::from_str_radix(&text, 16).ok()?) } else { None }
+    let digits = match chars.next()?.1 {
+        'n' => return Some('\n'),
+        't' => return Some('\t'),
+        'r' => return Some('\r'),
+        'x' => 2,
+        'u' => 4,
+        'U' => 8,
+        same @ ('\\' | '\'' | '"') => return Some(same),
+        _ => return None,
     };
-    match chars.next()?.1 {
-        'n' => Some('\n'),
-        't' => Some('\t'),
-        'r' => Some('\r'),
-        'x' => code(chars, 2),
-        'u' => code(chars, 4),
-        'U' => code(chars, 8),
-        same @ ('\\' | '\'' | '"') => Some(same),
-        _ => None,
-    }
+    let code: String = chars.take(digits).map(|(_, ch)| ch).collect();
+    if code.len() == digits { char::from_u32(u32::from_str_radix(&code, 16).ok()?) } else { None }
 }
 
 #[cfg(test)]

@@ -48,7 +48,13 @@ impl<R: Read> Quotes<R> {
                     at += 1;
                 }
                 State::Mark if self.is_end(bytes[at]) => self.state = State::Outside(b'"'),
-                State::Mark => return Err(self.text_behind()),
+                State::Mark => {
+                    let (opened, line) = (self.opened, self.line);
+                    return Err(unreadable(&format!(
+                        "the quotation mark that opens a cell on line {opened} has no partner: behind the next one, on \
+                         line {line}, the cell goes on"
+                    )));
+                }
                 State::Inside | State::Outside(_) => at = self.pass_to_mark(bytes, at),
             }
         }
@@ -78,14 +84,6 @@ impl<R: Read> Quotes<R> {
         };
         end + 1
     }
-
-    fn text_behind(&self) -> io::Error {
-        let (opened, line) = (self.opened, self.line);
-        unreadable(&format!(
-            "the quotation mark that opens a cell on line {opened} has no partner: behind the next one, on line {line}, the \
-             cell goes on"
-        ))
-    }
 }
 
 fn unreadable(message: &str) -> io::Error {
@@ -97,6 +95,7 @@ fn unreadable(message: &str) -> io::Error {
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
+        // With an empty buffer, nothing read is not the end.
         if read == 0 && !buffer.is_empty() && matches!(self.state, State::Inside) {
             let message = format!("the quotation mark that opens a cell on line {} is never closed", self.opened);
             return Err(unreadable(&message));

@@ -60,15 +60,18 @@ fn wide(start: &[u8]) -> Option<&'static str> {
 /// Fails if the header of cells is one cell that contains another separator.
 pub(crate) fn check_header(header: &[String], delimiter: u8) -> std::io::Result<()> {
     let [cell] = header else { return Ok(()) };
-    let spaced = |mark: char| cell.contains(mark) && !cell.contains([' ', '"']);
+    // With a space or a quotation mark, the cell may be one title with a comma.
+    let is_words = cell.contains([' ', '"']);
     let (mark, help) = match delimiter {
-        b'\t' if spaced(',') => ("commas", "write `format: csv`"),
-        b'\t' if spaced(';') => ("`;`", "write `format: csv` and `delimiter: \";\"`"),
+        b'\t' if is_words => return Ok(()),
+        b'\t' if cell.contains(',') => ("commas", "write `format: csv`"),
+        b'\t' if cell.contains(';') => ("`;`", "write `format: csv` and `delimiter: \";\"`"),
         b'\t' => return Ok(()),
         _ if cell.contains('\t') => ("tabs", "write `format: tsv`"),
-        other if other != b',' && spaced(',') => ("commas", "leave out `delimiter`"),
-        other if other != b';' && spaced(';') => ("`;`", "write `delimiter: \";\"`"),
-        other if other != b'|' && spaced('|') => ("`|`", "write `delimiter: \"|\"`"),
+        _ if is_words => return Ok(()),
+        other if other != b',' && cell.contains(',') => ("commas", "leave out `delimiter`"),
+        other if other != b';' && cell.contains(';') => ("`;`", "write `delimiter: \";\"`"),
+        other if other != b'|' && cell.contains('|') => ("`|`", "write `delimiter: \"|\"`"),
         _ => return Ok(()),
     };
     let wanted = match delimiter {

@@ -138,6 +138,7 @@ impl Fault {
 
     /// Returns the reject for a record at `line` of `file`.
     pub fn reject(self, file: &str, line: u64, record: &[u8]) -> Reject {
+        // A character has at most four bytes.
         let text = String::from_utf8_lossy(&record[..record.len().min(4 * DETAIL_CHARS)]);
         let detail: String = text.chars().take(DETAIL_CHARS).collect();
         Reject {
@@ -153,6 +154,7 @@ impl Fault {
 impl From<serde_json::Error> for Fault {
     fn from(error: serde_json::Error) -> Self {
         let text = error.to_string();
+        // The parser counts lines within the record; the reject names the line of the file.
         let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(before, _)| before);
         if error.is_data() {
             Self::row(message)

@@ -42,6 +42,7 @@ impl Shape {
         *self = match (std::mem::take(self), seen) {
             (Self::Unknown, seen) => seen,
             (Self::Int, Self::Float) | (Self::Float, Self::Int) => Self::Float,
+            // Texts hold every value.
             (before, seen) if before == seen => before,
             _ => Self::Text,
         };
@@ -126,6 +127,7 @@ impl<'de> Visitor<'de> for Widen<'_> {
         let item = if let Shape::List(item) = self.0 {
             item.as_mut()
         } else {
+            // The items must still be read, although their shape does not matter any more.
             *self.0 = Shape::Text;
             &mut other
         };
@@ -137,6 +139,7 @@ impl<'de> Visitor<'de> for Widen<'_> {
         if *self.0 == Shape::Unknown {
             *self.0 = Shape::row();
         }
+        // Keys of a map are data: a table with a column for each would have thousands.
         if !matches!(self.0, Shape::Object(fields) if fields.len() <= MOST_FIELDS) {
             *self.0 = Shape::Text;
         }

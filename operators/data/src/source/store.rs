@@ -30,6 +30,7 @@ fn open_with(
 ) -> Result<(Arc<dyn ObjectStore>, Path), OperatorError> {
     let mut options: Vec<(String, String)> =
         variables.filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
+    // Stores in one's own network often have no TLS.
     let plain_endpoint = options.iter().any(|(name, value)| name.contains("ENDPOINT") && value.starts_with("http://"));
     if url.scheme() == "http" || plain_endpoint {
         options.push(("allow_http".to_owned(), "true".to_owned()));

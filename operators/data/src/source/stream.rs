@@ -34,6 +34,7 @@ pub fn bytes(
     };
     let opened = opened.map_err(|error| store::failed(&file.shown, error))?;
     let raw: Box<dyn Read + Send> = match opened.payload {
+        // A watched file that changes while it is read fails the node: its key names the old content.
         GetResultPayload::File(opened, _) => match &file.place {
             Place::Local(path) => context.watched(path, Box::new(opened)),
             Place::Remote(..) => Box::new(opened),
@@ -55,17 +56,17 @@ pub(crate) fn text(
     compression: Compression,
     context: &Context,
 ) -> Result<Box<dyn Read + Send>, OperatorError> {
-    let broken = |error: std::io::Error| broken(file, &error);
-    let mut reader = bytes(file, compression, context)?;
+    let reader = bytes(file, compression, context)?;
+    checked(reader, &file.name, format).map_err(|error| broken(file, &error))
+}
+
+fn checked(mut reader: Box<dyn Read + Send>, name: &str, format: Format) -> std::io::Result<Box<dyn Read + Send>> {
     let mut start = Vec::new();
-    reader.by_ref().take(START).read_to_end(&mut start).map_err(broken)?;
-    if start.is_empty() && Compression::of_name(&file.name) != Compression::None {
-        return Err(broken(Unreadable::error(
-            "it is empty: a compressed file has at least a header",
-            "fetch it again",
-        )));
+    reader.by_ref().take(START).read_to_end(&mut start)?;
+    if start.is_empty() && Compression::of_name(name) != Compression::None {
+        return Err(Unreadable::error("it is empty: a compressed file has at least a header", "fetch it again"));
     }
-    check_start(&start, format).map_err(broken)?;
+    check_start(&start, format)?;
     if start.starts_with(BYTE_ORDER_MARK) {
         start.drain(..BYTE_ORDER_MARK.len());
     }

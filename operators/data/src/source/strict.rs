@@ -29,33 +29,36 @@ pub(crate) fn value(record: &[u8]) -> Result<Value, Fault> {
 /// Fails if valid JSON has a whole number beyond 64 bits: the parser would round it.
 pub(crate) fn check_numbers(record: &[u8]) -> Result<(), Fault> {
     // A run of that many digits covers one of these places.
-    let mut place = MANY_DIGITS - 1;
-    while let Some(byte) = record.get(place) {
+    let mut index = MANY_DIGITS - 1;
+    while let Some(byte) = record.get(index) {
         if byte.is_ascii_digit()
-            && let Some((number, end)) = whole_number(record, place)
+            && let Some((number, end)) = whole_number(record, index)
         {
             let fits = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
-            if !fits && !is_in_string(record, place) {
+            if !fits && !is_in_string(record, index) {
                 let message = format!("the whole number {number} is beyond 64 bits: write it as a text, in quotes");
                 return Err(Fault::row(message));
             }
-            place = end;
+            index = end;
         }
-        place += MANY_DIGITS;
+        index += MANY_DIGITS;
     }
     Ok(())
 }
 
 /// Returns the number around a digit and where it ends, if it is whole and long.
-fn whole_number(record: &[u8], place: usize) -> Option<(&str, usize)> {
-    let is_digit = |byte: &&u8| byte.is_ascii_digit();
-    let mut start = place - record[..place].iter().rev().take_while(is_digit).count();
-    let end = place + record[place..].iter().take_while(is_digit).count();
+fn whole_number(record: &[u8], index: usize) -> Option<(&str, usize)> {
+    let (mut start, mut end) = (index, index);
+    while start > 0 && record[start - 1].is_ascii_digit() {
+        start -= 1;
+    }
+    while end < record.len() && record[end].is_ascii_digit() {
+        end += 1;
+    }
     if end - start < MANY_DIGITS || matches!(record.get(end), Some(b'.' | b'e' | b'E')) {
         return None;
     }
-    let before = start.checked_sub(1).map(|before| record[before]);
-    match before {
+    match record[..start].last() {
         // Digits behind a point or of an exponent.
         Some(b'.' | b'+' | b'e' | b'E') => return None,
         Some(b'-') => start -= 1,
@@ -64,12 +67,12 @@ fn whole_number(record: &[u8], place: usize) -> Option<(&str, usize)> {
     Some((std::str::from_utf8(&record[start..end]).ok()?, end))
 }
 
-fn is_in_string(record: &[u8], place: usize) -> bool {
+fn is_in_string(record: &[u8], index: usize) -> bool {
     let (mut at, mut inside) = (0, false);
-    while let Some(found) = memchr2(b'"', b'\\', &record[at..place]) {
+    while let Some(found) = memchr2(b'"', b'\\', &record[at..index]) {
         inside ^= record[at + found] == b'"';
         // The character behind a backslash is escaped.
-        at = place.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });
+        at = index.min(at + found + if record[at + found] == b'\\' { 2 } else { 1 });
     }
     inside
 }
@@ -82,6 +85,7 @@ pub fn with_constants<T>(record: &[u8], mut read: impl FnMut(&[u8]) -> Result<T,
     match read(record) {
         Ok(read) => Ok((read, false)),
         Err(fault) if fault.kind != "bad_line" => Err(fault),
+        // Only now: nearly all records are JSON, and looking for constants costs as much as reading.
         Err(fault) => match without_constants(record) {
             Some(mended) => Ok((read(&mended)?, true)),
             None => Err(fault),
@@ -94,6 +98,7 @@ fn without_constants(record: &[u8]) -> Option<Vec<u8>> {
     let (mut mended, mut at, mut inside) = (Vec::with_capacity(record.len()), 0, false);
     let mut found = false;
     while let Some(byte) = record.get(at) {
+        // `NaN` in a text is a text.
         let constant = CONSTANTS.iter().find(|word| !inside && record[at..].starts_with(word));
         if let Some(word) = constant {
             mended.extend_from_slice(b"null");
@@ -111,7 +116,7 @@ fn without_constants(record: &[u8]) -> Option<Vec<u8>> {
         mended.push(*byte);
         at += 1;
     }
-    found.then_some(mended)
+    if found { Some(mended) } else { None }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Splits source files into blocks of raw records, in order.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -45,13 +45,14 @@ pub fn blocks(
 ) -> Result<(), OperatorError> {
     let mut first = 0;
     for file in files {
-        let mut counted = |part: Part| {
+        let flow = file_blocks(file, splitting, context, &mut |part| {
             let Part { records, rejects, nulled } = part;
             let block = Block { file: Arc::clone(&file.name), records, first, rejects, nulled };
+            // Records are counted across files: their numbers become ids.
             first += block.count() as u64;
             push(block)
-        };
-        if file_blocks(file, splitting, context, &mut counted)? == Flow::Stop {
+        });
+        if flow? == Flow::Stop {
             return Ok(());
         }
     }
@@ -84,35 +85,50 @@ fn file_blocks(
         return parquet_blocks(file, context, push);
     }
     let reader = stream::text(file, format, splitting.compression, context)?;
-    let broken = |error: std::io::Error| stream::broken(file, &error);
-    match format {
-        Format::Csv => {
-            let delimiter = splitting.delimiter.unwrap_or(b',');
-            cell_blocks(CellBlocks::new(reader, delimiter, splitting.quotes).map_err(broken)?, push).map_err(broken)
-        }
-        Format::Tsv => {
-            let blocks = match splitting.cut {
-                Cut::Plain(names) => CellBlocks::plain(reader, names),
-                _ => CellBlocks::new(reader, b'\t', splitting.quotes),
-            };
-            cell_blocks(blocks.map_err(broken)?, push).map_err(broken)
-        }
-        Format::Json => match value_blocks(reader, splitting.cut, push).map_err(broken)? {
-            Some(flow) => Ok(flow),
-            // The object lacks the list: the records are whole values.
-            None => file_blocks(file, Splitting { cut: Cut::Values, ..splitting }, context, push),
-        },
-        _ => line_blocks(file, reader, push).map_err(broken),
+    let splitting = Splitting { format, ..splitting };
+    match text_blocks(file, reader, splitting, push).map_err(|error| stream::broken(file, &error))? {
+        Some(flow) => Ok(flow),
+        // The object lacks the list: the records are whole values. The file is read again from its beginning.
+        None => file_blocks(file, Splitting { cut: Cut::Values, ..splitting }, context, push),
     }
 }
 
-fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> std::io::Result<Flow> {
+/// Returns `None` if the file is an object without the list that `splitting` names.
+fn text_blocks(
+    file: &SourceFile,
+    reader: impl Read,
+    splitting: Splitting,
+    push: &mut Push,
+) -> io::Result<Option<Flow>> {
+    let flow = match (splitting.format, splitting.cut) {
+        (Format::Json, cut) => {
+            let mut blocks = ValueBlocks::new(reader, cut);
+            while let Some((bytes, places)) = blocks.next()? {
+                if push(Records::Json { bytes, places, members: cut == Cut::Members }.into()) == Flow::Stop {
+                    return Ok(Some(Flow::Stop));
+                }
+            }
+            return Ok(if blocks.lacks_list() { None } else { Some(Flow::Continue) });
+        }
+        (Format::Csv, _) => {
+            let delimiter = splitting.delimiter.unwrap_or(b',');
+            cell_blocks(CellBlocks::new(reader, delimiter, splitting.quotes)?, push)?
+        }
+        (Format::Tsv, Cut::Plain(names)) => cell_blocks(CellBlocks::plain(reader, names)?, push)?,
+        (Format::Tsv, _) => cell_blocks(CellBlocks::new(reader, b'\t', splitting.quotes)?, push)?,
+        _ => line_blocks(file, reader, push)?,
+    };
+    Ok(Some(flow))
+}
+
+fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> io::Result<Flow> {
     let mut blocks = LineBlocks::new(reader);
     while let Some(block) = blocks.next()? {
-        let too_long = |line: u64| {
-            Fault::line(format!("the line is longer than {MAX_RECORD_BYTES} bytes")).reject(&file.name, line, b"")
-        };
-        let rejects = block.oversized.into_iter().map(too_long).collect();
+        let mut rejects = Vec::new();
+        for line in block.oversized {
+            let fault = Fault::line(format!("the line is longer than {MAX_RECORD_BYTES} bytes"));
+            rejects.push(fault.reject(&file.name, line, b""));
+        }
         let records = Records::Json { bytes: block.bytes, places: block.places, members: false };
         if push(Part { records, rejects, nulled: Vec::new() }) == Flow::Stop {
             return Ok(Flow::Stop);
@@ -121,18 +137,7 @@ fn line_blocks(file: &SourceFile, reader: impl Read, push: &mut Push) -> std::io
     Ok(Flow::Continue)
 }
 
-/// Returns `None` if the file is an object without the list that `cut` names.
-fn value_blocks(reader: impl Read, cut: Cut, push: &mut Push) -> std::io::Result<Option<Flow>> {
-    let mut blocks = ValueBlocks::new(reader, cut);
-    while let Some((bytes, places)) = blocks.next()? {
-        if push(Records::Json { bytes, places, members: cut == Cut::Members }.into()) == Flow::Stop {
-            return Ok(Some(Flow::Stop));
-        }
-    }
-    Ok((!blocks.lacks_list()).then_some(Flow::Continue))
-}
-
-fn cell_blocks(mut blocks: CellBlocks<'_>, push: &mut Push) -> std::io::Result<Flow> {
+fn cell_blocks(mut blocks: CellBlocks<'_>, push: &mut Push) -> io::Result<Flow> {
     while let Some(rows) = blocks.next()? {
         if push(Records::Cells { header: Arc::clone(&blocks.header), rows }.into()) == Flow::Stop {
             return Ok(Flow::Stop);
@@ -147,11 +152,10 @@ fn parquet_blocks(file: &SourceFile, context: &Context, push: &mut Push) -> Resu
     let mut line = 1;
     for batch in batches {
         let batch = batch?;
-        let rows = batch.num_rows() as u64;
         let part = json_records(&batch, line, file).map_err(|error| {
             OperatorError::data(format!("cannot read the rows of `{}` from {line} on: {}", file.shown, error.message))
         })?;
-        line += rows;
+        line += batch.num_rows() as u64;
         if push(part) == Flow::Stop {
             return Ok(Flow::Stop);
         }
@@ -162,7 +166,6 @@ fn parquet_blocks(file: &SourceFile, context: &Context, push: &mut Push) -> Resu
 /// Writes rows as JSON. Rows with bytes that are no text are rejected; numbers that JSON lacks are null.
 fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Part, OperatorError> {
     let Readable { batch, rows, rejected, not_finite } = parquet_file::readable(batch)?;
-    let line_of = |row: &usize| line + *row as u64;
     let mut bytes = Vec::new();
     let mut writer = LineDelimitedWriter::new(&mut bytes);
     writer.write(&batch)?;
@@ -170,13 +173,14 @@ fn json_records(batch: &RecordBatch, line: u64, file: &SourceFile) -> Result<Par
     let mut places = Vec::with_capacity(batch.num_rows());
     let mut from = 0;
     for (row, end) in rows.iter().zip(memchr::memchr_iter(b'\n', &bytes)) {
-        places.push(Place { range: from..end, line: line_of(row) });
+        places.push(Place { range: from..end, line: line + *row as u64 });
         from = end + 1;
     }
-    let reject = |(row, column): &(usize, String)| {
+    let mut rejects = Vec::with_capacity(rejected.len());
+    for (row, column) in rejected {
         let message = format!("the column `{column}` holds bytes that are not UTF-8 text; `as: table` keeps them");
-        Fault::row(message).reject(&file.name, line_of(row), b"")
-    };
-    let (rejects, nulled) = (rejected.iter().map(reject).collect(), not_finite.iter().map(line_of).collect());
+        rejects.push(Fault::row(message).reject(&file.name, line + row as u64, b""));
+    }
+    let nulled = not_finite.iter().map(|row| line + *row as u64).collect();
     Ok(Part { records: Records::Json { bytes, places, members: false }, rejects, nulled })
 }

@@ -40,12 +40,12 @@ impl Slot {
 
     /// Returns the top-level field if it is required.
     pub fn required(&self) -> Option<&str> {
-        self.optional.is_none().then(|| top_level(&self.written))
+        if self.optional.is_none() { Some(top_level(&self.written)) } else { None }
     }
 
     /// Returns all top-level fields it may read.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
-        [Some(self.written.as_str()), self.optional.as_deref()].into_iter().flatten().map(top_level)
+        std::iter::once(self.written.as_str()).chain(self.optional.as_deref()).map(top_level)
     }
 }
 
@@ -77,15 +77,17 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, String> {
             rest = after;
             continue;
         }
-        let end = rest.find('}').filter(|end| brace == "{" && *end > 0);
-        let end = end.ok_or_else(|| {
-            format!("`{text}` has a brace that does not enclose a column name; write `{{{{` for `{{`")
-        })?;
+        let (name, after) = match rest.split_once('}') {
+            Some((name, after)) if brace == "{" && !name.is_empty() => (name, after),
+            _ => {
+                return Err(format!("`{text}` has a brace that does not enclose a column name; write `{{{{` for `{{`"));
+            }
+        };
         if !plain.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut plain)));
         }
-        pieces.push(Piece::Value(Slot::parse(&rest[..end])));
-        rest = &rest[end + 1..];
+        pieces.push(Piece::Value(Slot::parse(name)));
+        rest = after;
     }
     plain.push_str(rest);
     if !plain.is_empty() {
@@ -110,7 +112,7 @@ pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, S
     if slots(pieces).all(|slot| slot.find(record).is_none()) {
         return Ok(None);
     }
-    fill_strictly(pieces, record).map(Some)
+    Ok(Some(fill_strictly(pieces, record)?))
 }
 
 /// Returns the text for a record.
@@ -125,7 +127,10 @@ pub(crate) fn fill_strictly(pieces: &[Piece], record: &Value) -> Result<String, 
             Piece::Value(slot) => match slot.find(record) {
                 Some(Value::String(value)) => text.push_str(value),
                 Some(value) => text.push_str(&value.to_string()),
-                None => slot.missing::<()>().map(drop)?,
+                // An optional field leaves no text.
+                None => {
+                    slot.missing::<()>()?;
+                }
             },
         }
     }

@@ -82,16 +82,17 @@ impl<R: Read> ValueBlocks<R> {
 
     /// Returns the buffer; an unfinished value remains in it.
     fn take_scanned(&mut self) -> Vec<u8> {
-        let kept = self.state.start.unwrap_or(self.scanned);
-        self.count_lines(kept);
-        let tail = self.buffer[kept..].to_vec();
-        self.scanned -= kept;
+        let start = self.state.start.unwrap_or(self.scanned);
+        self.count_lines(start);
+        let tail = self.buffer[start..].to_vec();
+        self.scanned -= start;
         self.counted = 0;
         self.state.start = self.state.start.map(|_| 0);
         std::mem::replace(&mut self.buffer, tail)
     }
 
     fn read_more(&mut self) -> std::io::Result<()> {
+        // Checked before reading on: one value must not fill the memory.
         if self.state.start.is_some_and(|start| self.buffer.len() - start > MAX_RECORD_BYTES) {
             let message = format!("the value on line {} is longer than {MAX_RECORD_BYTES} bytes", self.line);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
@@ -99,7 +100,13 @@ impl<R: Read> ValueBlocks<R> {
         let first = !self.state.begun && self.buffer.is_empty();
         if (&mut self.reader).take(BLOCK_BYTES as u64).read_to_end(&mut self.buffer)? == 0 {
             self.ended = true;
-            return self.finish();
+            if let (Some((opened, line)), false) = (self.state.outermost, self.state.closed) {
+                let opened = char::from(opened);
+                return Err(broken(&format!("it is cut short: the `{opened}` on line {line} is never closed")));
+            }
+            // An unclosed value in no bracket is emitted: parsing rejects it.
+            self.close(self.buffer.len());
+            return Ok(());
         }
         if first && self.buffer.starts_with(b"\xef\xbb\xbf") {
             self.scanned = 3;
@@ -134,9 +141,13 @@ impl<R: Read> ValueBlocks<R> {
             if self.buffer[at] == b'"' {
                 self.scanned = at + 1;
                 self.state.in_string = false;
-                self.end_bare_string();
+                // A text in no bracket is a value of its own.
+                if self.state.base == 0 && self.state.depth == 0 {
+                    self.close(self.scanned);
+                }
                 return true;
             }
+            // What is escaped comes with the next bytes.
             if at + 1 >= self.buffer.len() {
                 self.scanned = at;
                 return false;
@@ -145,12 +156,6 @@ impl<R: Read> ValueBlocks<R> {
         }
         self.scanned = self.buffer.len();
         false
-    }
-
-    fn end_bare_string(&mut self) {
-        if self.state.base == 0 && self.state.depth == 0 {
-            self.close(self.scanned);
-        }
     }
 
     fn step(&mut self, byte: u8) {
@@ -162,6 +167,7 @@ impl<R: Read> ValueBlocks<R> {
                 self.open();
                 self.state.in_string = true;
             }
+            // Its items are values; what precedes it in the outermost object is skipped.
             b'[' if self.is_wanted_list() => {
                 self.state.start = None;
                 self.state.skipping = false;
@@ -261,16 +267,6 @@ impl<R: Read> ValueBlocks<R> {
         if let Some(start) = self.state.start.take().filter(|_| !self.state.skipping) {
             self.places.push(Place { range: start..end, line: self.line });
         }
-    }
-
-    /// Ends the input. An unclosed value in no bracket is emitted: parsing rejects it.
-    fn finish(&mut self) -> std::io::Result<()> {
-        if let Some((opened, line)) = self.state.outermost.filter(|_| !self.state.closed) {
-            let opened = char::from(opened);
-            return Err(broken(&format!("it is cut short: the `{opened}` on line {line} is never closed")));
-        }
-        self.close(self.buffer.len());
-        Ok(())
     }
 
     fn count_lines(&mut self, to: usize) {

@@ -77,6 +77,7 @@ impl Words {
         let mut stream = self.analyzer.token_stream(word);
         let term = if stream.advance() { Some(stream.token().text.clone()) } else { None };
         drop(stream);
+        // As a whole: the words of the next texts fill it again at once.
         if self.known.len() == MOST_WORDS {
             self.known.clear();
         }

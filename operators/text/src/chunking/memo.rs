@@ -36,26 +36,22 @@ impl Memo {
             self.sets = vec![Set([[0; 4]; 2]); SETS];
         }
         let key = key(text.as_bytes(), range);
-        let Set([first, second]) = &mut self.sets[place(&key)];
+        let Set([first, second]) = &mut self.sets[set_of(&key)];
         for slot in [&first, &second] {
-            if difference(slot, &key) == 0 {
+            // Without branches: all four numbers are compared at once, the last one without its count.
+            let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
+            if (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last == 0 {
                 return (slot[3] >> COUNT_BIT) as usize;
             }
         }
         let found = count();
+        // The older of the two words of the set goes.
         if let Ok(small) = u8::try_from(found) {
             *second = *first;
             *first = [key[0], key[1], key[2], key[3] | u64::from(small) << COUNT_BIT];
         }
         found
     }
-}
-
-/// Returns 0 if the slot has this key, whatever its count.
-#[inline]
-fn difference(slot: &Slot, key: &Slot) -> u64 {
-    let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
-    (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last
 }
 
 /// The word as four numbers, padded with zeros; the last one also holds the length.
@@ -84,7 +80,7 @@ fn load(text: &[u8], at: usize, length: usize) -> u64 {
 
 /// Returns the set of a key. Multiplication mixes the high bits best, so those select the set.
 #[inline]
-fn place(key: &Slot) -> usize {
+fn set_of(key: &Slot) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio, as in Fibonacci hashing
     let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(MIX).rotate_left(29);
     let short = mix(key[3], key[0]);

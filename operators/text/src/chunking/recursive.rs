@@ -126,28 +126,21 @@ impl Recursive {
 
 /// Returns the end of the first split of `bytes`: after its first delimiter, or at the end.
 fn delimiter_end(bytes: &[u8], level: Level) -> usize {
+    const DASH: &[u8] = "—".as_bytes();
     let found = match level {
         Level::Lines => bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map(|at| at + 1),
-        Level::Sentences => sentence_end(bytes),
-        _ => pause_end(bytes),
+        Level::Sentences => {
+            bytes.windows(2).position(|pair| matches!(pair, [b'.' | b'!' | b'?', b' '])).map(|at| at + 2)
+        }
+        _ => bytes.iter().enumerate().find_map(|(at, byte)| match byte {
+            b'{' | b'}' | b'"' | b'[' | b']' | b'<' | b'>' | b'(' | b')' | b':' | b';' | b',' | b'|' | b'~' | b'-'
+            | b'`' | b'\'' => Some(at + 1),
+            b'.' if bytes[at..].starts_with(b"...") => Some(at + 3),
+            0xE2 if bytes[at..].starts_with(DASH) => Some(at + DASH.len()),
+            _ => None,
+        }),
     };
     found.unwrap_or(bytes.len())
-}
-
-fn sentence_end(bytes: &[u8]) -> Option<usize> {
-    let ends = |pair: &[u8]| pair[1] == b' ' && matches!(pair[0], b'.' | b'!' | b'?');
-    bytes.windows(2).position(ends).map(|at| at + 2)
-}
-
-fn pause_end(bytes: &[u8]) -> Option<usize> {
-    const DASH: &[u8] = "—".as_bytes();
-    bytes.iter().enumerate().find_map(|(at, byte)| match byte {
-        b'{' | b'}' | b'"' | b'[' | b']' | b'<' | b'>' | b'(' | b')' | b':' | b';' | b',' | b'|' | b'~' | b'-'
-        | b'`' | b'\'' => Some(at + 1),
-        b'.' if bytes[at..].starts_with(b"...") => Some(at + 3),
-        0xE2 if bytes[at..].starts_with(DASH) => Some(at + DASH.len()),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

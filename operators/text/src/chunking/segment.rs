@@ -33,9 +33,9 @@ impl Segmentation {
     /// Returns the segmentation of a parsed `tokenizer.json`, or `None` if no exact one is known.
     pub(crate) fn of(file: &Value) -> Option<Self> {
         let (normalizer, words) = (&file["normalizer"], &file["pre_tokenizer"]);
-        let matches_normalised = |token: &Value| token["normalized"] == true;
         let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
-        if !normalizer.is_null() && added.iter().any(matches_normalised) {
+        // Such tokens are found in the normalised text, which is not known here.
+        if !normalizer.is_null() && added.iter().any(|token| token["normalized"] == true) {
             return None;
         }
         match (normalizer["type"].as_str(), words["type"].as_str()?) {
@@ -50,21 +50,31 @@ impl Segmentation {
 
     /// Sums `count` over the segments of `text`, given as byte ranges. `marks` holds the counts of ASCII punctuation.
     #[inline]
-    pub(crate) fn sum(self, text: &str, marks: &[usize; 128], count: impl FnMut(Range<usize>) -> usize) -> usize {
+    pub(crate) fn sum(self, text: &str, marks: &[usize; 128], mut count: impl FnMut(Range<usize>) -> usize) -> usize {
         match self {
             Self::Bert { ideographs } => sum_bert(text, ideographs, marks, count),
-            Self::BeforeSpace => sum_before_space(text, count),
+            Self::BeforeSpace => {
+                let (mut start, mut total) = (0, 0);
+                for (at, &byte) in text.as_bytes().iter().enumerate() {
+                    if byte == b' ' && ends_solid(&text[start..at]) {
+                        total += count(start..at);
+                        start = at;
+                    }
+                }
+                if start < text.len() { total + count(start..text.len()) } else { total }
+            }
         }
     }
 
     /// Returns the first cut at or after `from`, or the end of `text`.
     pub(crate) fn cut_behind(self, text: &str, from: usize) -> usize {
         let bytes = text.as_bytes();
-        let fits = |&at: &usize| match self {
-            Self::Bert { .. } => is_space(bytes[at]),
+        let mut places = from.max(1)..bytes.len();
+        let cut = places.find(|&at| match self {
+            Self::Bert { .. } => matches!(bytes[at], b' ' | b'\t' | b'\n' | b'\r'),
             Self::BeforeSpace => bytes[at] == b' ' && ends_solid(&text[..at]),
-        };
-        (from.max(1)..bytes.len()).find(fits).unwrap_or(bytes.len())
+        });
+        cut.unwrap_or(bytes.len())
     }
 }
 
@@ -75,12 +85,7 @@ fn space_led(parts: &[Value]) -> Option<Segmentation> {
         && split["invert"] != true
         && SPACE_LED_WORDS.contains(&split["pattern"]["Regex"].as_str()?);
     let plain = bytes["type"] == "ByteLevel" && bytes["use_regex"] == false && bytes["add_prefix_space"] == false;
-    (known && plain).then_some(Segmentation::BeforeSpace)
-}
-
-#[inline]
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+    if known && plain { Some(Segmentation::BeforeSpace) } else { None }
 }
 
 const WORD: u8 = 0;
@@ -164,17 +169,6 @@ fn is_ideograph(character: char) -> bool {
             | 0x2_B920..=0x2_CEAF
             | 0x2_F800..=0x2_FA1F
     )
-}
-
-fn sum_before_space(text: &str, mut count: impl FnMut(Range<usize>) -> usize) -> usize {
-    let (mut start, mut total) = (0, 0);
-    for (at, &byte) in text.as_bytes().iter().enumerate() {
-        if byte == b' ' && ends_solid(&text[start..at]) {
-            total += count(start..at);
-            start = at;
-        }
-    }
-    if start < text.len() { total + count(start..text.len()) } else { total }
 }
 
 fn ends_solid(text: &str) -> bool {

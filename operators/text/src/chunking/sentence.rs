@@ -16,11 +16,22 @@ pub struct Sentences {
 impl Sentences {
     /// Packs the sentences of `text`. A sentence over the size is cut into windows, which count as sentences.
     pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
-        let sentences = self.fitting_sentences(text, tally);
+        let mut sentences = Vec::new();
+        for Range { start, end } in self::sentences(text) {
+            let tokens = tally.count(&text[start..end]);
+            if tokens <= self.size {
+                sentences.push(Piece { start, end, tokens });
+                continue;
+            }
+            for window in (TokenWindow { size: self.size, overlap: 0 }).cut(&text[start..end], tally) {
+                sentences.push(Piece { start: start + window.start, end: start + window.end, ..window });
+            }
+        }
         let mut pieces = Vec::new();
         let (mut first, mut next) = (0, 0);
         while next < sentences.len() {
             let mut tokens: usize = sentences[first..=next].iter().map(|sentence| sentence.tokens).sum();
+            // The repeated sentences may leave no room for the next one.
             while tokens > self.size && first < next {
                 tokens -= sentences[first].tokens;
                 first += 1;
@@ -31,23 +42,10 @@ impl Sentences {
             }
             pieces.push(Piece { start: sentences[first].start, end: sentences[next].end, tokens });
             next += 1;
+            // Never before the start of this chunk: it would be repeated as a whole.
             first = next.saturating_sub(self.overlap).max(first);
         }
         pieces
-    }
-
-    fn fitting_sentences(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
-        let mut fitting = Vec::new();
-        for Range { start, end } in sentences(text) {
-            let tokens = tally.count(&text[start..end]);
-            if tokens <= self.size {
-                fitting.push(Piece { start, end, tokens });
-                continue;
-            }
-            let windows = TokenWindow { size: self.size, overlap: 0 }.cut(&text[start..end], tally);
-            fitting.extend(windows.iter().map(|w| Piece { start: start + w.start, end: start + w.end, ..*w }));
-        }
-        fitting
     }
 }
 
@@ -86,7 +84,7 @@ fn boundary(text: &str, start: usize, at: usize, character: char) -> Option<usiz
             let next = skip(text, closed, char::is_whitespace);
             let continues = text[next..].starts_with(char::is_lowercase);
             let ends = next > closed && !continues && !(character == '.' && is_abbreviation(&text[start..at]));
-            ends.then_some(next)
+            if ends { Some(next) } else { None }
         }
         _ => None,
     }

@@ -16,17 +16,15 @@ impl TokenWindow {
     /// and no window lies inside the previous one.
     pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
         let starts = tally.starts(text);
-        let offset = |unit: usize| match unit {
-            0 => 0,
-            unit => starts.get(unit).copied().unwrap_or(text.len()),
-        };
         let mut pieces = Vec::new();
         let mut first = 0;
         loop {
             let last = (first + self.size).min(starts.len());
-            let end = if last == starts.len() { text.len() } else { offset(last) };
-            if offset(first) < end {
-                pieces.push(Piece { start: offset(first), end, tokens: last - first });
+            // What precedes the first unit belongs to it.
+            let start = if first == 0 { 0 } else { starts.get(first).copied().unwrap_or(text.len()) };
+            let end = starts.get(last).copied().unwrap_or(text.len());
+            if start < end {
+                pieces.push(Piece { start, end, tokens: last - first });
             }
             if last == starts.len() {
                 return pieces;

@@ -61,47 +61,44 @@ impl TokenCounter {
     /// # Errors
     /// Fails if the content is not a tokenizer, or one that tokenises at random.
     pub fn parse(bytes: &[u8]) -> Result<Self, TokenizerFault> {
-        const SAVE: &str = "save it with Hugging Face tokenizers (`tokenizer.save(\"tokenizer.json\")`)";
-        let broken = |error: String| TokenizerFault::new(format!("not a tokenizer: {error}"), SAVE);
-        let file: Value = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
+        let file: Value = serde_json::from_slice(bytes).map_err(|error| broken(&error))?;
         if file["model"]["dropout"].as_f64().is_some_and(|share| share > 0.0) {
             let message = "the tokenizer drops merges at random (BPE dropout), so its counts are not repeatable";
             return Err(TokenizerFault::new(message.to_owned(), "set `model.dropout` to null in the file"));
         }
-        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
-        tokenizer.with_truncation(None).map_err(|error| broken(error.to_string()))?;
+        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| broken(&error))?;
+        // The file may say both, and chunks are counted as they are.
+        tokenizer.with_truncation(None).map_err(|error| broken(&error))?;
         tokenizer.with_padding(None);
         let segmentation = Segmentation::of(&file);
         let is_bert = matches!(segmentation, Some(Segmentation::Bert { .. }));
         let wordpiece = if is_bert { WordPiece::of(&file) } else { None };
         let mut counter = Self { tokenizer, segmentation, wordpiece, added: None, marks: [0; 128] };
-        counter.added = counter.added_tokens().map_err(|error| broken(error.to_string()))?;
-        counter.measure_marks();
-        Ok(counter)
-    }
-
-    fn added_tokens(&self) -> Result<Option<Regex>, regex::Error> {
-        let added = self.tokenizer.get_added_tokens_decoder().into_values();
+        // Escaped and sorted: the expression must be the same whatever the order of the map.
+        let added = counter.tokenizer.get_added_tokens_decoder().into_values();
         let mut contents: Vec<String> = added.map(|token| regex::escape(&token.content)).collect();
         contents.retain(|content| !content.is_empty());
         contents.sort();
-        if contents.is_empty() { Ok(None) } else { Regex::new(&contents.join("|")).map(Some) }
-    }
-
-    /// Counts each ASCII punctuation mark. If one cannot be counted, word-by-word counting is off.
-    fn measure_marks(&mut self) {
+        if !contents.is_empty() {
+            counter.added = Some(Regex::new(&contents.join("|")).map_err(|error| broken(&error))?);
+        }
+        // BERT splits at each mark, so its count does not depend on its neighbours.
         for mark in (0..128_u8).filter(u8::is_ascii_punctuation) {
-            match self.encode(char::from(mark).to_string().as_str()) {
-                Ok(count) => self.marks[usize::from(mark)] = count,
-                Err(_) => self.segmentation = None,
+            match counter.encode(char::from(mark).to_string().as_str()) {
+                Ok(count) => counter.marks[usize::from(mark)] = count,
+                // A mark that cannot be counted ends counting by words.
+                Err(_) => counter.segmentation = None,
             }
         }
+        Ok(counter)
     }
 
     /// Returns the segmentation by which `text` and all its parts can be counted word by word, if any.
     pub(crate) fn segmentation_of(&self, text: &str) -> Option<Segmentation> {
-        let plain = !self.added.as_ref().is_some_and(|added| added.is_match(text));
-        self.segmentation.filter(|_| plain)
+        match &self.added {
+            Some(added) if added.is_match(text) => None,
+            _ => self.segmentation,
+        }
     }
 
     /// Returns the number of tokens of `text`, encoded as a whole.
@@ -110,13 +107,6 @@ impl TokenCounter {
     /// Fails if the model has no token for a part of it.
     pub fn encode(&self, text: &str) -> Result<usize, String> {
         self.tokenizer.encode_fast(text, false).map(|encoding| encoding.len()).map_err(|error| error.to_string())
-    }
-
-    fn encode_word(&self, word: &str) -> Result<usize, String> {
-        match self.wordpiece.as_ref().and_then(|model| model.count(word)) {
-            Some(count) => Ok(count),
-            None => self.encode(word),
-        }
     }
 
     /// Returns the same count by segments, each cached in `memo`.
@@ -128,7 +118,10 @@ impl TokenCounter {
         let mut fault = None;
         let total = rule.sum(text, &self.marks, |word| {
             memo.count(text, word.clone(), || {
-                self.encode_word(&text[word]).unwrap_or_else(|error| {
+                let word = &text[word];
+                // The vocabulary alone decides for most words, much faster than an encoding.
+                let known = self.wordpiece.as_ref().and_then(|model| model.count(word));
+                known.map_or_else(|| self.encode(word), Ok).unwrap_or_else(|error| {
                     fault = Some(error);
                     usize::MAX >> 32 // too large to be cached
                 })
@@ -154,6 +147,11 @@ impl TokenCounter {
         }
         Ok(starts)
     }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> TokenizerFault {
+    let help = "save it with Hugging Face tokenizers (`tokenizer.save(\"tokenizer.json\")`)";
+    TokenizerFault::new(format!("not a tokenizer: {error}"), help)
 }
 
 fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {

@@ -23,12 +23,15 @@ impl WordPiece {
             return None;
         }
         let prefix = model["continuing_subword_prefix"].as_str()?;
-        let vocabulary = || model["vocab"].as_object().into_iter().flat_map(|vocab| vocab.keys());
-        let tail = |token: &String| token.strip_prefix(prefix).map(|tail| tail.as_bytes().into());
+        let (mut heads, mut tails) = (HashSet::<Box<[u8]>>::new(), HashSet::<Box<[u8]>>::new());
+        for token in model["vocab"].as_object()?.keys() {
+            tails.extend(token.strip_prefix(prefix).map(|tail| Box::from(tail.as_bytes())));
+            heads.insert(Box::from(token.as_bytes()));
+        }
         Some(Self {
-            heads: vocabulary().map(|token| token.as_bytes().into()).collect(),
-            tails: vocabulary().filter_map(tail).collect(),
-            longest: vocabulary().map(String::len).max()?,
+            longest: heads.iter().map(|token| token.len()).max()?,
+            heads,
+            tails,
             max_characters: usize::try_from(model["max_input_chars_per_word"].as_u64()?).ok()?,
             lowercase: file["normalizer"]["lowercase"].as_bool()?,
         })
@@ -42,6 +45,7 @@ impl WordPiece {
         if !is_plain {
             return None;
         }
+        // For ASCII, this is all that BERT's normaliser does.
         let lower = if self.lowercase { word.to_ascii_lowercase() } else { word.to_owned() };
         let (mut rest, mut tokens, mut vocabulary) = (lower.as_bytes(), 0, &self.heads);
         while !rest.is_empty() {

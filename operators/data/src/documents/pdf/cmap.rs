@@ -42,21 +42,22 @@ impl CharacterMap {
                     codes.clear();
                 }
                 Token::Hex(hex) => match (section, codes.as_slice(), list) {
+                    // The code was the number before.
                     (Section::Characters, [code], _) => {
                         map.single.insert(*code, text(&units(&hex)));
                         codes.clear();
                     }
-                    (Section::Ranges, [first, last], Some(place)) => {
-                        if let Some(code) = first.checked_add(place).filter(|code| code <= last) {
+                    (Section::Ranges, [first, last], Some(next)) => {
+                        if let Some(code) = first.checked_add(next).filter(|code| code <= last) {
                             map.single.insert(code, text(&units(&hex)));
                         }
-                        list = place.checked_add(1);
+                        list = next.checked_add(1);
                     }
                     (Section::Ranges, [first, last], None) => {
                         map.ranges.insert(*first, (*last, units(&hex)));
                         codes.clear();
                     }
-                    _ => codes.push(number(&hex)),
+                    _ => codes.push(hex.iter().fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte))),
                 },
             }
         }
@@ -89,10 +90,6 @@ fn units(hex: &[u8]) -> Vec<u16> {
         [one] => vec![u16::from(*one)],
         bytes => bytes.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair)).collect(),
     }
-}
-
-fn number(hex: &[u8]) -> u32 {
-    hex.iter().fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte))
 }
 
 fn tokens(mut rest: &[u8]) -> impl Iterator<Item = Token<'_>> {

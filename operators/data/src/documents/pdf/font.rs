@@ -40,21 +40,21 @@ impl Widths {
         if first > last {
             return;
         }
-        let before = self.0.range(..first).next_back().map(|(start, range)| (*start, *range));
-        if let Some((start, (end, known))) = before.filter(|(_, (end, _))| *end >= first) {
-            self.0.insert(start, (first - 1, known));
-            self.keep_after(last, end, known);
-        }
-        while let Some((start, (end, known))) = self.0.range(first..=last).next().map(|(start, range)| (*start, *range))
+        if let Some((&start, &(end, known))) = self.0.range(..first).next_back()
+            && end >= first
         {
+            self.0.insert(start, (first - 1, known));
+            self.restore_after(last, end, known);
+        }
+        while let Some((&start, &(end, known))) = self.0.range(first..=last).next() {
             self.0.remove(&start);
-            self.keep_after(last, end, known);
+            self.restore_after(last, end, known);
         }
         self.0.insert(first, (last, width));
     }
 
-    /// Keeps what a range that ends at `end` says of the codes after `last`.
-    fn keep_after(&mut self, last: u32, end: u32, width: f32) {
+    /// Restores what a range that ends at `end` says of the codes after `last`.
+    fn restore_after(&mut self, last: u32, end: u32, width: f32) {
         if end > last {
             self.0.insert(last + 1, (end, width));
         }
@@ -62,7 +62,7 @@ impl Widths {
 
     fn get(&self, code: u32) -> Option<f32> {
         let (_, (last, width)) = self.0.range(..=code).next_back()?;
-        (code <= *last).then_some(*width)
+        if code <= *last { Some(*width) } else { None }
     }
 }
 
@@ -96,22 +96,22 @@ fn differences(dictionary: &Dictionary) -> Option<&Vec<Object>> {
 
 /// Returns the names that lopdf knows, each after its code.
 fn known(names: &[Object]) -> Vec<Object> {
-    let mut kept = Vec::new();
+    let mut names_with_codes = Vec::new();
     let mut code = 0;
     for object in names {
         match object {
             Object::Integer(number) => code = *number,
             Object::Name(name) => {
                 if (0..=255).contains(&code) && is_known(name) {
-                    kept.push(Object::Integer(code));
-                    kept.push(Object::Name(name.clone()));
+                    names_with_codes.push(Object::Integer(code));
+                    names_with_codes.push(Object::Name(name.clone()));
                 }
                 code = code.saturating_add(1);
             }
             _ => {}
         }
     }
-    kept
+    names_with_codes
 }
 
 /// Whether a font with only this name gets it: lopdf does not publish its list.
@@ -138,18 +138,19 @@ impl<'a> Font<'a> {
             },
             Err(_) => (CharacterMap::default(), 0),
         };
-        let name = |key: &[u8]| font.get_deref(key, document).and_then(Object::as_name).unwrap_or_default();
-        let is_composite = name(b"Subtype") == b"Type0";
-        let is_utf_16 = is_composite && name(b"Encoding").starts_with(b"Uni") && map.is_empty();
+        let subtype = font.get_deref(b"Subtype", document).and_then(Object::as_name).unwrap_or_default();
+        let encoding = font.get_deref(b"Encoding", document).and_then(Object::as_name).unwrap_or_default();
+        let is_composite = subtype == b"Type0";
+        let is_utf_16 = is_composite && encoding.starts_with(b"Uni") && map.is_empty();
         let encoding = if is_composite { None } else { font.get_font_encoding_with_limit(document, MAX_MAP).ok() };
         let (widths, default_width) = (Widths::default(), UNKNOWN_WIDTH);
-        let mut made = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
+        let mut read = Self { map, encoding, is_composite, is_utf_16, widths, default_width, cost };
         if is_composite {
-            made.composite_widths(document, font, most);
+            read.composite_widths(document, font, most);
         } else {
-            made.simple_widths(document, font);
+            read.simple_widths(document, font);
         }
-        Ok(made)
+        Ok(read)
     }
 
     fn simple_widths(&mut self, document: &Document, font: &Dictionary) {
@@ -158,6 +159,7 @@ impl<'a> Font<'a> {
         // Type 3 fonts have units of their own.
         let matrix = font.get_deref(b"FontMatrix", document).and_then(Object::as_array).ok();
         let unit = matrix.and_then(|matrix| matrix.first()?.as_float().ok()).map_or(1.0, |scale| scale * 1000.0);
+        // Damaged files have any numbers; codes are single bytes.
         for (code, width) in (first.clamp(0, 255)..256).zip(widths) {
             if let Some(width) = number(document, width) {
                 self.widths.set(code as u32, code as u32, width * unit);
@@ -206,10 +208,8 @@ impl<'a> Font<'a> {
         if self.is_utf_16 {
             return UTF_16BE.decode_without_bom_handling(bytes).0.into_owned();
         }
-        let unknown = || char::REPLACEMENT_CHARACTER.to_string();
-        self.codes(bytes)
-            .map(|code| self.map.get(code).or_else(|| self.encoded(code)).unwrap_or_else(unknown))
-            .collect()
+        let shown = self.codes(bytes).map(|code| self.map.get(code).or_else(|| self.encoded(code)));
+        shown.map(|text| text.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())).collect()
     }
 
     fn encoded(&self, code: u32) -> Option<String> {

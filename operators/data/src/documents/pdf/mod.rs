@@ -26,7 +26,11 @@ const MIN_OBJECT_STREAM: u64 = 64 << 10;
 
 /// Reads the text of a PDF file. All its pages together unpack to at most four times `limit` bytes.
 pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
-    let mut document = load(bytes, limit)?;
+    // Object streams are unpacked while the file is loaded, each within its own limit.
+    let streams = memmem::find_iter(bytes, b"ObjStm").count() as u64;
+    let each = (4 * limit / streams.max(1)).clamp(MIN_OBJECT_STREAM, limit.max(MIN_OBJECT_STREAM));
+    let options = LoadOptions::with_max_decompressed_size(each as usize);
+    let mut document = Document::load_mem_with_options(bytes, options).map_err(|error| fault(&error, limit))?;
     font::prepare(&mut document);
     let pages = pages(&document);
     if pages.is_empty() {
@@ -46,45 +50,29 @@ pub(super) fn read(bytes: &[u8], limit: u64) -> Result<Content, Fault> {
             return Err(too_large("the text of the file", limit));
         }
     }
-    check(&text, pages.len())?;
+    if text.is_empty() {
+        let advice = "run OCR on a scan first, for example with ocrmypdf";
+        return Err(no_text(format!("there is no text on its {} pages; {advice}", pages.len())));
+    }
+    let all = text.chars().filter(|c| !c.is_whitespace()).count();
+    if 2 * text.matches(char::REPLACEMENT_CHARACTER).count() > all {
+        let message = "its fonts do not say which characters they show; run OCR on it, for example with ocrmypdf";
+        return Err(no_text(message));
+    }
     let mut details = Map::new();
     details.insert("pages".to_owned(), pages.len().into());
     details.insert("page_offsets".to_owned(), offsets.into_iter().map(Value::from).collect());
     if empty > 0 {
         details.insert("pages_without_text".to_owned(), empty.into());
     }
-    let info = document.trailer.get_deref(b"Info", &document).and_then(Object::as_dict).ok();
-    let fact = |name: &[u8]| info.and_then(|info| fact(&document, info, name));
-    details.extend(fact(b"Author").map(|author| ("author".to_owned(), author.into())));
+    let mut title = None;
+    if let Ok(info) = document.trailer.get_deref(b"Info", &document).and_then(Object::as_dict) {
+        details.extend(fact(&document, info, b"Author").map(|author| ("author".to_owned(), author.into())));
+        title = fact(&document, info, b"Title");
+    }
     // The names that word processors give are no titles.
-    let title =
-        fact(b"Title").filter(|title| !title.starts_with("Microsoft Word") && !title.eq_ignore_ascii_case("untitled"));
+    let title = title.filter(|title| !title.starts_with("Microsoft Word") && !title.eq_ignore_ascii_case("untitled"));
     Ok(Content { title, text, details })
-}
-
-fn check(text: &str, pages: usize) -> Result<(), Fault> {
-    if text.is_empty() {
-        let advice = "run OCR on a scan first, for example with ocrmypdf";
-        return Err(no_text(format!("there is no text on its {pages} pages; {advice}")));
-    }
-    let (unknown, all) = text
-        .chars()
-        .filter(|c| !c.is_whitespace())
-        .fold((0_u64, 0_u64), |(unknown, all), c| (unknown + u64::from(c == char::REPLACEMENT_CHARACTER), all + 1));
-    if 2 * unknown > all {
-        return Err(no_text(
-            "its fonts do not say which characters they show; run OCR on it, for example with ocrmypdf",
-        ));
-    }
-    Ok(())
-}
-
-fn load(bytes: &[u8], limit: u64) -> Result<Document, Fault> {
-    // Object streams are unpacked while the file is loaded, each within its own limit.
-    let streams = memmem::find_iter(bytes, b"ObjStm").count() as u64;
-    let each = (4 * limit / streams.max(1)).clamp(MIN_OBJECT_STREAM, limit.max(MIN_OBJECT_STREAM));
-    let options = LoadOptions::with_max_decompressed_size(each as usize);
-    Document::load_mem_with_options(bytes, options).map_err(|error| fault(&error, limit))
 }
 
 /// Returns the pages in order, each once: a page tree may contain itself.
@@ -107,7 +95,7 @@ fn pages(document: &Document) -> Vec<ObjectId> {
 fn fact(document: &Document, info: &Dictionary, name: &[u8]) -> Option<String> {
     let text = decode_text_string(info.get_deref(name, document).ok()?).ok()?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then_some(text)
+    if text.is_empty() { None } else { Some(text) }
 }
 
 #[cfg(test)]

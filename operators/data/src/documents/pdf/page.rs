@@ -30,10 +30,11 @@ impl Matrix {
 
     /// First this map, then `next`.
     fn then(self, next: Self) -> Self {
-        let (own, next) = (self.0, next.0);
-        let turned = |x: f32, y: f32| [x * next[0] + y * next[2], x * next[1] + y * next[3]];
-        let ([x0, y0], [x1, y1], [x2, y2]) = (turned(own[0], own[1]), turned(own[2], own[3]), turned(own[4], own[5]));
-        Self([x0, y0, x1, y1, x2 + next[4], y2 + next[5]])
+        let (own, m) = (self.0, next.0);
+        // The point of each pair, turned by `next`; the last one is also moved.
+        let [[x0, y0], [x1, y1], [x2, y2]] = [[own[0], own[1]], [own[2], own[3]], [own[4], own[5]]]
+            .map(|[x, y]| [x * m[0] + y * m[2], x * m[1] + y * m[3]]);
+        Self([x0, y0, x1, y1, x2 + m[4], y2 + m[5]])
     }
 
     fn moved(self, x: f32, y: f32) -> Self {
@@ -104,6 +105,7 @@ impl<'a> Pages<'a> {
     /// Returns the resources of a page, which may be those of a folder above it.
     fn resources(&self, page: ObjectId) -> Option<&'a Dictionary> {
         let mut node = self.document.get_dictionary(page).ok()?;
+        // The tree of a damaged file may contain itself.
         for _ in 0..MAX_PARENTS {
             if let Ok(found) = node.get_deref(b"Resources", self.document).and_then(Object::as_dict) {
                 return Some(found);
@@ -155,6 +157,7 @@ impl<'a> Pages<'a> {
                 "Do" => self.form(&operation, resources, &run.state, layout)?,
                 _ => run.operate(&operation, layout),
             }
+            // A form may be shown many times.
             if layout.len() as u64 > self.limit {
                 return Err(too_large("the text of a page", self.limit));
             }
@@ -184,6 +187,7 @@ impl<'a> Pages<'a> {
         let own = form.dict.get_deref(b"Resources", self.document).and_then(Object::as_dict).ok();
         let matrix = form.dict.get_deref(b"Matrix", self.document).and_then(Object::as_array).ok();
         let matrix = matrix.and_then(|matrix| numbers(matrix)).map_or(Matrix::UNIT, Matrix);
+        // A form may show itself.
         self.forms += 1;
         let shown = self.run(&content, own.or(resources), matrix.then(state.page), layout);
         self.forms -= 1;
@@ -197,8 +201,8 @@ fn numbers<const N: usize>(operands: &[Object]) -> Option<[f32; N]> {
     if operands.len() != N {
         return None;
     }
-    for (place, operand) in found.iter_mut().zip(operands) {
-        *place = operand.as_float().ok().filter(|number| number.is_finite())?;
+    for (slot, operand) in found.iter_mut().zip(operands) {
+        *slot = operand.as_float().ok().filter(|number| number.is_finite())?;
     }
     Some(found)
 }
@@ -206,7 +210,7 @@ fn numbers<const N: usize>(operands: &[Object]) -> Option<[f32; N]> {
 impl Run<'_> {
     fn operate(&mut self, operation: &Operation, layout: &mut Layout) {
         let operands = operation.operands.as_slice();
-        let one = || numbers::<1>(operands).map(|[number]| number);
+        let one = numbers::<1>(operands).map(|[number]| number);
         match operation.operator.as_str() {
             "q" if self.saved.len() < MAX_SAVED => self.saved.push(self.state.clone()),
             "Q" => {
@@ -230,10 +234,10 @@ impl Run<'_> {
                 }
             }
             "T*" => self.next_line(),
-            "Tc" => self.state.letter_spacing = one().unwrap_or(0.0),
-            "Tw" => self.state.word_spacing = one().unwrap_or(0.0),
-            "Tz" => self.state.stretch = one().unwrap_or(100.0) / 100.0,
-            "TL" => self.state.leading = one().unwrap_or(0.0),
+            "Tc" => self.state.letter_spacing = one.unwrap_or(0.0),
+            "Tw" => self.state.word_spacing = one.unwrap_or(0.0),
+            "Tz" => self.state.stretch = one.unwrap_or(100.0) / 100.0,
+            "TL" => self.state.leading = one.unwrap_or(0.0),
             "Tj" | "TJ" => self.show_all(operands, layout),
             "'" | "\"" => {
                 self.next_line();

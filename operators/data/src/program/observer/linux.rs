@@ -142,8 +142,8 @@ fn listener() -> Option<OwnedFd> {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
             let set = libc::SECCOMP_SET_MODE_FILTER;
-            let made = libc::syscall(libc::SYS_seccomp, set, listening | flags, &raw const program);
-            (made >= 0).then(|| OwnedFd::from_raw_fd(made as RawFd))
+            let descriptor = libc::syscall(libc::SYS_seccomp, set, listening | flags, &raw const program);
+            (descriptor >= 0).then(|| OwnedFd::from_raw_fd(descriptor as RawFd))
         };
         if installed.is_some() {
             return installed;
@@ -169,8 +169,8 @@ fn filter() -> [sock_filter; CALLS.len() + 5] {
     // Programs of another architecture pass unseen.
     filter[1] = equal(ARCHITECTURE, 0, count + 1);
     filter[2] = load(offset_of!(seccomp_data, nr));
-    for (place, call) in CALLS.iter().enumerate() {
-        filter[3 + place] = equal(*call as u32, count - place, 0);
+    for (index, call) in CALLS.iter().enumerate() {
+        filter[3 + index] = equal(*call as u32, count - index, 0);
     }
     filter[4 + count] = answer(libc::SECCOMP_RET_USER_NOTIF);
     filter
@@ -292,11 +292,11 @@ fn answer(listener: &OwnedFd, opened: &Arc<Opened>) {
         let asked = asked(&call).filter(|asked| opened.concerns(asked) && is_valid(listener, call.id));
         let hidden = asked.is_some_and(|asked| !notes.may_see(call.id, asked));
         let error = if hidden { -libc::ENOENT } else { 0 };
-        let mut said = seccomp_notif_resp { id: call.id, val: 0, error, flags: if hidden { 0 } else { GO_ON } };
+        let mut answer = seccomp_notif_resp { id: call.id, val: 0, error, flags: if hidden { 0 } else { GO_ON } };
         #[expect(unsafe_code, reason = "the standard library has no filters")]
         // SAFETY: the answer is plain data, and lives as long as the call.
         unsafe {
-            libc::ioctl(listener, SEND as _, &raw mut said);
+            libc::ioctl(listener, SEND as _, &raw mut answer);
         }
     }
 }
@@ -358,11 +358,11 @@ fn led(path: PathBuf, process: u32) -> PathBuf {
 }
 
 /// Reads a text that ends with a zero from the memory of a process.
-fn text(process: u32, place: u64) -> Option<Vec<u8>> {
+fn text(process: u32, address: u64) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() < LONGEST {
         // The next page may not be there.
-        let at = place.checked_add(text.len() as u64)?;
+        let at = address.checked_add(text.len() as u64)?;
         let part = memory(process, at, LONGEST - (at as usize % LONGEST))?;
         if let Some(end) = part.iter().position(|byte| *byte == 0) {
             text.extend(&part[..end]);
@@ -374,10 +374,10 @@ fn text(process: u32, place: u64) -> Option<Vec<u8>> {
 }
 
 /// Reads the memory of a process.
-fn memory(process: u32, place: u64, length: usize) -> Option<Vec<u8>> {
+fn memory(process: u32, address: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0_u8; length];
     let into = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
-    let from = libc::iovec { iov_base: place as *mut c_void, iov_len: length };
+    let from = libc::iovec { iov_base: address as *mut c_void, iov_len: length };
     #[expect(unsafe_code, reason = "the standard library reads no other process")]
     // SAFETY: the kernel writes at most `length` bytes to the buffer, and checks the other process's addresses.
     let read = unsafe { libc::process_vm_readv(process as libc::pid_t, &raw const into, 1, &raw const from, 1, 0) };

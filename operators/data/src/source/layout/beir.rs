@@ -3,12 +3,13 @@
 use searchmill_schemas::{Document, Question};
 use serde_json::Value;
 
-use super::field::{flatten_metadata, metadata, need_text, object, take_text, take_texts};
+use super::field::{flatten_metadata, metadata, need_text, object, take_id, take_text, take_texts};
 
 /// Reads one document of the corpus.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["_id", "id"], number);
+    // Corpora without titles have empty ones.
     let title = take_text(&mut fields, &["title"]).filter(|title| !title.is_empty());
     let text = need_text(&mut fields, &["text"])?;
     flatten_metadata(&mut fields);
@@ -18,7 +19,7 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
 /// Reads one query. BEIR has no answers; sets with answers use `answer` or `golden_answers`.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["_id", "id"], number);
     let text = need_text(&mut fields, &["text", "question"])?;
     let golden_answers = take_texts(&mut fields, &["golden_answers", "answer"])?;
     flatten_metadata(&mut fields);

@@ -4,20 +4,24 @@
 use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::{Map, Value};
 
-use super::field::{as_text, metadata, need_text, object, take_list, take_text, take_texts};
+use super::field::{metadata, need_text, object, take_id, take_list, take_texts, text_of};
 
 /// Reads one query. Evidence is all documents that the answer follows from (`evidence_docs`); metadata lists the ids of
 /// those that contain it (`gold_docs`) and of the hard negatives.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["query_id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["query_id"], number);
     let text = need_text(&mut fields, &["query"])?;
-    if is_encrypted(&text) {
+    // Base64 text: one long word, where a question has several.
+    if text.len() >= 40 && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=')) {
         return Err("`query` is encrypted: decrypt the file with the script of texttron/BrowseComp-Plus".to_owned());
     }
     let golden_answers = take_texts(&mut fields, &["answer"])?;
-    let evidence = ids(&mut fields, "evidence_docs").into_iter();
-    let evidence = evidence.map(|id| Evidence { document_id: Some(id), ..Evidence::default() }).collect();
+    let mut evidence = Vec::new();
+    for id in ids(&mut fields, "evidence_docs") {
+        evidence.push(Evidence { document_id: Some(id), ..Evidence::default() });
+    }
+    // Ids alone: the texts of all documents would fill the metadata.
     for name in ["gold_docs", "negative_docs"] {
         if fields.contains_key(name) {
             let ids = ids(&mut fields, name);
@@ -27,16 +31,9 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     Ok(Question { id, question: text, golden_answers, question_type: None, evidence, metadata: metadata(fields) })
 }
 
-/// Whether a query is Base64 text: one long word, where a question has several.
-fn is_encrypted(query: &str) -> bool {
-    let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    query.len() >= 40 && query.chars().all(is_base64)
-}
-
 /// Takes the ids of a list of documents.
 fn ids(fields: &mut Map<String, Value>, name: &str) -> Vec<String> {
-    let documents = take_list(fields, name);
-    documents.iter().filter_map(|document| document.get("docid").and_then(as_text)).collect()
+    take_list(fields, name).iter().filter_map(|document| text_of(document.get("docid"))).collect()
 }
 
 /// Reads one document of the corpus. Its title is in the header (`---`, `title: …`) that precedes most texts; the text
@@ -45,7 +42,12 @@ pub(super) fn document(record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let id = need_text(&mut fields, &["docid"])?;
     let text = need_text(&mut fields, &["text"])?;
-    let title = text.strip_prefix("---\ntitle: ").and_then(|rest| rest.lines().next());
-    let title = title.map(|title| title.trim().to_owned()).filter(|title| !title.is_empty());
+    let mut title = None;
+    if let Some(header) = text.strip_prefix("---\ntitle: ")
+        && let Some(line) = header.lines().next()
+        && !line.trim().is_empty()
+    {
+        title = Some(line.trim().to_owned());
+    }
     Ok(Document { id, title, text, metadata: metadata(fields) })
 }

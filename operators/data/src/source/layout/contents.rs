@@ -3,18 +3,19 @@
 use searchmill_schemas::Document;
 use serde_json::Value;
 
-use super::field::{flatten_metadata, metadata, need_text, object, take_text};
+use super::field::{flatten_metadata, metadata, need_text, object, take_id, take_text};
 
 /// Reads one document. The first line of `contents` is the title (without surrounding quotes), the rest the text. A
 /// single line is a text without title.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
-    let given_title = take_text(&mut fields, &["title"]);
+    let id = take_id(&mut fields, &["id", "_id"], number);
+    let own_title = take_text(&mut fields, &["title"]);
     let contents = need_text(&mut fields, &["contents", "text"])?;
-    let (title, text) = match (given_title, contents.split_once('\n')) {
+    let (title, text) = match (own_title, contents.split_once('\n')) {
         (None, Some((title, text))) => (Some(unquoted(title)), text.to_owned()),
         (Some(title), Some((first, text))) if unquoted(first) == title => (Some(title), text.to_owned()),
+        // The first line is another one than the title: it is text.
         (title, _) => (title, contents),
     };
     let title = title.filter(|title| !title.is_empty());
@@ -24,8 +25,12 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
 
 fn unquoted(title: &str) -> String {
     let title = title.trim();
-    let inner = title.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    inner.unwrap_or(title).to_owned()
+    if let Some(rest) = title.strip_prefix('"')
+        && let Some(inner) = rest.strip_suffix('"')
+    {
+        return inner.to_owned();
+    }
+    title.to_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Evidence};
 use serde_json::{Map, Value};
 
-use super::field::as_text;
+use super::field::{as_text, items, text_of};
 
 /// One passage of a question's context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,18 +45,18 @@ pub(super) fn passages(context: Option<&Value>) -> Result<Vec<Passage>, String> 
 }
 
 fn pair(entry: &Value) -> Result<Passage, String> {
-    let title = entry.get(0).and_then(as_text);
-    let sentences = entry.get(1).map(texts);
-    match (title, sentences) {
-        (Some(title), Some(sentences)) => Ok(Passage { title, sentences }),
+    match (text_of(entry.get(0)), entry.get(1)) {
+        (Some(title), Some(body)) => Ok(Passage { title, sentences: texts(body) }),
         _ => Err("an entry of `context` is not `[title, [sentence, …]]`".to_owned()),
     }
 }
 
 fn by_column(columns: &Map<String, Value>) -> Result<Vec<Passage>, String> {
-    let bodies = columns.get("sentences").or_else(|| columns.get("content"));
-    let bodies = bodies.and_then(Value::as_array).ok_or("`context` has no list `sentences` or `content`")?;
+    let Some(Value::Array(bodies)) = columns.get("sentences").or(columns.get("content")) else {
+        return Err("`context` has no list `sentences` or `content`".to_owned());
+    };
     let titles = columns.get("title").map(texts).unwrap_or_default();
+    // Pairing them all the same would give passages the titles of others.
     if titles.len() != bodies.len() {
         return Err(format!("`context` has {} titles and {} passages", titles.len(), bodies.len()));
     }
@@ -73,28 +73,36 @@ fn texts(value: &Value) -> Vec<String> {
 /// Reads supporting facts from `[[title, sentence number], …]` or `{title: […], sent_id: […]}`. Adds the sentence if
 /// the context has it (HotpotQA refers to some missing sentences).
 pub(super) fn evidence(facts: Option<&Value>, passages: &[Passage]) -> Vec<Evidence> {
-    let places: Vec<(String, Option<usize>)> = match facts {
-        Some(Value::Array(pairs)) => pairs.iter().filter_map(|pair| place(pair.get(0), pair.get(1))).collect(),
-        Some(Value::Object(columns)) => {
-            let titles = columns.get("title").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let numbers = columns.get("sent_id").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            titles.iter().enumerate().filter_map(|(i, title)| place(Some(title), numbers.get(i))).collect()
+    let mut evidence = Vec::new();
+    match facts {
+        Some(Value::Array(pairs)) => {
+            for pair in pairs {
+                evidence.extend(fact(pair.get(0), pair.get(1), passages));
+            }
         }
-        _ => Vec::new(),
-    };
-    places.into_iter().map(|(title, number)| fact(title, number, passages)).collect()
+        Some(Value::Object(columns)) => {
+            let numbers = items(columns.get("sent_id"));
+            for (position, title) in items(columns.get("title")).iter().enumerate() {
+                evidence.extend(fact(Some(title), numbers.get(position), passages));
+            }
+        }
+        _ => {}
+    }
+    evidence
 }
 
-fn place(title: Option<&Value>, number: Option<&Value>) -> Option<(String, Option<usize>)> {
-    let number = number.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
-    Some((title.and_then(as_text)?, number))
-}
-
-fn fact(title: String, number: Option<usize>, passages: &[Passage]) -> Evidence {
-    let passage = passages.iter().find(|passage| passage.title == title);
-    let sentence = passage.zip(number).and_then(|(passage, number)| passage.sentences.get(number));
-    let fact = sentence.map(|sentence| sentence.trim().to_owned()).filter(|fact| !fact.is_empty());
-    Evidence { document_id: None, title: Some(title), fact }
+fn fact(title: Option<&Value>, number: Option<&Value>, passages: &[Passage]) -> Option<Evidence> {
+    let title = text_of(title)?;
+    let mut fact = None;
+    if let Some(number) = number.and_then(Value::as_u64)
+        && let Ok(number) = usize::try_from(number)
+        && let Some(passage) = passages.iter().find(|passage| passage.title == title)
+        && let Some(sentence) = passage.sentences.get(number)
+        && !sentence.trim().is_empty()
+    {
+        fact = Some(sentence.trim().to_owned());
+    }
+    Some(Evidence { document_id: None, title: Some(title), fact })
 }
 
 #[cfg(test)]

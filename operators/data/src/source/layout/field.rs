@@ -21,34 +21,65 @@ pub(super) fn as_text(value: &Value) -> Option<String> {
     }
 }
 
+/// Returns a field as text, if there is one that is a text.
+pub(super) fn text_of(value: Option<&Value>) -> Option<String> {
+    as_text(value?)
+}
+
+/// Returns the items of a field; none if it is not a list.
+pub(super) fn items(value: Option<&Value>) -> &[Value] {
+    match value {
+        Some(Value::Array(items)) => items,
+        _ => &[],
+    }
+}
+
+/// Returns a whole number of a field; 0 if there is none.
+pub(super) fn count(value: Option<&Value>) -> i64 {
+    value.and_then(Value::as_i64).unwrap_or_default()
+}
+
 /// Takes the first of the fields that holds a text.
 pub(super) fn take_text(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
-    let name = names.iter().find(|name| fields.get(**name).and_then(as_text).is_some())?;
-    fields.remove(*name).as_ref().and_then(as_text)
+    let name = names.iter().find(|name| text_of(fields.get(**name)).is_some())?;
+    text_of(fields.remove(*name).as_ref())
+}
+
+/// Takes the id of a record; without one, its number in the file is its id.
+pub(super) fn take_id(fields: &mut Map<String, Value>, names: &[&str], number: u64) -> String {
+    take_text(fields, names).unwrap_or_else(|| number.to_string())
 }
 
 /// Takes the first of the fields that holds a text; an error if none does.
 pub(super) fn need_text(fields: &mut Map<String, Value>, names: &[&str]) -> Result<String, String> {
-    take_text(fields, names).ok_or_else(|| {
-        let found: Vec<_> = fields.keys().take(12).map(|name| format!("`{name}`")).collect();
-        format!("there is no text in `{}`; the record has {}", names.join("` or `"), found.join(", "))
-    })
+    if let Some(text) = take_text(fields, names) {
+        return Ok(text);
+    }
+    // Records of the wrong layout may have hundreds of fields.
+    let found: Vec<_> = fields.keys().take(12).map(|name| format!("`{name}`")).collect();
+    Err(format!("there is no text in `{}`; the record has {}", names.join("` or `"), found.join(", ")))
 }
 
 /// Takes the first of the fields that is present as a list of texts; a single text becomes a one-item list, and a list that
 /// Python wrote as text its items.
 pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Result<Vec<String>, String> {
-    let Some(name) = names.iter().find(|name| fields.get(**name).is_some_and(|value| !value.is_null())) else {
+    let Some(name) = names.iter().find(|name| !matches!(fields.get(**name), None | Some(Value::Null))) else {
         return Ok(Vec::new());
     };
     let items = match fields.remove(*name) {
         Some(Value::Array(items)) => items,
-        value => value.into_iter().collect(),
+        Some(value) => vec![value],
+        None => Vec::new(),
     };
     let mut texts = Vec::with_capacity(items.len());
-    for item in items.iter().filter(|item| !item.is_null()) {
-        texts.push(as_text(item).ok_or_else(|| format!("`{name}` holds {item}, not a list of texts"))?);
+    for item in &items {
+        if item.is_null() {
+            continue;
+        }
+        let Some(text) = as_text(item) else { return Err(format!("`{name}` holds {item}, not a list of texts")) };
+        texts.push(text);
     }
+    // A cell of a table that pandas wrote holds a list as one text.
     let [text] = texts.as_slice() else { return Ok(texts) };
     match list_of(text) {
         ListText::Items(items) => Ok(items),
@@ -78,5 +109,5 @@ pub(super) fn take_list(fields: &mut Map<String, Value>, name: &str) -> Vec<Valu
 
 /// Returns the remaining fields as metadata.
 pub(super) fn metadata(fields: Map<String, Value>) -> Option<String> {
-    (!fields.is_empty()).then(|| Value::Object(fields).to_string())
+    if fields.is_empty() { None } else { Some(Value::Object(fields).to_string()) }
 }

@@ -41,21 +41,31 @@ impl Layout {
 
     /// Returns its name in YAML.
     pub fn name(self) -> String {
-        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+        match serde_json::to_value(self) {
+            Ok(Value::String(name)) => name,
+            _ => String::new(),
+        }
     }
 
     /// Returns how many typical fields of the layout the record has (0: it is not in this layout). `record` is the record
     /// on `line` as [`Layout::cut`] cuts it.
     pub fn fit(self, kind: RecordKind, line: u64, record: &Value) -> usize {
-        let has = |fields: &&&[&str]| fields.iter().all(|field| record.pointer(field).is_some_and(|v| !v.is_null()));
-        let typical = self.typical(kind).iter().filter(has).map(|fields| fields.len()).max();
-        let Some(fields) = typical else { return 0 };
+        let mut most = 0;
+        for fields in self.typical(kind) {
+            if fields.iter().all(|field| !matches!(record.pointer(field), None | Some(Value::Null))) {
+                most = most.max(fields.len());
+            }
+        }
+        if most == 0 {
+            return 0;
+        }
+        // Other records may have the same names with other content.
         let is_read = match kind {
             RecordKind::Question => self.question(0, record.clone()).is_ok(),
             RecordKind::Trajectory => self.trajectory(0, record.clone()).is_ok(),
             _ => self.documents(0, line, record.clone()).is_ok_and(|rows| !rows.is_empty() || line == 1),
         };
-        if is_read { fields } else { 0 }
+        if is_read { most } else { 0 }
     }
 
     /// Returns sets of fields, as JSON pointers; a record in this layout has all fields of one set.

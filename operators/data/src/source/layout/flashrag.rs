@@ -7,10 +7,9 @@ use super::{hotpotqa, multihop_rag, musique};
 
 /// Reads one question. Takes evidence from metadata in the forms that FlashRAG's own sets use.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
-    let known = |name: &str| record.get("metadata").is_some_and(|inner| inner.get(name).is_some());
-    if known("evidence_list") {
+    if record.pointer("/metadata/evidence_list").is_some() {
         multihop_rag::question(number, record)
-    } else if known("question_decomposition") {
+    } else if record.pointer("/metadata/question_decomposition").is_some() {
         musique::question(number, record)
     } else {
         hotpotqa::question(number, record)

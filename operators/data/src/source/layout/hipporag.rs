@@ -11,6 +11,7 @@ pub(super) fn document(record: Value) -> Result<Document, String> {
     let title = need_text(&mut fields, &["title"])?;
     let text = need_text(&mut fields, &["text", "paragraph_text"])?;
     let id = take_text(&mut fields, &["id"]).unwrap_or_else(|| title.clone());
+    // The position in the file says nothing of the passage.
     fields.remove("idx");
     Ok(Document { id, title: Some(title), text, metadata: metadata(fields) })
 }

@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Evidence, Question};
 use serde_json::Value;
 
-use super::field::{as_text, metadata, need_text, object, take_list, take_text};
+use super::field::{as_text, items, metadata, need_text, object, take_id, take_list, text_of};
 
 /// Marks of list items and section titles in the knowledge source; R1-Searcher's corpora drop them too.
 const MARKS: [&str; 2] = ["BULLET::::", "Section::::"];
@@ -12,27 +12,24 @@ const MARKS: [&str; 2] = ["BULLET::::", "Section::::"];
 /// the outputs name as provenance.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["id"], number);
     let text = need_text(&mut fields, &["input"])?;
     let (mut golden_answers, mut evidence) = (Vec::new(), Vec::new());
     for output in take_list(&mut fields, "output") {
-        let answer = output.get("answer").and_then(as_text).map(|answer| answer.trim().to_owned());
-        add(&mut golden_answers, answer.filter(|answer| !answer.is_empty()));
-        for page in output.get("provenance").and_then(Value::as_array).into_iter().flatten() {
-            add(&mut evidence, provenance(page));
+        // An output may hold an answer, provenance, or both.
+        let answer = text_of(output.get("answer")).unwrap_or_default().trim().to_owned();
+        if !answer.is_empty() && !golden_answers.contains(&answer) {
+            golden_answers.push(answer);
+        }
+        for page in items(output.get("provenance")) {
+            let document_id = text_of(page.get("wikipedia_id"));
+            let found = Evidence { document_id, title: text_of(page.get("title")), fact: None };
+            if found != Evidence::default() && !evidence.contains(&found) {
+                evidence.push(found);
+            }
         }
     }
     Ok(Question { id, question: text, golden_answers, question_type: None, evidence, metadata: metadata(fields) })
-}
-
-fn add<T: PartialEq>(list: &mut Vec<T>, item: Option<T>) {
-    list.extend(item.filter(|item| !list.contains(item)));
-}
-
-fn provenance(page: &Value) -> Option<Evidence> {
-    let text = |name: &str| page.get(name).and_then(as_text);
-    let found = Evidence { document_id: text("wikipedia_id"), title: text("title"), fact: None };
-    (found != Evidence::default()).then_some(found)
 }
 
 /// Reads one page of the knowledge source: its paragraphs without marks and without the title that precedes them.
@@ -44,10 +41,15 @@ pub(super) fn document(record: Value) -> Result<Document, String> {
         return Err("`text` is not a list of paragraphs".to_owned());
     };
     let mut paragraphs: Vec<String> = paragraphs.iter().filter_map(as_text).collect();
-    if paragraphs.first().is_some_and(|first| first.trim() == title) {
+    if let Some(first) = paragraphs.first()
+        && first.trim() == title
+    {
         paragraphs.remove(0);
     }
-    let text = MARKS.iter().fold(paragraphs.concat(), |text, mark| text.replace(mark, ""));
+    let mut text = paragraphs.concat();
+    for mark in MARKS {
+        text = text.replace(mark, "");
+    }
     fields.retain(|name, _| name == "wikidata_info" || name == "categories");
     Ok(Document { id, title: Some(title), text: text.trim().to_owned(), metadata: metadata(fields) })
 }

@@ -3,7 +3,7 @@
 use searchmill_schemas::{Document, Question};
 use serde_json::Value;
 
-use super::field::{metadata, need_text, object, take_text, take_texts};
+use super::field::{metadata, need_text, object, take_id, take_text, take_texts};
 
 /// Buckets by which LongBench-E reports its scores: words of the context, and the name from there on
 /// (`eval.py` of THUDM/LongBench at 2e00731).
@@ -12,7 +12,7 @@ const BUCKETS: [(u64, &str); 3] = [(8000, "8k+"), (4000, "4-8k"), (0, "0-4k")];
 /// Reads one question; its type is the `dataset`. Metadata omits the context: read the same file `as: document`.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["_id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["_id"], number);
     let text = need_text(&mut fields, &["input"])?;
     if text.trim().is_empty() {
         return Err("`input` is empty: the tasks of LongBench that only summarise a text ask no question".to_owned());
@@ -28,9 +28,10 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
 /// Reads one question of LongBench-E, with its `length_bucket` in the metadata.
 pub(super) fn question_e(number: u64, mut record: Value) -> Result<Question, String> {
     let length = record.get("length").and_then(Value::as_u64).ok_or("there is no whole number in `length`")?;
-    let bucket = BUCKETS.iter().find(|(least, _)| length >= *least).map_or("", |(_, name)| name);
-    if let Some(fields) = record.as_object_mut() {
-        fields.insert("length_bucket".to_owned(), Value::from(bucket));
+    // From the longest down; the last bucket takes every length.
+    let bucket = BUCKETS.iter().find(|(least, _)| length >= *least);
+    if let (Value::Object(fields), Some((_, name))) = (&mut record, bucket) {
+        fields.insert("length_bucket".to_owned(), Value::from(*name));
     }
     question(number, record)
 }
@@ -39,7 +40,7 @@ pub(super) fn question_e(number: u64, mut record: Value) -> Result<Question, Str
 /// title whose id is that of its question.
 pub(super) fn documents(number: u64, record: Value) -> Result<Vec<Document>, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["_id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["_id"], number);
     let context = need_text(&mut fields, &["context"])?;
     let passages = passages(&context);
     if passages.is_empty() {

@@ -200,22 +200,23 @@ impl Layout {
     /// # Errors
     /// What the record lacks.
     pub fn documents(self, number: u64, line: u64, record: Value) -> Result<Vec<Document>, Fault> {
-        let documents = match self {
-            Self::Hotpotqa | Self::TwoWikiMultihopqa => hotpotqa::documents(&record),
-            Self::Musique => musique::documents(&record),
-            Self::MultihopRag => multihop_rag::document(number, record).map(|document| vec![document]),
-            Self::Beir => beir::document(number, record).map(|document| vec![document]),
-            Self::Hipporag => hipporag::document(record).map(|document| vec![document]),
-            Self::TitleSentences => title_sentences::documents(&record),
-            Self::Longbench | Self::LongbenchE => longbench::documents(number, record),
-            Self::Kilt => kilt::document(record).map(|document| vec![document]),
-            Self::BrowsecompPlus => browsecomp_plus::document(record).map(|document| vec![document]),
-            Self::Dpr => dpr::document(record).map(|document| vec![document]),
-            Self::Colbert => colbert::documents(line, record),
-            Self::Flashrag => contents::document(number, record).map(|document| vec![document]),
+        let document = match self {
+            // A record with several documents, or none.
+            Self::Hotpotqa | Self::TwoWikiMultihopqa => return hotpotqa::documents(&record).map_err(Fault::row),
+            Self::Musique => return musique::documents(&record).map_err(Fault::row),
+            Self::TitleSentences => return title_sentences::documents(&record).map_err(Fault::row),
+            Self::Longbench | Self::LongbenchE => return longbench::documents(number, record).map_err(Fault::row),
+            Self::Colbert => return colbert::documents(line, record).map_err(Fault::row),
+            Self::MultihopRag => multihop_rag::document(number, record),
+            Self::Beir => beir::document(number, record),
+            Self::Hipporag => hipporag::document(record),
+            Self::Kilt => kilt::document(record),
+            Self::BrowsecompPlus => browsecomp_plus::document(record),
+            Self::Dpr => dpr::document(record),
+            Self::Flashrag => contents::document(number, record),
             _ => Err(self.lacks(RecordKind::Document)),
         };
-        documents.map_err(Fault::row)
+        Ok(vec![document.map_err(Fault::row)?])
     }
 
     /// Reads one trajectory.

@@ -2,51 +2,39 @@
 
 use searchmill_schemas::{Message, Role, Trajectory};
 
-/// What a file tells about one rollout.
-pub(super) struct Outcome {
-    pub question_id: String,
-    pub question: String,
-    pub golden_answers: Vec<String>,
-    pub protocol: &'static str,
-    /// Tool definitions as a JSON list.
-    pub tools: String,
-    pub messages: Vec<Message>,
-    pub prediction: String,
-    /// The reason for the end, unless the prediction tells it.
-    pub finish_reason: Option<&'static str>,
-    pub metadata: Option<String>,
-}
-
-/// Completes a trajectory: sample 0, one turn for each message of the model, one search for each tool message; tokens are
-/// 0 (unknown).
-pub(super) fn trajectory_of(outcome: Outcome) -> Trajectory {
-    let count = |role: Role| outcome.messages.iter().filter(|message| message.role == role.name()).count();
-    let (turns, tool_calls) = (count(Role::Assistant), count(Role::Tool));
-    let last = outcome.messages.iter().rev().find(|message| message.is_model());
-    let answer = last.map(|message| message.content.clone()).unwrap_or_default();
-    let told = if outcome.prediction.trim().is_empty() { "no_answer" } else { "answered" };
+/// Returns a trajectory of the protocol `tool_call`: sample 0, one turn for each message of the model, one search for
+/// each tool message, the end that the prediction tells. Tokens are 0 (unknown); what else a file tells is set later.
+pub(super) fn trajectory_of(
+    question_id: String,
+    question: String,
+    messages: Vec<Message>,
+    prediction: String,
+) -> Trajectory {
+    let turns = messages.iter().filter(|message| message.is_model()).count();
+    let tool_calls = messages.iter().filter(|message| message.role == Role::Tool.name()).count();
+    let last = messages.iter().rev().find(|message| message.is_model());
     Trajectory {
-        id: format!("{}@0", outcome.question_id),
-        question_id: outcome.question_id,
+        id: format!("{question_id}@0"),
+        question_id,
         sample_index: 0,
-        question: outcome.question,
-        golden_answers: outcome.golden_answers,
+        question,
+        golden_answers: Vec::new(),
         question_type: None,
         evidence: Vec::new(),
         policy: "external".to_owned(),
         model: None,
-        protocol: outcome.protocol.to_owned(),
-        tools: outcome.tools,
-        messages: outcome.messages,
-        answer,
-        prediction: outcome.prediction,
+        protocol: "tool_call".to_owned(),
+        tools: "[]".to_owned(),
+        answer: last.map(|message| message.content.clone()).unwrap_or_default(),
+        messages,
         turns: i32::try_from(turns).unwrap_or(i32::MAX),
         tool_calls: i32::try_from(tool_calls).unwrap_or(i32::MAX),
         prompt_tokens: 0,
         completion_tokens: 0,
         last_prompt_tokens: 0,
         last_completion_tokens: 0,
-        finish_reason: outcome.finish_reason.unwrap_or(told).to_owned(),
-        metadata: outcome.metadata,
+        finish_reason: if prediction.trim().is_empty() { "no_answer" } else { "answered" }.to_owned(),
+        prediction,
+        metadata: None,
     }
 }

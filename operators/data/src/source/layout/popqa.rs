@@ -3,12 +3,12 @@
 use searchmill_schemas::Question;
 use serde_json::{Map, Value};
 
-use super::field::{as_text, metadata, need_text, object, take_text};
+use super::field::{as_text, metadata, need_text, object, take_id, take_text};
 
 /// Reads one question. Its type is the relation (`prop`).
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["id"], number);
     let text = need_text(&mut fields, &["question"])?;
     let golden_answers = possible_answers(&mut fields)?;
     let question_type = take_text(&mut fields, &["prop"]);
@@ -17,13 +17,18 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
 }
 
 fn possible_answers(fields: &mut Map<String, Value>) -> Result<Vec<String>, String> {
-    const NAME: &str = "possible_answers";
-    let wrong = |found: &str| format!("`{NAME}` is not a list of texts in JSON: {found}");
-    let given = fields.remove(NAME).ok_or_else(|| format!("`{NAME}` is missing"))?;
-    let list = match given {
-        Value::String(text) => serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?,
-        given => given,
+    let list = match fields.remove("possible_answers") {
+        None => return Err("`possible_answers` is missing".to_owned()),
+        Some(Value::String(text)) => match serde_json::from_str(&text) {
+            Ok(list) => list,
+            Err(error) => return Err(format!("`possible_answers` is not a list of texts in JSON: {error}")),
+        },
+        // A copy in another format than TSV has the list itself.
+        Some(list) => list,
     };
-    let answers = list.as_array().and_then(|items| items.iter().map(as_text).collect());
-    answers.ok_or_else(|| wrong("something else was found"))
+    let answers: Option<Vec<String>> = match &list {
+        Value::Array(items) => items.iter().map(as_text).collect(),
+        _ => None,
+    };
+    answers.ok_or("`possible_answers` is not a list of texts in JSON: something else was found".to_owned())
 }

@@ -4,8 +4,8 @@
 use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::Value;
 
-use super::field::{as_text, metadata, need_text, object, take_text, take_texts};
-use super::outcome::{Outcome, trajectory_of};
+use super::field::{metadata, need_text, object, take_id, take_texts, text_of};
+use super::outcome::trajectory_of;
 
 const QUERY_END: &str = "<|end_of_query|>";
 /// What the environment appends begins like this.
@@ -17,29 +17,28 @@ const DOCUMENTS_END: &str = "<|end_of_documents|>";
 /// since the original compares ` False ` with `no` as it is.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
     let mut fields = object(record)?;
-    let question_id = take_text(&mut fields, &["id", "idx"]).unwrap_or_else(|| number.to_string());
+    let question_id = take_id(&mut fields, &["id", "idx"], number);
     let question = need_text(&mut fields, &["question"])?;
     let golden_answers = take_texts(&mut fields, &["answer"])?;
     let text = need_text(&mut fields, &["gen_text_store"])?;
     if text.is_empty() {
         return Err("`gen_text_store` is empty: the row is a question without a rollout".to_owned());
     }
-    let stored = fields.get("pred_ans").and_then(as_text);
-    let prediction = stored.as_deref().or_else(|| answer(&text)).unwrap_or_default().to_owned();
+    let stored = text_of(fields.get("pred_ans"));
+    let prediction = stored.unwrap_or_else(|| answer(&text).unwrap_or_default().to_owned());
     let stopped = fields.get("stop_reason_final").and_then(Value::as_str);
+    // An answer after the last search counts, whatever stopped the rollout.
     let ran_out = stopped == Some("many_retrieve") && answer(&text).is_none();
-    let messages = std::iter::once(Message::text(Role::User, question.clone())).chain(pieces(&text)).collect();
-    Ok(trajectory_of(Outcome {
-        question_id,
-        question,
-        golden_answers,
-        protocol: "r1-searcher",
-        tools: "[]".to_owned(),
-        messages,
-        prediction,
-        finish_reason: ran_out.then_some("max_searches"),
-        metadata: metadata(fields),
-    }))
+    let mut messages = vec![Message::text(Role::User, question.clone())];
+    messages.extend(pieces(&text));
+    let mut row = trajectory_of(question_id, question, messages, prediction);
+    row.golden_answers = golden_answers;
+    row.protocol = "r1-searcher".into();
+    if ran_out {
+        row.finish_reason = "max_searches".into();
+    }
+    row.metadata = metadata(fields);
+    Ok(row)
 }
 
 /// Splits the text after each query that documents follow, and after the documents with the blank line behind them.
@@ -48,13 +47,14 @@ fn pieces(text: &str) -> Vec<Message> {
     let mut messages = Vec::new();
     let searched = format!("{QUERY_END}{DOCUMENTS}");
     let mut rest = text;
-    while let Some(place) = rest.find(&searched) {
-        let (said, shown) = rest.split_at(place + QUERY_END.len());
-        let end = shown.find(DOCUMENTS_END).map_or(shown.len(), |place| place + DOCUMENTS_END.len());
+    while let Some(start) = rest.find(&searched) {
+        let (output, shown) = rest.split_at(start + QUERY_END.len());
+        // A rollout may be cut inside the documents.
+        let end = shown.find(DOCUMENTS_END).map_or(shown.len(), |start| start + DOCUMENTS_END.len());
         let (_, after) = shown.split_at(end);
         let blank = if after.starts_with("\n\n") { 2 } else { 0 };
         let (shown, after) = shown.split_at(end + blank);
-        messages.push(written(said));
+        messages.push(written(output));
         messages.push(Message::text(Role::Tool, shown));
         rest = after;
     }
@@ -71,7 +71,9 @@ fn written(text: &str) -> Message {
 /// The text after the last `<answer>`, up to the next `</answer>`.
 fn answer(text: &str) -> Option<&str> {
     let (_, answer) = text.rsplit_once("<answer>")?;
-    Some(answer.split_once("</answer>").map_or(answer, |(answer, _)| answer))
+    // The end may be cut off.
+    let (answer, _) = answer.split_once("</answer>").unwrap_or((answer, ""));
+    Some(answer)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use searchmill_schemas::Question;
 use serde_json::Value;
 
-use super::field::{as_text, metadata, need_text, object, take_text};
+use super::field::{as_text, items, metadata, need_text, object, take_id, text_of};
 
 /// Pages and search results: long, and no gold evidence.
 const PAGES: [&str; 4] = ["EntityPages", "SearchResults", "entity_pages", "search_results"];
@@ -12,7 +12,7 @@ const PAGES: [&str; 4] = ["EntityPages", "SearchResults", "entity_pages", "searc
 /// Reads one question. Its answers are the answer's value, then its aliases.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["QuestionId", "question_id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut fields, &["QuestionId", "question_id"], number);
     let text = need_text(&mut fields, &["Question", "question"])?;
     let answer = fields.remove("Answer").or_else(|| fields.remove("answer"));
     let golden_answers = match &answer {
@@ -26,12 +26,14 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
 }
 
 fn answers(answer: &Value) -> Result<Vec<String>, String> {
-    let find = |names: [&str; 2]| names.iter().find_map(|name| answer.get(name));
-    let value = find(["Value", "value"]).and_then(as_text).ok_or("`Answer` has no text in `Value` or `value`")?;
+    let value = text_of(answer.get("Value").or(answer.get("value")));
+    let value = value.ok_or("`Answer` has no text in `Value` or `value`")?;
     let mut found = vec![value];
-    let aliases = find(["Aliases", "aliases"]).and_then(Value::as_array);
-    for alias in aliases.into_iter().flatten().filter_map(as_text) {
-        if !found.contains(&alias) {
+    for alias in items(answer.get("Aliases").or(answer.get("aliases"))) {
+        // The aliases often hold the value too.
+        if let Some(alias) = as_text(alias)
+            && !found.contains(&alias)
+        {
             found.push(alias);
         }
     }

@@ -5,55 +5,56 @@ use searchmill_schemas::{Message, Role, Trajectory};
 use serde_json::{Map, Value};
 
 use super::exchange::{
-    calls, content, definitions_of_chat, own, prediction, question, role, said, take_object, told, with_details,
-    with_rest,
+    calls, content, definitions_of_chat, model_message, own, prediction, question, role, take_object, tool_message,
+    with_details, with_rest,
 };
-use super::field::{as_text, metadata, object, take_list, take_text, take_texts};
-use super::outcome::{Outcome, trajectory_of};
+use super::field::{as_text, items, metadata, object, take_id, take_list, take_text, take_texts, text_of};
+use super::outcome::trajectory_of;
 
 /// Reads one episode.
 pub(super) fn trajectory(number: u64, record: Value) -> Result<Trajectory, String> {
     let mut trace = trace_of(object(record)?)?;
-    if let Some(error) = failure(&trace) {
-        return Err(format!("the trace failed: {error}"));
+    if trace.get("ok") == Some(&Value::Bool(false))
+        && let Some(last) = items(trace.get("errors")).last()
+    {
+        let (kind, message) = (text_of(last.get("type")), text_of(last.get("message")));
+        return Err(format!("the trace failed: {}: {}", kind.unwrap_or_default(), message.unwrap_or_default()));
     }
     let nodes = take_list(&mut trace, "nodes");
     let calls = take_list(&mut trace, "calls");
     let info = take_object(&mut trace, "info");
     let rest = own(info.get("trajectory"));
-    let kept = rest.and_then(|rest| rest.get("messages")).and_then(Value::as_array);
+    let details = items(rest.and_then(|rest| rest.get("messages")));
     let mut messages = Vec::new();
-    for place in last_branch(&nodes)? {
-        let call = calls.iter().find(|call| call.get("node").and_then(Value::as_u64) == Some(place as u64));
-        let made = message(&nodes[place], call).map_err(|error| format!("`nodes.{place}`: {error}"))?;
-        messages.push(with_details(made, kept.and_then(|kept| kept.get(place)))?);
+    for position in last_branch(&nodes)? {
+        let call = calls.iter().find(|call| call.get("node").and_then(Value::as_u64) == Some(position as u64));
+        let message = message(&nodes[position], call).map_err(|error| format!("`nodes.{position}`: {error}"))?;
+        messages.push(with_details(message, details.get(position))?);
     }
     let tools = Value::Array(definitions_of_chat(take_list(&mut trace, "tools"))).to_string();
     let mut task = take_object(&mut trace, "task");
     let mut data = take_object(&mut task, "data");
-    let id = take_text(&mut trace, &["id"]).unwrap_or_else(|| number.to_string());
+    let id = take_id(&mut trace, &["id"], number);
     let named = take_text(&mut data, &["name", "idx"]).or_else(|| take_text(&mut task, &["key"]));
     let asked = take_text(&mut data, &["prompt"]).or_else(|| question(&messages)).unwrap_or_default();
     let stopped = trace.get("stop_condition").and_then(Value::as_str);
     let finish_reason = ["max_turns", "max_total_tokens"].into_iter().find(|reason| stopped == Some(reason));
-    let model = trace.get("agent").and_then(|agent| agent.pointer("/config/model")).and_then(as_text);
-    let mut made = trajectory_of(Outcome {
-        question_id: named.unwrap_or_else(|| number.to_string()),
-        question: asked,
-        golden_answers: take_texts(&mut data, &["golden_answers", "answers", "answer"])?,
-        protocol: "tool_call",
-        tools,
-        prediction: prediction(&messages),
-        messages,
-        finish_reason,
-        metadata: metadata(further(&mut trace, data, &info)),
-    });
-    made.id = id;
-    made.model = model;
-    let sum = |of: fn(&Message) -> Option<i64>| made.messages.iter().filter_map(of).fold(0, i64::saturating_add);
-    (made.prompt_tokens, made.completion_tokens) =
-        (sum(|message| message.prompt_tokens), sum(|message| message.completion_tokens));
-    with_rest(made, rest)
+    let model = text_of(trace.get("agent").and_then(|agent| agent.pointer("/config/model")));
+    let prediction = prediction(&messages);
+    let mut row = trajectory_of(named.unwrap_or_else(|| number.to_string()), asked, messages, prediction);
+    row.golden_answers = take_texts(&mut data, &["golden_answers", "answers", "answer"])?;
+    row.tools = tools;
+    if let Some(reason) = finish_reason {
+        row.finish_reason = reason.into();
+    }
+    row.metadata = metadata(further(&mut trace, data, &info));
+    row.id = id;
+    row.model = model;
+    for message in &row.messages {
+        row.prompt_tokens = row.prompt_tokens.saturating_add(message.prompt_tokens.unwrap_or_default());
+        row.completion_tokens = row.completion_tokens.saturating_add(message.completion_tokens.unwrap_or_default());
+    }
+    with_rest(row, rest)
 }
 
 /// The trace of an episode with one, or the record itself.
@@ -68,59 +69,57 @@ fn trace_of(mut fields: Map<String, Value>) -> Result<Map<String, Value>, String
     }
 }
 
-/// The last error of a trace that did not end well.
-fn failure(trace: &Map<String, Value>) -> Option<String> {
-    let failed = trace.get("ok").and_then(Value::as_bool) == Some(false);
-    let last = trace.get("errors").filter(|_| failed).and_then(Value::as_array)?.last()?;
-    let text = |name: &str| last.get(name).and_then(as_text).unwrap_or_default();
-    Some(format!("{}: {}", text("type"), text("message")))
-}
-
-/// Places of the nodes from a root to the last node.
+/// Positions of the nodes from a root to the last node.
 fn last_branch(nodes: &[Value]) -> Result<Vec<usize>, String> {
     let mut branch = Vec::new();
     let mut next = nodes.len().checked_sub(1);
-    while let Some(place) = next {
-        branch.push(place);
-        let parent = nodes[place].get("parent").and_then(Value::as_u64).map(|parent| parent as usize);
-        if parent.is_some_and(|parent| parent >= place) {
-            return Err(format!("`nodes.{place}.parent` is not an earlier node"));
-        }
-        next = parent;
+    while let Some(position) = next {
+        branch.push(position);
+        next = match nodes[position].get("parent").and_then(Value::as_u64) {
+            Some(parent) if parent < position as u64 => Some(parent as usize),
+            // A cycle would never end.
+            Some(_) => return Err(format!("`nodes.{position}.parent` is not an earlier node")),
+            None => None,
+        };
     }
     branch.reverse();
     Ok(branch)
 }
 
 fn message(node: &Value, call: Option<&Value>) -> Result<Message, String> {
-    let given = node.get("message").ok_or("there is no `message`")?;
-    let text = |name: &str| given.get(name).and_then(as_text);
-    let name = given.get("role").and_then(Value::as_str).unwrap_or_default();
+    let item = node.get("message").ok_or("there is no `message`")?;
+    let name = item.get("role").and_then(Value::as_str).unwrap_or_default();
     let role = role(name).ok_or_else(|| format!("`role` is `{name}`, not system, user, assistant or tool"))?;
-    let content = content(given.get("content"));
-    Ok(match role {
+    let content = content(item.get("content"));
+    match role {
         Role::Assistant => {
-            let tokens = |name: &str| call.and_then(|call| call.pointer(&format!("/usage/{name}"))?.as_i64());
             let tool_calls =
-                calls(given.get("tool_calls"), ["id", "name"], |given| as_text(given).unwrap_or_default())?;
-            Message {
-                prompt_tokens: tokens("prompt_tokens"),
-                completion_tokens: tokens("completion_tokens"),
-                finish_reason: call.and_then(|call| call.get("finish_reason").and_then(as_text)),
-                ..said(content, text("reasoning_content"), tool_calls)
+                calls(item.get("tool_calls"), ["id", "name"], |arguments| as_text(arguments).unwrap_or_default())?;
+            let mut message = model_message(content, text_of(item.get("reasoning_content")), tool_calls);
+            // Nodes of a prompt have no call.
+            if let Some(call) = call {
+                message.prompt_tokens = call.pointer("/usage/prompt_tokens").and_then(Value::as_i64);
+                message.completion_tokens = call.pointer("/usage/completion_tokens").and_then(Value::as_i64);
+                message.finish_reason = text_of(call.get("finish_reason"));
             }
+            Ok(message)
         }
-        Role::Tool => told(content, text("tool_call_id")),
-        role => Message::text(role, content),
-    })
+        Role::Tool => Ok(tool_message(content, text_of(item.get("tool_call_id")))),
+        role => Ok(Message::text(role, content)),
+    }
 }
 
 /// Task data, rewards, metrics and notes of a trace of another program.
 fn further(trace: &mut Map<String, Value>, data: Map<String, Value>, info: &Map<String, Value>) -> Map<String, Value> {
     let mut further = data;
     for name in ["rewards", "metrics", "stop_condition", "errors"] {
-        let found = trace.remove(name).filter(|value| !value.is_null() && *value != Value::Object(Map::new()));
-        further.extend(found.map(|value| (name.to_owned(), value)));
+        match trace.remove(name) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(empty)) if empty.is_empty() => {}
+            Some(value) => {
+                further.insert(name.to_owned(), value);
+            }
+        }
     }
     if !info.is_empty() {
         further.insert("info".to_owned(), Value::Object(info.clone()));
