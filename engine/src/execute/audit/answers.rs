@@ -10,11 +10,12 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
 use super::rerun::{Outcome, Rerun};
-use crate::endpoint::{Begun, CallJournal, EndpointSession, KeptCall};
+use crate::endpoint::{Begun, CallJournal, KeptCall};
 use crate::error::OperatorError;
 use crate::execute::kernels::call_journal::Sent;
-use crate::execute::kernels::dry_run::{Rehearsed, quiet_context};
+use crate::execute::kernels::dry_run::{Answers, quiet_context};
 use crate::execute::kernels::observations::Observations;
+use crate::execute::kernels::samples::{Drawing, Pending, Sample};
 use crate::fingerprint::{Beside, CallPlace, Digest, Preimage, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
 use crate::operator::{AsyncMapKernel, Context, InputArtifact, Kernel};
@@ -38,13 +39,13 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let since = rerun.step.result.since();
     let observed = Observations::kept(store, &rerun.operator.declaration, |service| calls_base(service, &beside, true));
     let context = observed.context(context, since);
-    let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
+    let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.run.inputs, &context)? else {
         return Ok(Outcome::NotChecked("its rows are not independent".to_owned()));
     };
     let recorded = recorded(store, rerun, kernel.as_ref())?;
-    let rows = input_rows(rerun, kernel.as_ref(), seed)?;
+    let rows = samples(rerun, kernel.as_ref())?;
     let answers = Answers { calls, observed, since };
-    let (same, other) = context.block_on(compared(&kernel, &context, &answers, rows, &recorded))?;
+    let (same, other) = context.block_on(compared(kernel.as_ref(), &context, &answers, rows, &recorded))?;
     if !other.is_empty() {
         let wrong = |id: String| {
             let place = format!("row {id}, what the model said");
@@ -78,28 +79,23 @@ fn recorded(
     Ok(recorded)
 }
 
-fn input_rows(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel, seed: u64) -> Result<Vec<Rehearsed>, OperatorError> {
-    let mut keys = RowKeys::new(rerun.step.result.memo.unwrap_or(Digest::from_bytes([0; 32])), kernel.reads());
-    let mut found = Vec::new();
-    for batch in rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?.batches() {
-        let batch = batch?;
-        for row in (0..batch.num_rows()).map(|row| batch.slice(row, 1)) {
-            let identity = keys.identify(&row).map_err(OperatorError::data)?;
-            let occurrence = identity.occurrence;
-            let place = |sample| CallPlace { seed, sample, occurrence, repeat: 0 };
-            let samples = 0..kernel.samples().max(1);
-            found.extend(samples.map(|sample| (row.clone(), place(sample), keys.key(&identity, sample))));
-        }
+/// Returns all samples of the input rows.
+fn samples(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel) -> Result<Vec<Sample>, OperatorError> {
+    let keys = RowKeys::new(rerun.step.result.memo.unwrap_or(Digest::from_bytes([0; 32])), kernel.reads());
+    let mut drawing = Drawing::new(rerun.run.main_rows()?, kernel.samples(), None, keys);
+    let mut samples = Vec::new();
+    while let Pending::Sample(sample) = drawing.next()? {
+        samples.push(sample);
     }
-    Ok(found)
+    Ok(samples)
 }
 
 /// Returns the ids of the rows that match their answers, and of those that do not.
 async fn compared(
-    kernel: &Arc<dyn AsyncMapKernel>,
+    kernel: &dyn AsyncMapKernel,
     context: &Context,
     answers: &Answers,
-    rows: Vec<Rehearsed>,
+    rows: Vec<Sample>,
     recorded: &BTreeMap<String, Digest>,
 ) -> Result<(BTreeSet<String>, Vec<String>), OperatorError> {
     let compared = rows.into_iter().map(|row| compare_row(kernel, context, answers, row, recorded));
@@ -123,20 +119,20 @@ enum Compared {
 }
 
 async fn compare_row(
-    kernel: &Arc<dyn AsyncMapKernel>,
+    kernel: &dyn AsyncMapKernel,
     context: &Context,
     answers: &Answers,
-    (row, place, key): Rehearsed,
+    sample: Sample,
     recorded: &BTreeMap<String, Digest>,
 ) -> Result<Compared, OperatorError> {
     let mut choices = Vec::new();
     let mut other = Compared::Unknown;
     for _ in 0..WAYS {
-        let journal = Arc::new(Remembered::new(answers.clone(), place, choices));
-        let mut session = EndpointSession { journal: Some(journal.clone()), ..context.session().clone() };
-        answers.observed.join(&mut session, Some(&key), answers.since);
-        if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_session(session)).await {
-            let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
+        let journal = Arc::new(Remembered::new(answers.clone(), sample.call_place(context), choices));
+        let own = Arc::clone(&journal) as Arc<dyn CallJournal>;
+        let (result, _) = sample.run(kernel, context, Some(own), &answers.observed, answers.since).await;
+        if let Ok(output) = result {
+            let said = output.batches.iter().map(|(_, batch)| said_of(kernel, batch));
             let said = said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
             let known: Vec<_> = said.filter(|(id, _)| recorded.contains_key(id)).collect();
             match known.iter().find(|(id, digest)| recorded.get(id) != Some(digest)) {
@@ -156,14 +152,6 @@ async fn compare_row(
 fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
     let said = kernel.said(batch)?.into_iter();
     Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
-}
-
-/// The answers a result may be based on: those valid when it was computed.
-#[derive(Clone)]
-struct Answers {
-    calls: Arc<CallCache>,
-    observed: Observations,
-    since: u64,
 }
 
 /// The calls of one row, replayed from remembered answers. Where a call has several answers, `choices` picks one.

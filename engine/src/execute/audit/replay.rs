@@ -12,23 +12,20 @@ use super::restored::MadeAgain;
 use super::spot_check::{Sampled, check_rows};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::process::versions::version;
-use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::resources::Machine;
-use crate::execute::settings::stop::Stop;
-use crate::fingerprint::{Digest, SeenSources, SourceDigests, SourceIdentity, identity_params};
+use crate::fingerprint::{SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{
     Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
     first_difference, source_state, sources, texts,
 };
 use crate::operator::{
     AsyncMapKernel, BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel,
-    MapOutput, OperatorEntry, PortType, Registry, Repeatability, SecretLookup, http_client,
+    MapOutput, OperatorEntry, PortType, Registry, Repeatability, SecretLookup, SourceFiles, http_client,
 };
 use crate::plan::with_files_of_services;
-use crate::spec::{OnError, service_of};
+use crate::spec::service_of;
 use crate::store::{ArtifactId, Store, StoreSink};
 
 /// What to recompute, and how.
@@ -235,11 +232,11 @@ impl Bench {
             return Ok(super::spot_check::recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
         }
         if let Some(rows) = self.options.sample {
-            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
+            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.run.inputs, &rerun.run.context)? {
                 Kernel::Map(kernel) => Some(kernel),
                 // Which samples a row has follows from other rows.
                 Kernel::AsyncMap(_) if rerun.operator.declaration.goal().is_some() => None,
-                Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
+                Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.run.context.clone() })),
                 Kernel::Query(_) | Kernel::Blocking(_) => None,
             };
             if let Some(kernel) = kernel
@@ -328,19 +325,17 @@ impl Bench {
         let directory =
             origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
         let sources = Arc::new(seen(&operator, &directory, &step.preimage.sources)?);
-        let context = self.context(step, &directory, Arc::clone(&sources), scratch);
-        Ok(Rerun { step, operator, inputs, context, main_port, sources })
-    }
-
-    fn context(&self, step: &Step, directory: &Path, sources: Arc<SeenSources>, scratch: &Store) -> Context {
-        Context::new(ContextParts {
+        let context = Context::new(ContextParts {
             seed: step.preimage.seed.unwrap_or_default(),
             scratch: scratch.root().join("tmp"),
             threads: self.options.machine.threads,
             secrets: Arc::clone(&self.options.secrets),
-            sources,
-            ..ContextParts::bare(directory, &tokio::runtime::Handle::current(), self.http.clone())
-        })
+            sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
+            ..ContextParts::bare(&directory, &tokio::runtime::Handle::current(), self.http.clone())
+        });
+        // The memos of the scratch store are empty, and deleted with it.
+        let run = KernelRun { inputs, main_port, ..KernelRun::new(context, scratch, sources) };
+        Ok(Rerun { step, operator, run })
     }
 
     fn whole(&self, rerun: &Rerun<'_>, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
@@ -356,7 +351,7 @@ impl Bench {
         let limit = limit.and_then(|limit| limit.content.parse().ok());
         let mut sink =
             StoreSink::new(scratch, ports).with_limit(limit).with_programs(rerun.operator.declaration.runs_programs);
-        run_kernel(&rerun.operator, &rerun.operator.declaration, &kernel_run(rerun, scratch), &mut sink)?;
+        run_kernel(&rerun.operator, &rerun.operator.declaration, &rerun.run, &mut sink)?;
         let computed = sink.commit()?;
         let mut differences = Vec::new();
         let (mut rows, mut bytes, mut rewritten) = (0, 0, 0);
@@ -411,26 +406,6 @@ impl Bench {
                 _ => Ok(Some((digests(), 0))),
             },
         }
-    }
-}
-
-fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
-    KernelRun {
-        inputs: rerun.inputs.clone(),
-        main_port: rerun.main_port.clone(),
-        context: rerun.context.clone(),
-        // The memo of the scratch store: empty, and deleted with it.
-        row_base: Digest::from_bytes([0; 32]),
-        block_base: Digest::from_bytes([0; 32]),
-        recall_blocks: false,
-        on_error: OnError::DeadLetter,
-        finishes: false,
-        stop: Stop::default(),
-        progress: Arc::new(NodeProgress::unseen()),
-        store: scratch.clone(),
-        calls: None,
-        observed: Observations::default(),
-        sources: Arc::clone(&rerun.sources),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn check_rows(
     rows: u64,
     seed: u64,
 ) -> Result<Sampled, OperatorError> {
-    let main = rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?;
+    let main = rerun.run.main_rows()?;
     if main.schema.index_of("id").is_err() {
         return Ok(Sampled::NeedsAll);
     }
@@ -138,7 +138,7 @@ pub(super) fn recheck(
     rows: Option<u64>,
     seed: u64,
 ) -> Result<Outcome, OperatorError> {
-    let Some(recheck) = rerun.operator.declaration.recheck(&rerun.inputs, &rerun.context)? else {
+    let Some(recheck) = rerun.operator.declaration.recheck(&rerun.run.inputs, &rerun.run.context)? else {
         return Ok(Outcome::NotChecked(
             "its operator asks the outside and records nothing that can be derived".to_owned(),
         ));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::call_journal::{RowCalls, read_calls};
-use crate::endpoint::{CallJournal, EndpointSession, EndpointUse, Usage};
+use crate::endpoint::{CallJournal, EndpointSession, EndpointUse};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{Context, Declaration};
@@ -14,19 +14,6 @@ use crate::store::{CallCache, Store, StoreError};
 #[derive(Clone, Default)]
 pub(crate) struct Observations {
     caches: Vec<Arc<CallCache>>,
-}
-
-/// The journals of one row.
-pub(crate) struct RowObserved(Vec<Arc<RowCalls>>);
-
-impl RowObserved {
-    /// Returns what the remembered observations cost.
-    pub(crate) fn replayed(&self) -> Usage {
-        self.0.iter().fold(Usage::default(), |mut sum, calls| {
-            sum += calls.replayed();
-            sum
-        })
-    }
 }
 
 impl Observations {
@@ -53,8 +40,8 @@ impl Observations {
         self.caches.iter().map(|calls| calls.base()).collect()
     }
 
-    /// Adds the journals of a row to a session; without a row, those of the node before its rows.
-    pub(crate) fn join(&self, session: &mut EndpointSession, row: Option<&RowKey>, since: u64) -> RowObserved {
+    /// Adds the journals of a row to a session and returns them; without a row, those of the node before its rows.
+    pub(super) fn join(&self, session: &mut EndpointSession, row: Option<&RowKey>, since: u64) -> Vec<Arc<RowCalls>> {
         session.observed.resize_with(self.caches.len(), Default::default);
         let mut journals = Vec::new();
         for (calls, observed) in self.caches.iter().zip(&mut session.observed) {
@@ -64,7 +51,7 @@ impl Observations {
             observed.failures = Some(Arc::clone(&told) as Arc<dyn CallJournal>);
             journals.extend([by_content, told]);
         }
-        RowObserved(journals)
+        journals
     }
 
     /// Returns the context of a node before its rows.

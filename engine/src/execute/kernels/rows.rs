@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, RecordBatch};
 use futures::StreamExt;
@@ -15,8 +14,8 @@ use super::kernel_run::{KernelRun, RowsRun};
 use super::samples::{Drawing, Pending, Sample};
 use crate::endpoint::{CallJournal, FailureKind, RowFailure, Usage};
 use crate::error::OperatorError;
-use crate::fingerprint::{CallPlace, RowKey, RowKeys};
-use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, ProgressSink, RowOutput, RowsInput};
+use crate::fingerprint::{RowKey, RowKeys};
+use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, RowOutput, RowsInput};
 use crate::spec::OnError;
 use crate::store::Memo;
 
@@ -49,6 +48,15 @@ struct Done {
     cached: bool,
     /// The part of the usage that an earlier run paid.
     replayed: Usage,
+}
+
+impl Done {
+    /// The result of a sample that was run now and paid for by this run.
+    fn new(sample: &Sample, number: usize, result: Result<RowOutput, RowFailure>) -> Self {
+        let row_id = row_id(&sample.row, number);
+        let replayed = Usage::default();
+        Self { number, place: sample.place, key: sample.key, row_id, result, counts: 0, cached: false, replayed }
+    }
 }
 
 pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
@@ -141,7 +149,7 @@ impl Rows {
     /// then that are never written.
     fn ends_early(&mut self, job: &RowsJob<'_>) {
         self.exhausted |= self.pending.draw().is_some_and(|draw| draw.is_reached());
-        if !self.exhausted && (job.run.stop.is_draining() || self.state.failure.is_some()) {
+        if !self.exhausted && (job.run.context.is_draining() || self.state.failure.is_some()) {
             self.state.stopped = true;
             self.exhausted = true;
         }
@@ -160,7 +168,8 @@ impl Rows {
             self.exhausted = true;
             if job.run.finishes {
                 // The first sample that was not asked says why drawing ends.
-                self.waiting.insert(self.next_number, unasked(sample, self.next_number));
+                let refused = RowFailure::new(FailureKind::Budget, "the budget is used up");
+                self.waiting.insert(self.next_number, Done::new(&sample, self.next_number, Err(refused)));
                 self.next_number += 1;
             } else {
                 self.state.stopped = true;
@@ -211,8 +220,8 @@ impl Rows {
                 *self.sums.entry(name).or_default() += value;
             }
             write(job, done, outputs, &mut self.state)?;
-            job.run.progress.cached_rows.store(self.state.cached_rows, Ordering::Relaxed);
-            job.run.progress.set(written, self.total, "rows");
+            job.run.context.progress().resumed(self.state.cached_rows);
+            job.run.context.progress().set(written, self.total, "rows");
         }
         Ok(())
     }
@@ -269,21 +278,6 @@ impl Rows {
     }
 }
 
-/// A sample that is not asked, because a call of the node was refused or of another one before it.
-fn unasked(sample: Sample, number: usize) -> Done {
-    let failure = RowFailure::new(FailureKind::Budget, "the budget is used up");
-    Done {
-        number,
-        place: sample.place,
-        key: sample.key,
-        row_id: row_id(&sample.row, number),
-        result: Err(failure),
-        counts: 0,
-        cached: false,
-        replayed: Usage::default(),
-    }
-}
-
 /// Whether a call was refused because the budget is used up, and this node may need more calls.
 fn is_broke(context: &Context) -> bool {
     let session = context.session();
@@ -292,30 +286,26 @@ fn is_broke(context: &Context) -> bool {
 
 /// Returns the remembered result of a sample, with the row's current labels.
 fn recall(job: &RowsJob<'_>, sample: &Sample, number: usize) -> Option<Done> {
-    let (row_id, key) = (row_id(&sample.row, number), sample.key);
-    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&sample.row, sample.index, output))?;
-    let (result, place) = (Ok(output), sample.place);
-    Some(Done { number, place, key, row_id, result, counts: 0, cached: true, replayed: Usage::default() })
+    let output = job.memo.get(&sample.key).find_map(|output| job.kernel.label(&sample.row, sample.index, output))?;
+    Some(Done { cached: true, ..Done::new(sample, number, Ok(output)) })
 }
 
 fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> {
-    let mut session = job.run.context.session().clone();
-    let place = CallPlace {
-        seed: job.run.context.seed(),
-        sample: sample.index,
-        occurrence: sample.identity.occurrence,
-        ..CallPlace::default()
-    };
-    let journal = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
-    session.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
-    let observed = job.run.observed.join(&mut session, Some(&sample.key), job.since);
-    let (kernel, context) = (Arc::clone(&job.kernel), job.run.context.clone().with_session(session));
+    let (kernel, context, since) = (Arc::clone(&job.kernel), job.run.context.clone(), job.since);
+    let (observed, sources) = (job.run.observed.clone(), Arc::clone(&job.run.sources));
+    let place = sample.call_place(&context);
+    let calls = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, since)));
     tokio::spawn(async move {
-        let Sample { place, row, index, key, .. } = sample;
-        let result = kernel.run(&row, index, &context).await;
-        let mut replayed = journal.map(|journal| journal.replayed()).unwrap_or_default();
-        replayed += observed.replayed();
-        Done { number, place, key, row_id: row_id(&row, number), result, counts: 0, cached: false, replayed }
+        let journal = calls.clone().map(|calls| calls as Arc<dyn CallJournal>);
+        let (mut result, mut replayed) = sample.run(kernel.as_ref(), &context, journal, &observed, since).await;
+        if let Some(calls) = calls {
+            replayed += calls.replayed();
+        }
+        // The row may have read a source after its change: it is neither done nor failed, and is not remembered.
+        if let Some(what) = sources.changed() {
+            result = Err(RowFailure::new(FailureKind::Cancelled, OperatorError::changed(&what).message));
+        }
+        Done { replayed, ..Done::new(&sample, number, result) }
     })
 }
 
@@ -387,7 +377,7 @@ fn refuse(
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use futures::FutureExt;
@@ -395,12 +385,9 @@ mod tests {
     use searchmill_schemas::Question;
 
     use super::*;
-    use crate::execute::kernels::observations::Observations;
-    use crate::execute::settings::progress::NodeProgress;
-    use crate::execute::settings::stop::Stop;
-    use crate::fingerprint::{SeenSources, hash_bytes};
+    use crate::fingerprint::hash_bytes;
     use crate::operator::testing::rows_input;
-    use crate::operator::{ContextParts, InputArtifact, Inputs, OutputSink};
+    use crate::operator::{ContextParts, InputArtifact, OutputSink};
     use crate::store::Store;
 
     /// Each row takes a while, and the first one less; it counts the rows that end.
@@ -476,22 +463,8 @@ mod tests {
         let base = hash_bytes(b"base");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let bare = ContextParts::bare(store.root(), runtime.handle(), reqwest::Client::new());
-        let run = KernelRun {
-            inputs: Inputs::new(),
-            main_port: None,
-            context: Context::new(ContextParts { concurrency, ..bare }),
-            row_base: base,
-            block_base: base,
-            recall_blocks: false,
-            on_error,
-            finishes: false,
-            stop: Stop::default(),
-            progress: Arc::new(NodeProgress::unseen()),
-            store: store.clone(),
-            calls: None,
-            observed: Observations::default(),
-            sources: Arc::new(SeenSources::default()),
-        };
+        let context = Context::new(ContextParts { concurrency, ..bare });
+        let run = KernelRun { on_error, ..KernelRun::new(context, store, Arc::default()) };
         let keys = RowKeys::new(base, kernel.reads());
         let memo = Memo::open(store, &base).unwrap();
         let job = RowsJob { run: &run, kernel, rows: &input, keys, goal, memo, since: 0 };

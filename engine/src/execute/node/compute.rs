@@ -34,8 +34,8 @@ pub(crate) async fn compute(
     lease_check: Option<&LeaseCheck>,
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
-    let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
-    let ran = with_services(&job, parts, progress).await;
+    let (prepared, parts) = blocking(move || prepare(&own)).await?;
+    let ran = with_services(&job, parts).await;
     // A machine that slept while it waited for its last answers must not overwrite what another one has recorded.
     if let Some(lease_check) = lease_check
         && lease_check.has_ended().await
@@ -46,20 +46,16 @@ pub(crate) async fn compute(
 }
 
 /// Runs the kernel while the node's services run.
-async fn with_services(
-    job: &Arc<NodeJob>,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-) -> Result<Ran, OperatorError> {
+async fn with_services(job: &Arc<NodeJob>, parts: ContextParts) -> Result<Ran, OperatorError> {
     let (job, executor) = (Arc::clone(job), executor(job)?);
     if job.node().spec.services.is_empty() {
-        return executor.submit(Task { job, operator: None, alive: None, parts, progress }).outcome().await;
+        return executor.submit(Task { job, operator: None, alive: None, parts }).outcome().await;
     }
-    let services = Services::start(&job, &progress).await?;
+    let services = Services::start(&job, &parts.progress).await?;
     let ran = match services.bind(&job) {
         Ok(operator) => {
             let (operator, alive) = (Some(operator), Some(services.alive()));
-            let task = Task { job: Arc::clone(&job), operator, alive, parts, progress };
+            let task = Task { job: Arc::clone(&job), operator, alive, parts };
             services.watched(&job, executor.submit(task).outcome()).await
         }
         Err(error) => Err(error),
@@ -73,7 +69,7 @@ async fn with_services(
     }
 }
 
-fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>), OperatorError> {
+fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.run.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
@@ -98,7 +94,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>),
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
     let parts = context_parts(&job.run, node, &progress);
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
-    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, parts, progress))
+    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, parts))
 }
 
 fn record(

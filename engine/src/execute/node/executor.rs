@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
@@ -15,7 +14,6 @@ use crate::endpoint::{Alive, EndpointSession};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
-use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Reason;
 use crate::operator::{BoundOperator, Context, ContextParts, Inputs};
 use crate::store::StoreSink;
@@ -34,7 +32,6 @@ pub(crate) struct Task {
     /// Whether the services run.
     pub(crate) alive: Option<Alive>,
     pub(crate) parts: ContextParts,
-    pub(crate) progress: Arc<NodeProgress>,
 }
 
 /// A running task.
@@ -91,54 +88,38 @@ impl Executor for Process {
 }
 
 fn run_here(task: Task) -> Result<Ran, OperatorError> {
-    let Task { job, operator, alive, parts, progress } = task;
+    let Task { job, operator, alive, parts } = task;
     let node = job.node();
     let mut sink = StoreSink::new(&job.run.store, node.outputs.clone())
         .with_limit(job.limit())
         .with_programs(node.operator.declaration.runs_programs)
         .with_redactor(job.session.redactor.clone());
     let session = EndpointSession { services: alive, ..job.session.clone() };
-    let run = kernel_run(&job, session, parts, progress, &sink)?;
-    let operator = operator.as_ref().unwrap_or(&node.operator);
-    let rows = run_kernel(operator, &node.operator.declaration, &run, &mut sink);
-    let rows = rows.and_then(|rows| if rows.stopped { Err(OperatorError::cancelled()) } else { Ok(rows) });
-    let rows = rows.map_err(|error| job.session.budget.cause_of(error))?;
-    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
-}
-
-fn kernel_run(
-    job: &NodeJob,
-    session: EndpointSession,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-    sink: &StoreSink,
-) -> Result<KernelRun, OperatorError> {
-    let node = job.node();
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(session);
+    let context = context.with_drain(job.run.stop.drain_flag());
     let mut inputs = Inputs::new();
     for (input, record) in job.kernel_inputs() {
         inputs.bind(&input.port, job.run.store.open_input(&record.id)?);
     }
-    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(session);
-    let context = context.with_drain(job.run.stop.drain_flag());
     let (row_base, block_base) = job.bases();
-    progress.cached_rows.store(0, Ordering::Relaxed);
-    Ok(KernelRun {
+    let run = KernelRun {
         inputs,
         main_port: node.main_port.clone(),
-        context,
         row_base,
         block_base,
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
         // A forced run replaces a result, also one that completes it later: not by less.
         finishes: job.run.plan.finishes && job.recall && !job.reasons.contains(&Reason::ForceUnfinished),
-        stop: job.run.stop.clone(),
-        progress,
-        store: job.run.store.clone(),
         calls: job.calls.clone(),
         observed: job.observed.clone(),
-        sources: Arc::clone(job.parts.seen()),
-    })
+        ..KernelRun::new(context, &job.run.store, Arc::clone(job.parts.seen()))
+    };
+    let operator = operator.as_ref().unwrap_or(&node.operator);
+    let rows = run_kernel(operator, &node.operator.declaration, &run, &mut sink);
+    let rows = rows.and_then(|rows| if rows.stopped { Err(OperatorError::cancelled()) } else { Ok(rows) });
+    let rows = rows.map_err(|error| job.session.budget.cause_of(error))?;
+    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
 }
 
 /// Runs blocking work on another thread.

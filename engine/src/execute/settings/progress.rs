@@ -17,7 +17,7 @@ pub(crate) struct NodeProgress {
     reporter: Arc<dyn Reporter>,
     start: Instant,
     next_ms: AtomicU64,
-    pub(crate) cached_rows: AtomicU64,
+    cached_rows: AtomicU64,
     /// What the node has spent.
     pub(crate) spent: Arc<Budget>,
 }
@@ -27,17 +27,6 @@ impl NodeProgress {
         let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { node: node.into(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
     }
-
-    /// Returns progress that nobody sees.
-    pub(crate) fn unseen() -> Self {
-        Self::new("", Arc::new(Silent))
-    }
-}
-
-struct Silent;
-
-impl Reporter for Silent {
-    fn event(&self, _event: &Event) {}
 }
 
 impl ProgressSink for NodeProgress {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::endpoint::{EndpointUse, Prices, Usage};
 use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
-use crate::execute::kernels::dry_run::{Rehearsed, drawn_rows, free_rows};
+use crate::execute::kernels::dry_run::{Answers, count_samples};
 use crate::execute::kernels::observations::Observations;
-use crate::execute::kernels::samples::{Drawing, Pending, Sample};
-use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
+use crate::execute::kernels::samples::Drawing;
+use crate::fingerprint::{Digest, Preimage, RowKeys};
 use crate::operator::Inputs;
 use crate::plan::Node;
 use crate::store::{CallCache, Memo, NodeResult, Store};
@@ -66,31 +66,26 @@ impl Work {
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
         let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
-        let all = || Drawing::new(rows, shape.samples, None, keys.clone());
-        let (mut known, mut missing) = count(&memo, all())?;
+        let (mut known, mut missing) = Drawing::new(rows, shape.samples, None, keys.clone()).count_known(&memo)?;
         let endpoint = node.operator.declaration.endpoint.as_ref();
-        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
-        if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
+        if let (Some(endpoint), Some(directory)) = (endpoint, directory)
+            && missing > 0
+        {
             let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
             let base = |service: &EndpointUse| parts.calls_base(node, service, true);
             let observed = Observations::kept(store, &node.operator.declaration, base);
-            let answers = (&calls, &observed);
-            if shape.goal.is_some() {
-                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys.clone());
-                (known, missing) = match drawn_rows(node, inputs, directory, answers, (&memo, since), drawing) {
-                    Err(_) if !observed.is_empty() => (known, missing),
-                    drawn => drawn?,
-                };
-            } else if calls.count()? > 0 {
-                let unknown = unknown(&memo, all(), node.spec.seed);
-                let free = match free_rows(node, inputs, directory, answers, since, unknown) {
-                    // It cannot open before a service has told what its tools are.
-                    Err(_) if !observed.is_empty() => 0,
-                    free => free?,
-                };
-                (known, missing) = (known + free, missing - free);
+            let answers = Answers { calls, observed, since };
+            if shape.goal.is_some() || answers.calls.count()? > 0 {
+                let samples = Drawing::new(rows, shape.samples, shape.goal, keys);
+                match count_samples(node, inputs, directory, &answers, &memo, samples) {
+                    Ok(counted) => (known, missing) = counted,
+                    // It may not open before a service has reported its tools: then only the rows of the memo are known.
+                    Err(_) if !answers.observed.is_empty() => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
+        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
         missing = missing.min(most);
         let history = memo.history().map(|found| (found, Basis::Node));
         let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
@@ -109,37 +104,6 @@ impl Work {
             prices,
         })
     }
-}
-
-/// Counts the remembered and the missing rows and samples.
-fn count(memo: &Memo, mut all: Drawing) -> Result<(u64, u64), OperatorError> {
-    let (mut known, mut missing) = (0, 0);
-    while let Pending::Sample(Sample { key, .. }) = all.next()? {
-        let number = if memo.contains(&key) { &mut known } else { &mut missing };
-        *number += 1;
-    }
-    Ok((known, missing))
-}
-
-/// Returns the missing rows and samples, one at a time: a table may be large.
-fn unknown(
-    memo: &Memo,
-    mut all: Drawing,
-    seed: u64,
-) -> impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send + use<'_> {
-    std::iter::from_fn(move || {
-        loop {
-            return match all.next() {
-                Ok(Pending::Sample(sample)) if memo.contains(&sample.key) => continue,
-                Ok(Pending::Sample(Sample { row, index, identity, key, .. })) => {
-                    let place = CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 };
-                    Some(Ok((row, place, key)))
-                }
-                Ok(Pending::Wait | Pending::End) => None,
-                Err(error) => Some(Err(error)),
-            };
-        }
-    })
 }
 
 /// Returns number and cost of the rows of other nodes with the same operator and model.

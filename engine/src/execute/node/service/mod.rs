@@ -16,7 +16,6 @@ use super::job::NodeJob;
 use crate::endpoint::{Alive, with_addresses};
 use crate::error::OperatorError;
 use crate::execute::settings::device::DeviceLease;
-use crate::execute::settings::progress::NodeProgress;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};
 use crate::store::{Lent, StoreError, lend};
@@ -42,7 +41,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts the services of a node together and waits until all are ready.
-    pub(crate) async fn start(job: &Arc<NodeJob>, progress: &Arc<NodeProgress>) -> Result<Self, OperatorError> {
+    pub(crate) async fn start(job: &Arc<NodeJob>, progress: &Arc<dyn ProgressSink>) -> Result<Self, OperatorError> {
         let (own, sink) = (Arc::clone(job), Arc::clone(progress));
         let services = blocking(move || launch(&own, &sink)).await?;
         match services.until_ready(job).await {
@@ -149,7 +148,7 @@ fn taken(service: &ServiceSpec, address: &str) -> OperatorError {
 }
 
 /// Starts the processes.
-fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, OperatorError> {
+fn launch(job: &NodeJob, progress: &Arc<dyn ProgressSink>) -> Result<Services, OperatorError> {
     let node = job.node();
     let workers = &job.run.options.asked.workers;
     // GPUs of a node that runs in a worker are leased there.
@@ -166,8 +165,7 @@ fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, Opera
         progress.log(&format!("starts the service `{}`: {}", service.name, words.join(" ")));
         let visible = lease.as_ref().map(DeviceLease::visible);
         let place = process::Place { directory: &job.run.options.directory, port: port.number(), visible };
-        let sink = Arc::clone(progress) as Arc<dyn ProgressSink>;
-        running.push(Process::start(service, &words, &place, sink)?);
+        running.push(Process::start(service, &words, &place, Arc::clone(progress))?);
         addresses.insert(service.name.clone(), format!("http://127.0.0.1:{}", port.number()));
         ports.push(port);
     }

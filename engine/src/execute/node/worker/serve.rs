@@ -13,15 +13,14 @@ use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::node::job::Ran;
 use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SeenSources;
 use crate::operator::{
-    Context, ContextParts, Inputs, OperatorEntry, PortType, ProgressSink, Registry, SecretLookup, SourceFiles,
-    http_client, stack_size,
+    Context, ContextParts, Inputs, OperatorEntry, PortType, Registry, SecretLookup, SourceFiles, http_client,
+    stack_size,
 };
 use crate::store::{Blocks, Store, StoreSink};
 
@@ -145,7 +144,6 @@ fn run(
     let sources = operator.declaration.sources(&task.directory);
     let sources = Arc::new(SeenSources::new(sources, task.sources.clone(), &task.directory));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let progress = Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>));
     let parts = ContextParts {
         seed: task.seed,
         cancelled: stop.flag(),
@@ -157,7 +155,7 @@ fn run(
         processes: task.processes,
         retry: task.retry,
         secrets,
-        progress: Arc::clone(&progress) as Arc<dyn ProgressSink>,
+        progress: Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>)),
         checkpoint: Arc::new(store.checkpoint(&task.key)),
         pieces: Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) }),
         sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
@@ -165,7 +163,20 @@ fn run(
     };
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
     let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
-    let run = kernel_run(task, &store, context, stop, progress, Arc::clone(&sources))?;
+    let mut inputs = Inputs::new();
+    for (port, artifact) in &task.inputs {
+        inputs.bind(port, store.open_input(artifact)?);
+    }
+    // Without the journals of calls: nodes that call an endpoint never run in a worker.
+    let run = KernelRun {
+        inputs,
+        main_port: task.main_port.clone(),
+        row_base: task.row_base,
+        block_base: task.block_base,
+        recall_blocks: task.recall_blocks,
+        on_error: task.on_error,
+        ..KernelRun::new(context, &store, Arc::clone(&sources))
+    };
     let ran = run_kernel(&operator, &operator.declaration, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
@@ -205,35 +216,4 @@ fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
         Ok((port.clone(), kind.port_type().ok_or_else(unknown)?))
     };
     task.outputs.iter().map(known).collect()
-}
-
-fn kernel_run(
-    task: &Task,
-    store: &Store,
-    context: Context,
-    stop: &Stop,
-    progress: Arc<NodeProgress>,
-    sources: Arc<SeenSources>,
-) -> Result<KernelRun, OperatorError> {
-    let mut inputs = Inputs::new();
-    for (port, artifact) in &task.inputs {
-        inputs.bind(port, store.open_input(artifact)?);
-    }
-    Ok(KernelRun {
-        inputs,
-        main_port: task.main_port.clone(),
-        context,
-        row_base: task.row_base,
-        block_base: task.block_base,
-        recall_blocks: task.recall_blocks,
-        on_error: task.on_error,
-        finishes: false,
-        stop: stop.clone(),
-        progress,
-        store: store.clone(),
-        // Nodes that call an endpoint never run in a worker.
-        calls: None,
-        observed: Observations::default(),
-        sources,
-    })
 }
