@@ -3,8 +3,7 @@
 //! task of its own (`node::live`) and reports once, when it has ended.
 //!
 //! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
-//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release_state` what it
-//! has seen meanwhile.
+//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release` does it.
 
 mod run_id;
 mod scheduler;
@@ -12,7 +11,6 @@ mod recompute;
 mod event_log;
 mod run_log;
 mod release_policy;
-mod release_state;
 mod launch;
 mod settle;
 mod release;
@@ -23,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::recompute::Recomputes;
-use self::release_state::ReleaseState;
+use self::release::ReleaseState;
 use self::run_log::RunLog;
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::decide::history::History;

@@ -178,7 +178,7 @@ impl Driver {
         }
         match self.recomputes.damaged(from, index, damage) {
             Recompute::Launch => {
-                self.releases.reopen(from);
+                self.releases.policy.reopen(from);
                 self.launch(from)
             }
             Recompute::Wait => Ok(()),

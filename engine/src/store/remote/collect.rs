@@ -22,7 +22,7 @@ use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::folder::remove;
-use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
+use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, StoredArtifact, Swept, collection, sorted_out};
 use crate::store::gc::retained::Stock;
 use crate::store::layout::Store;
 use crate::store::lease::Others;
@@ -151,8 +151,8 @@ impl Store {
             !stock.roots.known.contains(id) && lot.newest.max(gone) <= server - age
         };
         let artifacts =
-            there.artifacts.iter().map(|(id, lot)| Lying { id: *id, bytes: lot.bytes, idle: idle(id, lot) });
-        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts) };
+            there.artifacts.iter().map(|(id, lot)| StoredArtifact { id: *id, bytes: lot.bytes, idle: idle(id, lot) });
+        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts.collect()) };
         if policy.memo {
             let kept = stock.memos();
             let unused = |(base, lot): &(&Digest, &Lot)| !kept.contains(base) && lot.newest <= server - age;
