@@ -45,6 +45,7 @@ impl Process {
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Self, OperatorError> {
         let passed = ALWAYS.into_iter().chain(service.env.iter().map(String::as_str));
+        // In a process group of its own, so that a signal reaches what it starts, too.
         let Some(mut command) = program(words, passed, place.directory) else {
             return Err(OperatorError::engine("a service has no program"));
         };
@@ -59,10 +60,11 @@ impl Process {
         })?;
         let guard = GroupGuard::of(child.id());
         let tail = Arc::new(Tail::default());
-        let pipes = [child.stdout.take().map(boxed), child.stderr.take().map(boxed)];
-        for pipe in pipes.into_iter().flatten() {
-            let (name, tail, progress) = (name.clone(), Arc::clone(&tail), Arc::clone(&progress));
-            std::thread::spawn(move || tail.listen(pipe, |line| progress.log(&format!("{name}: {line}"))));
+        if let Some(pipe) = child.stdout.take() {
+            listen(&name, pipe, &tail, &progress);
+        }
+        if let Some(pipe) = child.stderr.take() {
+            listen(&name, pipe, &tail, &progress);
         }
         Ok(Self { name, child, guard, port: place.port, tail })
     }
@@ -97,21 +99,23 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
-        if !has_ended(&mut self.child) {
+        if matches!(self.child.try_wait(), Ok(None)) {
             // Without a shell, the guard below still kills it.
             drop(end_group(self.child.id(), "TERM"));
             let start = Instant::now();
-            while start.elapsed() < GRACE && !has_ended(&mut self.child) {
+            while start.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
             }
         }
+        // Also if it has ended: what it started may still run.
         drop(end_group(self.child.id(), "KILL"));
         drop(self.child.wait());
         self.guard.relieve();
     }
 }
 
-fn boxed(pipe: impl Read + Send + 'static) -> Box<dyn Read + Send> {
-    Box::new(pipe)
+/// Reads a pipe on another thread, line by line: a full pipe would block the service.
+fn listen(name: &str, pipe: impl Read + Send + 'static, tail: &Arc<Tail>, progress: &Arc<dyn ProgressSink>) {
+    let (name, tail, progress) = (name.to_owned(), Arc::clone(tail), Arc::clone(progress));
+    std::thread::spawn(move || tail.listen(pipe, |line| progress.log(&format!("{name}: {line}"))));
 }
