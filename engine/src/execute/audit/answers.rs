@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
@@ -47,11 +46,13 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let answers = Answers { calls, observed, since };
     let (same, other) = context.block_on(compared(kernel.as_ref(), &context, &answers, rows, &recorded))?;
     if !other.is_empty() {
-        let wrong = |id: String| {
+        let mut differences = Vec::new();
+        for id in other.into_iter().take(TOLD) {
             let place = format!("row {id}, what the model said");
-            (String::new(), difference(place, "as in the artifact", "not among the cached answers"), 1)
-        };
-        return Ok(Outcome::Differs(other.into_iter().take(TOLD).map(wrong).collect()));
+            let found = difference(place, "as in the artifact", "not among the cached answers");
+            differences.push((String::new(), found, 1));
+        }
+        return Ok(Outcome::Differs(differences));
     }
     let (all, same) = (recorded.len(), same.len());
     Ok(match all - same {
@@ -72,8 +73,9 @@ fn recorded(
     for (_, output) in rerun.step.result.outputs.iter().filter(|(port, _)| *port != "rejects") {
         let InputArtifact::Rows(table) = store.open_input(&output.id)? else { continue };
         for batch in table.batches() {
-            let said = kernel.said(&batch?)?;
-            recorded.extend(said.into_iter().map(|(id, said)| (id, hash_bytes(said.as_bytes()))));
+            for (id, said) in kernel.said(&batch?)? {
+                recorded.insert(id, hash_bytes(said.as_bytes()));
+            }
         }
     }
     Ok(recorded)
@@ -132,13 +134,23 @@ async fn compare_row(
         let own = Arc::clone(&journal) as Arc<dyn CallJournal>;
         let (result, _) = sample.run(kernel, context, Some(own), &answers.observed, answers.since).await;
         if let Ok(output) = result {
-            let said = output.batches.iter().map(|(_, batch)| said_of(kernel, batch));
-            let said = said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
-            let known: Vec<_> = said.filter(|(id, _)| recorded.contains_key(id)).collect();
-            match known.iter().find(|(id, digest)| recorded.get(id) != Some(digest)) {
-                Some((id, _)) => other = Compared::Other(id.clone()),
-                None if known.is_empty() => {}
-                None => return Ok(Compared::Same(known.into_iter().map(|(id, _)| id).collect())),
+            let (mut same, mut differing) = (Vec::new(), None);
+            for (_, batch) in &output.batches {
+                for (id, said) in kernel.said(batch)? {
+                    match recorded.get(&id) {
+                        // The node may have left the row out, or a goal may have been reached before it.
+                        None => {}
+                        Some(digest) if *digest == hash_bytes(said.as_bytes()) => same.push(id),
+                        Some(_) => {
+                            differing.get_or_insert(id);
+                        }
+                    }
+                }
+            }
+            match differing {
+                Some(id) => other = Compared::Other(id),
+                None if same.is_empty() => {}
+                None => return Ok(Compared::Same(same)),
             }
         }
         match journal.next_way() {
@@ -147,11 +159,6 @@ async fn compare_row(
         }
     }
     Ok(other)
-}
-
-fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
-    let said = kernel.said(batch)?.into_iter();
-    Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
 }
 
 /// The calls of one row, replayed from remembered answers. Where a call has several answers, `choices` picks one.
@@ -172,9 +179,15 @@ impl Remembered {
     /// Returns the next combination of answers: the last call with a further answer takes it.
     fn next_way(&self) -> Option<Vec<usize>> {
         let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = |call: usize| self.choices.get(call).copied().unwrap_or(0);
-        let call = (0..had.len()).rev().find(|call| chosen(*call) + 1 < had[*call])?;
-        Some((0..call).map(chosen).chain([chosen(call) + 1]).collect())
+        let mut choices = self.choices.clone();
+        choices.resize(had.len(), 0);
+        while let Some(chosen) = choices.pop() {
+            if chosen + 1 < had[choices.len()] {
+                choices.push(chosen + 1);
+                return Some(choices);
+            }
+        }
+        None
     }
 }
 

@@ -51,8 +51,8 @@ pub(super) fn check_rows(
     let chosen = read_rows(main, &draw(main, rows, seed))?;
     let ids: BTreeSet<String> = chosen.iter().flat_map(|row| texts(row, 0, &["id"])).map(str::to_owned).collect();
     // Include all rows with the same id: the record does not say which of them an output row belongs to.
-    let places: BTreeSet<u64> = rows_with(main, &["id"], &ids)?.into_iter().map(|place| place.row).collect();
-    let inputs = read_rows(main, &places)?;
+    let with_ids: BTreeSet<u64> = rows_with(main, &["id"], &ids)?.into_iter().map(|matched| matched.row).collect();
+    let inputs = read_rows(main, &with_ids)?;
     let mut differences = Vec::new();
     let (mut compared, mut differing) = (0, 0);
     let computed = compute(kernel, &inputs)?;
@@ -61,8 +61,8 @@ pub(super) fn check_rows(
         let Some(path) = column(&table, main.kind) else { return Ok(Sampled::NeedsAll) };
         let recorded = recorded(&table, path, &ids)?;
         for id in &ids {
-            let one = recorded.get(id).map(Vec::as_slice).unwrap_or_default();
-            let other = computed.get(port).and_then(|rows| rows.get(id)).map(Vec::as_slice).unwrap_or_default();
+            let one = recorded.get(id).map_or(&[][..], Vec::as_slice);
+            let other = computed.get(port).and_then(|rows| rows.get(id)).map_or(&[][..], Vec::as_slice);
             compared += one.len();
             if let Some(found) = rows_difference(id, one, other, table.kind)? {
                 differing += 1;
@@ -99,20 +99,24 @@ fn compute(kernel: &dyn MapKernel, inputs: &[RecordBatch]) -> Result<BTreeMap<St
 
 /// Returns the output column that names the input row: the parent column of that kind, else `id`.
 fn column(table: &RowsInput, kind: RecordKind) -> Option<&'static [&'static str]> {
-    let parents = table.kind.parents().iter();
-    let mut named = parents.filter(|column| column.kind == Some(kind) && table.kind != RecordKind::Table);
-    let path = named.next().map(|column| column.path);
-    path.or_else(|| table.schema.index_of("id").is_ok().then_some(&["id"]))
+    if table.kind != RecordKind::Table {
+        for parent in table.kind.parents() {
+            if parent.kind == Some(kind) {
+                return Some(parent.path);
+            }
+        }
+    }
+    table.schema.index_of("id").is_ok().then_some(&["id"])
 }
 
 fn recorded(table: &RowsInput, path: &[&str], ids: &BTreeSet<String>) -> Result<ById, OperatorError> {
-    let places = rows_with(table, path, ids)?;
-    let rows = read_rows(table, &places.iter().map(|place| place.row).collect())?;
-    let mut found = ById::new();
-    for (place, row) in places.iter().zip(rows) {
-        found.entry(place.matched.clone()).or_default().push(row);
+    let matches = rows_with(table, path, ids)?;
+    let rows = read_rows(table, &matches.iter().map(|matched| matched.row).collect())?;
+    let mut by_id = ById::new();
+    for (matched, row) in matches.iter().zip(rows) {
+        by_id.entry(matched.matched.clone()).or_default().push(row);
     }
-    Ok(found)
+    Ok(by_id)
 }
 
 fn rows_difference(
@@ -126,9 +130,11 @@ fn rows_difference(
             return Ok(Some(Difference { place: format!("of input row `{id}`: {}", found.place), ..found }));
         }
     }
-    let (one, other) = (recorded.len(), computed.len());
-    let place = || format!("of input row `{id}`: number of rows");
-    Ok((one != other).then(|| difference(place(), &one.to_string(), &other.to_string())))
+    if recorded.len() == computed.len() {
+        return Ok(None);
+    }
+    let (one, other) = (recorded.len().to_string(), computed.len().to_string());
+    Ok(Some(difference(format!("of input row `{id}`: number of rows"), &one, &other)))
 }
 
 /// Derives again what an external operator recorded.
@@ -150,10 +156,15 @@ pub(super) fn recheck(
     let InputArtifact::Rows(table) = store.open_input(&output.id)? else {
         return Ok(Outcome::NotChecked(format!("its output `{port}` is not a table")));
     };
+    let batches: Box<dyn Iterator<Item = _>> = match rows {
+        Some(rows) => Box::new(read_rows(&table, &draw(&table, rows, seed))?.into_iter().map(Ok)),
+        None => Box::new(table.batches()),
+    };
     let mut differences = Vec::new();
     let (mut compared, mut taken, mut checked) = (0, 0, 0);
-    let mut check = |batch: &RecordBatch| -> Result<(), OperatorError> {
-        let found = recheck.check(batch)?;
+    for batch in batches {
+        let batch = batch?;
+        let found = recheck.check(&batch)?;
         compared += found.compared;
         taken += found.taken;
         checked += batch.num_rows();
@@ -161,11 +172,6 @@ pub(super) fn recheck(
             let place = format!("row {}, {}", wrong.row, wrong.what);
             differences.push((port.clone(), difference(place, &wrong.recorded, &wrong.derived), 1));
         }
-        Ok(())
-    };
-    match rows {
-        Some(rows) => read_rows(&table, &draw(&table, rows, seed))?.iter().try_for_each(check)?,
-        None => table.batches().try_for_each(|batch| check(&batch?))?,
     }
     if differences.is_empty() {
         let detail = format!("{checked} of {} rows, {compared} things derived again: equal", table.rows);

@@ -87,20 +87,26 @@ impl Work {
         }
         let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
         missing = missing.min(most);
-        let history = memo.history().map(|found| (found, Basis::Node));
-        let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
+        let (history, basis) = match memo.history() {
+            Some(history) => (Some(history), Basis::Node),
+            None => (endpoint.and_then(|endpoint| of_model(store, node, endpoint)), Basis::Model),
+        };
         // The tokens of a tool have prices of their own: then the rows cost what they cost before.
         let mixed = node.operator.declaration.observed.iter().any(|service| service.prices.is_some());
-        let estimate = history.map(|((rows, usage), _)| {
+        let mut estimate = None;
+        if let Some((rows, usage)) = history {
             let usage = usage.scaled(missing as f64 / rows as f64);
-            prices.as_ref().filter(|_| !mixed).map_or(usage, |prices| usage.at(prices))
-        });
+            estimate = Some(match &prices {
+                Some(prices) if !mixed => usage.at(prices),
+                _ => usage,
+            });
+        }
         Ok(Self {
             rows: Some((known, missing)),
             at_most: shape.goal.is_some(),
             estimate,
-            basis: history.map(|(_, basis)| basis),
+            basis: estimate.map(|_| basis),
             prices,
         })
     }
@@ -108,23 +114,38 @@ impl Work {
 
 /// Returns number and cost of the rows of other nodes with the same operator and model.
 fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
-    let asks_the_same = |result: &NodeResult| {
-        let params = result.origin.as_ref().map(|origin| origin.params.clone())?;
-        let same = Preimage::read(&result.preimage).operator == node.entry.name;
-        let asked = (node.entry.bind)(params).ok().filter(|_| same)?.declaration.endpoint?;
-        (asked.model == endpoint.model).then_some(())
-    };
-    let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));
-    let mut found: Vec<(f64, Digest)> = results
-        .filter(|result| asks_the_same(result).is_some())
-        .filter_map(|result| Some((result.finished, result.memo?)))
-        .collect();
-    found.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let bases: BTreeSet<Digest> = found.into_iter().take(MEMOS).map(|(_, base)| base).collect();
+    let mut memos: Vec<(f64, Digest)> = Vec::new();
+    for key in store.result_keys() {
+        let Some(result) = store.result(&key) else { continue };
+        if let Some(memo) = result.memo
+            && calls_model(&result, node, &endpoint.model)
+        {
+            memos.push((result.finished, memo));
+        }
+    }
+    memos.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let bases: BTreeSet<Digest> = memos.into_iter().take(MEMOS).map(|(_, base)| base).collect();
     let (mut rows, mut usage) = (0, Usage::default());
-    for (more, cost) in bases.iter().filter_map(|base| Memo::open(store, base).ok()?.history()) {
-        rows += more;
-        usage += cost;
+    for base in bases {
+        // The estimate is a hint: a memo that cannot be read is left out.
+        if let Ok(memo) = Memo::open(store, &base)
+            && let Some((more, cost)) = memo.history()
+        {
+            rows += more;
+            usage += cost;
+        }
     }
     (rows > 0).then_some((rows, usage))
+}
+
+/// Whether a recorded node has the operator of `node` and called that model.
+fn calls_model(result: &NodeResult, node: &Node, model: &str) -> bool {
+    let Some(origin) = &result.origin else { return false };
+    if Preimage::read(&result.preimage).operator != node.entry.name {
+        return false;
+    }
+    match (node.entry.bind)(origin.params.clone()) {
+        Ok(operator) => operator.declaration.endpoint.is_some_and(|endpoint| endpoint.model == model),
+        Err(_) => false,
+    }
 }
