@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 
 use super::rerun::{Outcome, Rerun};
-use super::restored::MadeAgain;
+use super::restored::Restored;
 use super::spot_check::{Sampled, check_rows};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
@@ -63,19 +63,17 @@ pub async fn replay(
     told: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Report, OperatorError> {
     let http = http_client()?;
-    let work = move || {
-        let made_again = MadeAgain::of(&closure, &report);
-        let mut bench = Bench { store, registry, options, http, made_again };
-        let checked = closure.steps.iter().try_for_each(|step| {
-            bench.check(step, &told, &mut report)?;
-            bench.made_again.used(step).map_err(OperatorError::from)
-        });
+    let work = tokio::task::spawn_blocking(move || {
+        let restored = Restored::of(&closure, &report);
+        let mut bench = Bench { store, registry, options, http, restored };
+        let checked = bench.check_all(&closure, &told, &mut report);
         bench.note_nothing(&mut report);
-        bench.made_again.remove()?;
-        checked.map(|()| report)
-    };
-    let died = |_| OperatorError::engine("the audit panicked");
-    tokio::task::spawn_blocking(work).await.map_err(died)?
+        // Also after a failure: what was computed again must not stay in the store.
+        bench.restored.remove()?;
+        checked?;
+        Ok(report)
+    });
+    work.await.map_err(|_| OperatorError::engine("the audit panicked"))?
 }
 
 /// Why a step was not checked.
@@ -95,9 +93,12 @@ fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity])
     let (identities, files) =
         digests.identify(&sources, directory).map_err(|problem| Unchecked(format!("its source {problem}")))?;
     let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
-    if let Some(place) = (0..identities.len().max(recorded.len())).find(|at| identities.get(*at) != recorded.get(*at)) {
-        let name = identities.get(place).or(recorded.get(place)).map_or("", |source| source.name.as_str());
-        return Err(Unchecked(format!("its source `{name}` is not what was read")));
+    for position in 0..identities.len().max(recorded.len()) {
+        let (now, then) = (identities.get(position), recorded.get(position));
+        if now != then {
+            let name = now.or(then).map_or("", |source| source.name.as_str());
+            return Err(Unchecked(format!("its source `{name}` is not what was read")));
+        }
     }
     Ok(SeenSources::new(sources, files, directory))
 }
@@ -133,7 +134,11 @@ impl MapKernel for OneByOne {
     fn map(&self, row: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         for sample in 0..self.kernel.samples().max(1) {
             match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
-                Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
+                Ok(result) => {
+                    for (port, batch) in result.batches {
+                        output.push(&port, batch);
+                    }
+                }
                 Err(failure) if failure.kind.is_postponed() => return Err(OperatorError::data(failure.message)),
                 Err(failure) => {
                     let id = texts(row, 0, &["id"]).first().copied().unwrap_or_default();
@@ -150,10 +155,18 @@ struct Bench {
     registry: Registry,
     options: ReplayOptions,
     http: reqwest::Client,
-    made_again: MadeAgain,
+    restored: Restored,
 }
 
 impl Bench {
+    fn check_all(&mut self, closure: &Closure, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
+        for step in &closure.steps {
+            self.check(step, told, report)?;
+            self.restored.used(step)?;
+        }
+        Ok(())
+    }
+
     fn check(&mut self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
         // Params that cannot be bound are reported by one of the two checks.
@@ -177,9 +190,11 @@ impl Bench {
     /// Whether the bytes of an external node repeat somewhere, according to the record or else the operator.
     fn may_repeat(&self, step: &Step) -> bool {
         let origin = step.result.origin.as_ref();
-        let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
-        let declared = || Some(self.bound(step)?.declaration.repeatability);
-        recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
+        let repeats = match origin.and_then(|origin| origin.computed.as_ref()) {
+            Some(computed) => Some(computed.repeats),
+            None => self.bound(step).map(|operator| operator.declaration.repeatability),
+        };
+        repeats.is_some_and(|repeats| repeats != Repeatability::Not)
     }
 
     /// Returns the operator with its recorded params.
@@ -197,14 +212,18 @@ impl Bench {
         }
         let scratch = self.store.scratch()?;
         let outcome = self.outcome(check, step, &scratch, report);
+        // Before the scratch store goes: later steps may read what was released.
         for id in step.result.outputs.values().map(|output| &output.id) {
             if report.released.contains_key(id) && scratch.check(id).is_ok() {
                 report.made_again(id);
-                self.made_again.keep(&self.store, &scratch, id)?;
+                self.restored.retain(&self.store, &scratch, id)?;
             }
         }
         scratch.remove()?;
-        let outcome = outcome.unwrap_or_else(|Unchecked(why)| Outcome::NotChecked(why));
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(Unchecked(why)) => Outcome::NotChecked(why),
+        };
         note(step.name(), check.name(), outcome, report);
         Ok(())
     }
@@ -215,8 +234,8 @@ impl Bench {
             (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
             (self.options.recheck, "recheck", "no node behind the target asks the outside"),
         ];
-        for (_, check, why) in asked.into_iter().filter(|(wanted, ..)| *wanted) {
-            if report.nodes.iter().all(|node| node.check != check) {
+        for (is_wanted, check, why) in asked {
+            if is_wanted && report.nodes.iter().all(|node| node.check != check) {
                 report.note_node("any node", check, NOT_CHECKED, why.to_owned());
             }
         }
@@ -252,8 +271,9 @@ impl Bench {
     /// Returns the operator, if this build has the same version of it and all inputs and sources are available.
     fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, Unchecked> {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
-        let entry =
-            self.registry.get(name).ok_or_else(|| Unchecked(format!("this program has no operator `{name}`")))?;
+        let Some(entry) = self.registry.get(name) else {
+            return Err(Unchecked(format!("this program has no operator `{name}`")));
+        };
         // Only the recorded params are whole: those of the key lack the address of an endpoint.
         let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
         let bound = (entry.bind)(params.clone());
@@ -263,8 +283,7 @@ impl Bench {
                 "it was made by `{name}` version {version}, this program has version {ours}"
             )));
         }
-        let damaged = step.inputs.iter().find(|input| report.damaged.contains(&input.id));
-        if let Some(input) = damaged {
+        if let Some(input) = step.inputs.iter().find(|input| report.damaged.contains(&input.id)) {
             return Err(Unchecked(format!("its input `{}` is not what was recorded", input.port)));
         }
         for source in sources(step).iter().filter(|source| source.name != "--limit") {
@@ -319,19 +338,18 @@ impl Bench {
         }
         let mut inputs = Inputs::new();
         for input in step.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
-            inputs.bind(&input.port, self.made_again.open(&self.store, &input.id)?);
+            inputs.bind(&input.port, self.restored.open(&self.store, &input.id)?);
         }
         let main_port = operator.declaration.ports.inputs.first().map(|port| port.name.clone());
-        let directory =
-            origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
-        let sources = Arc::new(seen(&operator, &directory, &step.preimage.sources)?);
+        let directory = origin.map_or(self.options.directory.as_path(), |origin| Path::new(&origin.directory));
+        let sources = Arc::new(seen(&operator, directory, &step.preimage.sources)?);
         let context = Context::new(ContextParts {
             seed: step.preimage.seed.unwrap_or_default(),
             scratch: scratch.root().join("tmp"),
             threads: self.options.machine.threads,
             secrets: Arc::clone(&self.options.secrets),
             sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
-            ..ContextParts::bare(&directory, &tokio::runtime::Handle::current(), self.http.clone())
+            ..ContextParts::bare(directory, &tokio::runtime::Handle::current(), self.http.clone())
         });
         // The memos of the scratch store are empty, and deleted with it.
         let run = KernelRun { inputs, main_port, ..KernelRun::new(context, scratch, sources) };
@@ -398,14 +416,18 @@ impl Bench {
         recorded: &ArtifactId,
         computed: &ArtifactId,
     ) -> Result<Option<(Difference, u64)>, OperatorError> {
-        let digests = || difference("digest".to_owned(), &recorded.to_string(), &computed.to_string());
-        match (self.store.open_input(recorded), scratch.open_input(computed)?) {
-            (Ok(InputArtifact::Rows(one)), InputArtifact::Rows(other)) => first_difference(&one, &other),
-            _ => match (self.store.artifact(recorded), scratch.artifact(computed)) {
-                (Some(one), Some(other)) => Ok(Some((file_difference(&one, &other).unwrap_or_else(digests), 0))),
-                _ => Ok(Some((digests(), 0))),
-            },
+        if let (Ok(InputArtifact::Rows(one)), InputArtifact::Rows(other)) =
+            (self.store.open_input(recorded), scratch.open_input(computed)?)
+        {
+            return first_difference(&one, &other);
         }
+        if let Some(one) = self.store.artifact(recorded)
+            && let Some(other) = scratch.artifact(computed)
+            && let Some(found) = file_difference(&one, &other)
+        {
+            return Ok(Some((found, 0)));
+        }
+        Ok(Some((difference("digest".to_owned(), &recorded.to_string(), &computed.to_string()), 0)))
     }
 }
 

@@ -36,19 +36,15 @@ impl Driver {
                 self.succeeded(index, result)
             }
             start => {
-                self.spawn(index, start);
+                let (run, upstream, reports) = (Arc::clone(&self.run), self.upstream(index), self.reports.clone());
+                tokio::spawn(async move {
+                    let done = live(run, index, start, upstream).await;
+                    // Sending fails only when the run has already failed.
+                    drop(reports.send(Report::Done(Box::new(done))));
+                });
                 Ok(())
             }
         }
-    }
-
-    fn spawn(&self, index: NodeIndex, start: Start) {
-        let (run, upstream, reports) = (Arc::clone(&self.run), self.upstream(index), self.reports.clone());
-        tokio::spawn(async move {
-            let done = live(run, index, start, upstream).await;
-            // Sending fails only when the run has already failed.
-            drop(reports.send(Report::Done(Box::new(done))));
-        });
     }
 
     /// Whether deciding about the node may read files or wait for the network.

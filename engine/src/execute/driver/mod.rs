@@ -98,10 +98,10 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let given = |index| options.given(index).is_some();
-        let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
-        let told = stop.clone();
-        let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
+        // What only a given node needs does not run.
+        let wanted = with_all_before_but(&plan, &options.chosen.selected, |index| options.given(index).is_some());
+        let own_stop = stop.clone();
+        let sources = SourceDigests::new(store.known_sources(), version).until(move || own_stop.is_draining());
         let redactor = redactor(&plan, &options);
         let log = RunLog::open(&plan, &store, wanted.len(), &options.asked.limit, options.fits, reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
@@ -139,13 +139,14 @@ impl Driver {
         self.log.begin();
         let mut scheduler = self.scheduler();
         let mut commands = scheduler.start();
-        let mut told = false;
+        let mut has_stopped = false;
         let notify = Arc::clone(&self.run.stop.notify);
         loop {
+            // Created before the look at the flag, so that an order in between is not missed.
             let mut stopped = std::pin::pin!(notify.notified());
             stopped.as_mut().enable();
-            if self.run.stop.is_draining() && !told {
-                told = true;
+            if self.run.stop.is_draining() && !has_stopped {
+                has_stopped = true;
                 self.log.interrupted();
                 commands.extend(scheduler.step(Step::Stop));
             }
@@ -156,7 +157,7 @@ impl Driver {
             }
             tokio::select! {
                 Some(report) = receiver.recv() => self.receive(report)?,
-                () = stopped, if !told => {}
+                () = stopped, if !has_stopped => {}
             }
         }
     }

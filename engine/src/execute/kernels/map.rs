@@ -52,6 +52,7 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
         let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
         scope.spawn(move || feed.all());
         let written = Writing { job, sink, done: 0, known: 0 }.all(&ordered);
+        // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
         abandoned.store(true, Ordering::Relaxed);
         drop(ordered);
         written
@@ -76,8 +77,8 @@ struct Feed<'a> {
 impl Feed<'_> {
     fn all(&self) {
         for part in 0..self.job.rows.parts().len() {
-            let key =
-                self.job.rows.part_digest(part).and_then(Digest::parse).map(|digest| self.job.blocks.key(&digest));
+            let digest = self.job.rows.part_digest(part).and_then(Digest::parse);
+            let key = digest.map(|digest| self.job.blocks.key(&digest));
             let sent = match key.and_then(|key| Some((key, self.job.blocks.find(&key)?))) {
                 Some((key, block)) => self.send(Slot::Known(key, block, part)),
                 None => self.part(part, key),
@@ -141,8 +142,10 @@ impl Writing<'_, '_> {
             self.job.context.check_cancelled()?;
             match slot {
                 Slot::Piece(piece) => {
-                    let died = |_| OperatorError::engine("a worker thread panicked: this is a bug in the operator");
-                    let (rows, output) = piece.recv().map_err(died)??;
+                    let Ok(mapped) = piece.recv() else {
+                        return Err(OperatorError::engine("a worker thread panicked: this is a bug in the operator"));
+                    };
+                    let (rows, output) = mapped?;
                     output.write(self.sink)?;
                     self.done += rows as u64;
                 }

@@ -26,6 +26,7 @@ pub(super) mod rows;
 pub(super) mod dry_run;
 pub(super) mod changed_sources;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -105,13 +106,17 @@ fn run_whole(
 
 /// Writes the columns that the operator adds, also if no row is left: a later node may refer to them.
 fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<(), OperatorError> {
-    let schema = |bound: &[InputArtifact]| match bound {
-        [InputArtifact::Rows(rows)] => Some(Arc::clone(&rows.schema)),
-        _ => None,
-    };
-    let inputs = run.inputs.iter().filter_map(|(port, bound)| Some((port.to_owned(), schema(bound)?))).collect();
+    let mut inputs = BTreeMap::new();
+    for (port, bound) in run.inputs.iter() {
+        if let [InputArtifact::Rows(rows)] = bound {
+            inputs.insert(port.to_owned(), Arc::clone(&rows.schema));
+        }
+    }
     let (outputs, _) = operator.declaration.tables.apply(&inputs, false);
-    outputs.into_iter().try_for_each(|(port, schema)| sink.write(&port, &RecordBatch::new_empty(schema)))
+    for (port, schema) in outputs {
+        sink.write(&port, &RecordBatch::new_empty(schema))?;
+    }
+    Ok(())
 }
 
 /// Keeps rows and parts apart by what computes them, if the kernel depends on more than its operator declares: a model
@@ -128,8 +133,7 @@ fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     if memo.damage().lost == 0 {
         return Ok(memo);
     }
-    let told = memo.damage().text("rows");
-    run.context.progress().log(&format!("{told}: they are recomputed"));
+    run.context.progress().log(&format!("{}: they are recomputed", memo.damage().text("rows")));
     run.store.mend_memo(base, memo.damage())?;
     Ok(Memo::open(&run.store, base)?)
 }

@@ -23,8 +23,8 @@ impl Observations {
 
     /// Returns the remembered observations of an operator, outside a run; `base` is that of the calls to a service.
     pub(crate) fn kept(store: &Store, declaration: &Declaration, base: impl Fn(&EndpointUse) -> Digest) -> Self {
-        let cache = |service| Arc::new(CallCache::new(store, &base(service)));
-        Self::new(declaration.observed.iter().map(cache).collect())
+        let services = declaration.observed.iter();
+        Self::new(services.map(|service| Arc::new(CallCache::new(store, &base(service)))).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::error::OperatorError;
 use crate::fingerprint::{RowKey, RowKeys};
 use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, RowOutput, RowsInput};
 use crate::spec::OnError;
-use crate::store::Memo;
+use crate::store::{Memo, StoreError};
 
 /// Finished rows waiting to be written, as a multiple of the rows in flight (at most).
 const AHEAD: usize = 64;
@@ -51,7 +51,7 @@ struct Done {
 }
 
 impl Done {
-    /// The result of a sample that was run now and paid for by this run.
+    /// The result of a sample that is not from the memo, without remembered answers.
     fn new(sample: &Sample, number: usize, result: Result<RowOutput, RowFailure>) -> Self {
         let row_id = row_id(&sample.row, number);
         let replayed = Usage::default();
@@ -66,20 +66,28 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         rows.unless_failed(filled);
         match rows.flying.next().await {
             Some(done) => {
-                let kept = rows.keep(&mut job, done);
-                rows.unless_failed(kept);
+                let landed = rows.land(&mut job, done);
+                rows.unless_failed(landed);
             }
             None if rows.exhausted => break,
             None => {}
         }
     }
     rows.report_outcome(&job, outputs);
-    let synced = job.memo.sync().and_then(|()| job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync()));
-    let synced = synced.and_then(|()| job.run.observed.sync());
+    // Also after a failure: the finished rows are paid for.
+    let synced = sync(&mut job);
     match rows.state.failure.take() {
         Some(error) => Err(error),
         None => Ok(synced.map(|()| rows.state)?),
     }
+}
+
+fn sync(job: &mut RowsJob<'_>) -> Result<(), StoreError> {
+    job.memo.sync()?;
+    if let Some(calls) = &job.run.calls {
+        calls.sync()?;
+    }
+    job.run.observed.sync()
 }
 
 /// The rows of a node on their way from input to output.
@@ -180,8 +188,11 @@ impl Rows {
         if self.pending.draw().is_some_and(|draw| !draw.may_pay(at_once)) {
             return Ok(Some(sample));
         }
-        if !std::mem::replace(&mut self.calls_read, true) {
-            job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
+        // Only once a call may follow: if all rows are known, damaged answers are not needed.
+        if !std::mem::replace(&mut self.calls_read, true)
+            && let Some(calls) = &job.run.calls
+        {
+            read_calls(calls, &job.run.context)?;
         }
         self.flying.push(launch(job, sample, self.next_number));
         self.next_number += 1;
@@ -192,6 +203,7 @@ impl Rows {
     fn count(&mut self, job: &RowsJob<'_>, done: &mut Done) -> Result<(), OperatorError> {
         if let Some(draw) = self.pending.draw() {
             let passing = done.result.as_ref().map_or(Ok(0), |output| job.kernel.counts(output));
+            // Also if that cannot be said: others may wait for the sample to be known.
             done.counts = draw.known(done.place, *passing.as_ref().unwrap_or(&0));
             passing?;
         }
@@ -263,18 +275,28 @@ impl Rows {
     }
 
     /// Remembers a row that was in flight.
-    fn keep(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
-        let mut done =
-            done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
-        let remembered = remember(&mut job.memo, &done);
+    fn land(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
+        let Ok(mut done) = done else {
+            return Err(OperatorError::engine("a row's task panicked: this is a bug in the operator"));
+        };
+        let remembered = match &done.result {
+            Ok(output) => job.memo.put(&done.key, output),
+            Err(_) => Ok(()),
+        };
         let counted = self.count(job, &mut done);
+        // Before any error: the rows after this one are written only once it is there.
         self.waiting.insert(done.number, done);
         remembered?;
         counted?;
-        job.kernel.fault().map_or(Ok(()), Err)?;
+        if let Some(fault) = job.kernel.fault() {
+            return Err(fault);
+        }
         job.run.context.session().budget.check()?;
         job.run.observed.check()?;
-        Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
+        if let Some(calls) = &job.run.calls {
+            calls.check()?;
+        }
+        Ok(())
     }
 }
 
@@ -307,13 +329,6 @@ fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> 
         }
         Done { replayed, ..Done::new(&sample, number, result) }
     })
-}
-
-fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {
-    match &done.result {
-        Ok(output) if !done.cached => Ok(memo.put(&done.key, output)?),
-        _ => Ok(()),
-    }
 }
 
 fn row_id(row: &RecordBatch, number: usize) -> String {

@@ -110,13 +110,12 @@ impl RejectShares<'_> {
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan[loss.index];
-        let mut words = format!("`{}` lost {} of {}", node.id(), loss.lost, loss.of);
-        if let Some(rejects) = self.output(loss.index, REJECTS)
-            && let Some(reason) = reject_reasons(self.store, rejects).first()
-        {
-            words += &format!(", most often `{}`: {}", reason.kind, reason.message);
-        }
-        words
+        let reasons = self.output(loss.index, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
+        let reason = match reasons.as_deref() {
+            Some([first, ..]) => format!(", most often `{}`: {}", first.kind, first.message),
+            _ => String::new(),
+        };
+        format!("`{}` lost {} of {}{reason}", node.id(), loss.lost, loss.of)
     }
 
     fn output(&self, index: NodeIndex, port: &str) -> Option<&OutputRecord> {
@@ -152,10 +151,7 @@ impl RejectShares<'_> {
                     _ => arriving = arriving.worse(left.worse(from.earlier)),
                 }
             }
-            let leaving = match self.own(before) {
-                Some(own) => arriving.after(own),
-                None => arriving,
-            };
+            let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
             reached.insert(before, Reached { arriving, leaving, earlier });
         }
         reached.get(&index).map_or(WHOLE, |reached| reached.leaving.worse(reached.earlier))
@@ -165,11 +161,8 @@ impl RejectShares<'_> {
     fn before(&self, index: NodeIndex) -> BTreeSet<NodeIndex> {
         let (mut found, mut pending) = (BTreeSet::from([index]), vec![index]);
         while let Some(index) = pending.pop() {
-            for input in &self.plan[index].inputs {
-                if found.insert(input.node) {
-                    pending.push(input.node);
-                }
-            }
+            let inputs = self.plan[index].inputs.iter().map(|input| input.node);
+            pending.extend(inputs.filter(|before| found.insert(*before)));
         }
         found
     }
@@ -206,29 +199,20 @@ impl RejectShares<'_> {
 
     /// Whether any node before it produced rows.
     fn had_rows(&self, index: NodeIndex) -> bool {
-        for before in self.before(index) {
+        self.before(index).into_iter().any(|before| {
             let node = &self.plan[before];
-            if before != index
-                && let Some(port) = node.default_output()
-                && let Some(PortType::Rows(_)) = node.outputs.get(port)
-                && self.rows_of_default_output(before) > 0
-            {
-                return true;
-            }
-        }
-        false
+            let port_type = node.default_output().and_then(|port| node.outputs.get(port));
+            before != index && matches!(port_type, Some(PortType::Rows(_))) && self.rows_of_default_output(before) > 0
+        })
     }
 
     /// Returns a local destination that exists and is not empty.
     fn existing(&self, node: &Node) -> Option<String> {
-        for path in node.operator.declaration.destinations() {
-            if let Ok(file) = std::fs::metadata(self.directory.join(&path))
-                && (file.is_dir() || file.len() > 0)
-            {
-                return Some(path);
-            }
-        }
-        None
+        node.operator
+            .declaration
+            .destinations()
+            .into_iter()
+            .find(|path| std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0))
     }
 }
 

@@ -47,13 +47,9 @@ pub fn devices(visible: Option<&str>) -> Result<Vec<Device>, String> {
         let why = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
         return Err(format!("nvidia-smi failed: {}", why.trim()));
     }
-    let mut devices = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let device = device(line)?;
-        if is_visible(&device, visible) {
-            devices.push(device);
-        }
-    }
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let mut devices = lines.map(device).collect::<Result<Vec<_>, _>>()?;
+    devices.retain(|device| is_visible(device, visible));
     Ok(devices)
 }
 
@@ -119,10 +115,10 @@ impl DeviceLease {
 
     /// Returns the devices for messages: `GPU 0 NVIDIA H200 (139 GiB)`; empty without devices.
     pub(crate) fn names(&self) -> String {
-        let mut names = Vec::new();
-        for Device { index, name, memory, .. } in &self.devices {
-            names.push(format!("GPU {index} {name} ({} GiB)", memory >> 30));
-        }
+        let devices = self.devices.iter();
+        let names: Vec<String> = devices
+            .map(|device| format!("GPU {} {} ({} GiB)", device.index, device.name, device.memory >> 30))
+            .collect();
         names.join(", ")
     }
 }

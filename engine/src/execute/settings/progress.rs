@@ -33,9 +33,9 @@ impl ProgressSink for NodeProgress {
     fn set(&self, done: u64, total: u64, unit: &str) {
         let now = self.start.elapsed().as_millis() as u64;
         let next = self.next_ms.load(Ordering::Relaxed);
-        let claim =
-            || self.next_ms.compare_exchange(next, now + INTERVAL_MS, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if now >= next && claim() {
+        // Of the threads that report at the same time, one sends the event.
+        let (after, relaxed) = (now + INTERVAL_MS, Ordering::Relaxed);
+        if now >= next && self.next_ms.compare_exchange(next, after, relaxed, relaxed).is_ok() {
             let cached = self.cached_rows.load(Ordering::Relaxed);
             let (node, unit) = (self.node.clone(), unit.to_owned());
             let spent = self.spent.spent();

@@ -72,8 +72,8 @@ impl Work {
             && missing > 0
         {
             let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
-            let base = |service: &EndpointUse| parts.calls_base(node, service, true);
-            let observed = Observations::kept(store, &node.operator.declaration, base);
+            let observed =
+                Observations::kept(store, &node.operator.declaration, |service| parts.calls_base(node, service, true));
             let answers = Answers { calls, observed, since };
             if shape.goal.is_some() || answers.calls.count()? > 0 {
                 let samples = Drawing::new(rows, shape.samples, shape.goal, keys);

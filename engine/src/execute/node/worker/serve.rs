@@ -43,8 +43,8 @@ pub struct WorkerPipes {
 /// Fails if the task cannot be read; the parent then gets no message.
 pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: WorkerPipes) -> Result<(), OperatorError> {
     let text = std::fs::read(task)?;
-    let unknown = |error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display()));
-    let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
+    let task: Task = serde_json::from_slice(&text)
+        .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
     let stop = Stop::default();
@@ -100,6 +100,7 @@ fn listen(orders: Box<dyn Read + Send>, leave: Box<dyn FnOnce() + Send>, stop: S
                 _ => {}
             }
         }
+        // The parent is gone, or has the result.
         leave();
     });
 }
@@ -130,10 +131,9 @@ fn run(
     parent: &Arc<Parent>,
 ) -> Result<Ran, OperatorError> {
     let entry = entry(task, registry)?;
-    let bind = |issue: crate::operator::ParamIssue| {
+    let operator = (entry.bind)(task.params.clone()).map_err(|issue| {
         OperatorError::engine(format!("the worker cannot read the param `{}`: {}", issue.path, issue.message))
-    };
-    let operator = (entry.bind)(task.params.clone()).map_err(bind)?;
+    })?;
     let store = Store::open(&task.store)?;
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
@@ -182,6 +182,7 @@ fn run(
     drop(run);
     // Does not wait for threads that still compute after an order to stop.
     runtime.shutdown_background();
+    // Before a failure counts: it may come from a half-written file.
     unchanged(&sources, &operator, &task.directory)?;
     let rows = ran?;
     if rows.stopped {
@@ -211,9 +212,12 @@ fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorErro
 }
 
 fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
-    let known = |(port, kind): (&String, &crate::store::ArtifactType)| {
-        let unknown = || OperatorError::engine(format!("the worker does not know the kind of output `{port}`"));
-        Ok((port.clone(), kind.port_type().ok_or_else(unknown)?))
-    };
-    task.outputs.iter().map(known).collect()
+    let mut ports = IndexMap::new();
+    for (port, kind) in &task.outputs {
+        let Some(port_type) = kind.port_type() else {
+            return Err(OperatorError::engine(format!("the worker does not know the kind of output `{port}`")));
+        };
+        ports.insert(port.clone(), port_type);
+    }
+    Ok(ports)
 }

@@ -127,18 +127,23 @@ impl<'a> Supervised<'a> {
         // Ctrl-C in the terminal is handled by the parent.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let failed = |error| OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()));
-        let mut child = command.spawn().map_err(failed)?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (orders, Some(stdout), Some(stderr)) = pipes else {
+        let mut child = command.spawn().map_err(|error| {
+            OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()))
+        })?;
+        let orders = child.stdin.take();
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(OperatorError::engine("the worker was started without pipes"));
         };
         let (sender, told) = channel();
         std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            let messages = lines.filter_map(|line| serde_json::from_str::<Message>(&line).ok());
-            // Sending fails once the node is settled.
-            messages.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // A library of the worker may print to its output, too.
+                let Ok(message) = serde_json::from_str::<Message>(&line) else { continue };
+                // Sending fails once the node is settled.
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
         });
         let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
         let (started, heard) = (Instant::now(), Instant::now());
@@ -176,15 +181,16 @@ impl<'a> Supervised<'a> {
 
     /// Handles a message; returns the outcome of the node if it was the last message.
     fn hear(&mut self, message: Message) -> Option<Result<Ran, OperatorError>> {
-        let node = || self.job.node().id().to_owned();
+        let node = self.job.node().id().to_owned();
         match message {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
-                let (node, calls, service_calls, tokens, cost) = (node(), 0, 0, 0, 0.0);
+                // Nodes that pay run in this process.
+                let (calls, service_calls, tokens, cost) = (0, 0, 0, 0.0);
                 let event = Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost };
                 self.job.run.reporter.event(&event);
             }
-            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),
+            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node, line }),
             Message::Done(done) => return Some(Ok(*done)),
             Message::Failed(error) => return Some(Err(error)),
         }
@@ -210,20 +216,22 @@ impl<'a> Supervised<'a> {
     }
 
     fn overdue(&self) -> Option<OperatorError> {
-        let wanted = self.job.run.options.asked.workers.silence;
-        let silence = if wanted.is_zero() { SILENCE } else { wanted };
-        let limit = self.job.node().spec.resources.timeout;
         if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {
             return Some(OperatorError::cancelled());
         }
-        if let Some(limit) = limit.filter(|limit| self.started.elapsed() > *limit) {
+        if let Some(limit) = self.job.node().spec.resources.timeout
+            && self.started.elapsed() > limit
+        {
             let message = format!("{} was stopped after {} s, its `timeout`", self.name(), limit.as_secs_f64());
             return Some(OperatorError::machine(message).with_help("raise the limit: `resources: {timeout: …}`"));
         }
-        (self.heard.elapsed() > silence).then(|| {
-            let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
-            OperatorError::machine(message)
-        })
+        let wanted = self.job.run.options.asked.workers.silence;
+        let silence = if wanted.is_zero() { SILENCE } else { wanted };
+        if self.heard.elapsed() <= silence {
+            return None;
+        }
+        let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
+        Some(OperatorError::machine(message))
     }
 
     fn name(&self) -> String {
@@ -260,36 +268,41 @@ impl<'a> Supervised<'a> {
         if self.job.run.stop.is_cancelled() {
             return Err(Death { error: OperatorError::cancelled(), again: false });
         }
-        let (how, help) = match &ended {
+        let (how, mut help) = match &ended {
             Ok(status) => how(*status),
             Err(error) => (format!("ended in an unknown state: {error}"), None),
         };
-        let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
-        let help = if unlinked { Some(UNLINKED) } else { help };
-        let memory = format!("; it used {} MiB of memory", self.memory >> 20);
-        let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
-        let error = help.map_or(error.clone(), |help| error.with_help(help));
+        if tail.iter().any(|line| line.contains("error while loading shared libraries")) {
+            help = Some(UNLINKED);
+        }
+        let memory = self.memory >> 20;
+        let mut error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
+        if let Some(help) = help {
+            error = error.with_help(help);
+        }
         Err(Death { error: with_tail(error, &tail), again: true })
     }
 }
 
 fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
     if !tail.is_empty() {
-        let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
-        error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
+        error.message += ". Its last lines:";
+        for line in tail {
+            error.message += &format!("\n  {line}");
+        }
     }
     error
 }
 
 fn tail(errors: impl BufRead) -> VecDeque<String> {
-    let mut kept = VecDeque::with_capacity(TAIL);
+    let mut last = VecDeque::with_capacity(TAIL);
     for line in errors.lines().map_while(Result::ok) {
-        if kept.len() == TAIL {
-            kept.pop_front();
+        if last.len() == TAIL {
+            last.pop_front();
         }
-        kept.push_back(line);
+        last.push_back(line);
     }
-    kept
+    last
 }
 
 /// Describes how a process ended and the probable cause.
