@@ -44,7 +44,16 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let recorded = recorded(store, rerun, kernel.as_ref())?;
     let rows = samples(rerun, kernel.as_ref())?;
     let answers = Answers { calls, observed, since };
-    let (same, other) = context.block_on(compared(kernel.as_ref(), &context, &answers, rows, &recorded))?;
+    let compared = rows.into_iter().map(|row| compare_row(kernel.as_ref(), &context, &answers, row, &recorded));
+    let mut compared = stream::iter(compared).buffered(context.concurrency());
+    let (mut same, mut other) = (BTreeSet::new(), Vec::new());
+    while let Some(row) = context.block_on(compared.next()) {
+        match row? {
+            Compared::Same(ids) => same.extend(ids),
+            Compared::Other(id) => other.push(id),
+            Compared::Unknown => {}
+        }
+    }
     if !other.is_empty() {
         let mut differences = Vec::new();
         for id in other.into_iter().take(TOLD) {
@@ -90,27 +99,6 @@ fn samples(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel) -> Result<Vec<Sample>
         samples.push(sample);
     }
     Ok(samples)
-}
-
-/// Returns the ids of the rows that match their answers, and of those that do not.
-async fn compared(
-    kernel: &dyn AsyncMapKernel,
-    context: &Context,
-    answers: &Answers,
-    rows: Vec<Sample>,
-    recorded: &BTreeMap<String, Digest>,
-) -> Result<(BTreeSet<String>, Vec<String>), OperatorError> {
-    let compared = rows.into_iter().map(|row| compare_row(kernel, context, answers, row, recorded));
-    let mut compared = stream::iter(compared).buffered(context.concurrency());
-    let (mut same, mut other) = (BTreeSet::new(), Vec::new());
-    while let Some(row) = compared.next().await {
-        match row? {
-            Compared::Same(ids) => same.extend(ids),
-            Compared::Other(id) => other.push(id),
-            Compared::Unknown => {}
-        }
-    }
-    Ok((same, other))
 }
 
 /// The recorded rows of one input row, by id. An input row can have several.

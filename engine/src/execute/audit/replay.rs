@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 
 use super::rerun::{Outcome, Rerun};
 use super::restored::Restored;
-use super::spot_check::{Sampled, check_rows};
+use super::spot_check::{check_rows, recheck};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
@@ -220,10 +220,7 @@ impl Bench {
             }
         }
         scratch.remove()?;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(Unchecked(why)) => Outcome::NotChecked(why),
-        };
+        let outcome = outcome.unwrap_or_else(|Unchecked(why)| Outcome::NotChecked(why));
         note(step.name(), check.name(), outcome, report);
         Ok(())
     }
@@ -248,7 +245,7 @@ impl Bench {
             return Ok(super::answers::compare(&self.store, &rerun, &self.options.directory)?);
         }
         if check == Check::Recheck {
-            return Ok(super::spot_check::recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
+            return Ok(recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
         }
         if let Some(rows) = self.options.sample {
             let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.run.inputs, &rerun.run.context)? {
@@ -259,8 +256,7 @@ impl Bench {
                 Kernel::Query(_) | Kernel::Blocking(_) => None,
             };
             if let Some(kernel) = kernel
-                && let Sampled::Done(outcome) =
-                    check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
+                && let Some(outcome) = check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
             {
                 return Ok(outcome);
             }

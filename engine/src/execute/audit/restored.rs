@@ -30,12 +30,11 @@ impl Restored {
     /// Takes what a step gave again out of its scratch store.
     pub(crate) fn retain(&mut self, store: &Store, scratch: &Store, id: &ArtifactId) -> Result<(), StoreError> {
         if self.users.contains_key(id) && self.here.insert(*id) {
-            if self.aside.is_none() {
-                self.aside = Some(store.scratch()?);
-            }
-            if let Some(aside) = &self.aside {
-                aside.take_over(scratch, id)?;
-            }
+            let aside = match &mut self.aside {
+                Some(aside) => aside,
+                empty => empty.insert(store.scratch()?),
+            };
+            aside.take_over(scratch, id)?;
         }
         Ok(())
     }
@@ -66,9 +65,6 @@ impl Restored {
     }
 
     pub(crate) fn remove(self) -> Result<(), StoreError> {
-        match self.aside {
-            Some(aside) => aside.remove(),
-            None => Ok(()),
-        }
+        self.aside.map_or(Ok(()), Store::remove)
     }
 }

@@ -17,14 +17,6 @@ use crate::store::{Store, as_stored};
 /// Differences reported one by one (at most).
 const TOLD: usize = 100;
 
-/// The outcome of checking a sample.
-pub(super) enum Sampled {
-    /// The sample was compared.
-    Done(Outcome),
-    /// Rows have no ids: everything must be recomputed.
-    NeedsAll,
-}
-
 /// Draws row numbers without replacement; all rows if the table has no more.
 fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
     let length = usize::try_from(table.rows).unwrap_or(usize::MAX);
@@ -36,17 +28,18 @@ fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
 /// Rows by the input id they belong to.
 type ById = BTreeMap<String, Vec<RecordBatch>>;
 
-/// Maps some rows of the main input again and compares the output with the recorded rows.
+/// Maps some rows of the main input again and compares the output with the recorded rows. `None`: rows have no ids, so
+/// everything must be recomputed.
 pub(super) fn check_rows(
     store: &Store,
     rerun: &Rerun<'_>,
     kernel: &dyn MapKernel,
     rows: u64,
     seed: u64,
-) -> Result<Sampled, OperatorError> {
+) -> Result<Option<Outcome>, OperatorError> {
     let main = rerun.run.main_rows()?;
     if main.schema.index_of("id").is_err() {
-        return Ok(Sampled::NeedsAll);
+        return Ok(None);
     }
     let chosen = read_rows(main, &draw(main, rows, seed))?;
     let ids: BTreeSet<String> = chosen.iter().flat_map(|row| texts(row, 0, &["id"])).map(str::to_owned).collect();
@@ -57,8 +50,8 @@ pub(super) fn check_rows(
     let (mut compared, mut differing) = (0, 0);
     let computed = compute(kernel, &inputs)?;
     for (port, output) in &rerun.step.result.outputs {
-        let InputArtifact::Rows(table) = store.open_input(&output.id)? else { return Ok(Sampled::NeedsAll) };
-        let Some(path) = column(&table, main.kind) else { return Ok(Sampled::NeedsAll) };
+        let InputArtifact::Rows(table) = store.open_input(&output.id)? else { return Ok(None) };
+        let Some(path) = column(&table, main.kind) else { return Ok(None) };
         let recorded = recorded(&table, path, &ids)?;
         for id in &ids {
             let one = recorded.get(id).map_or(&[][..], Vec::as_slice);
@@ -73,10 +66,10 @@ pub(super) fn check_rows(
         }
     }
     if differing > 0 {
-        return Ok(Sampled::Done(Outcome::Differs(differences)));
+        return Ok(Some(Outcome::Differs(differences)));
     }
     let detail = format!("{} of {} input rows, {compared} output rows: equal (seed {seed})", inputs.len(), main.rows);
-    Ok(Sampled::Done(Outcome::Same(detail)))
+    Ok(Some(Outcome::Same(detail)))
 }
 
 /// Maps the rows; returns the output by port and by the id of the input row.
@@ -99,14 +92,11 @@ fn compute(kernel: &dyn MapKernel, inputs: &[RecordBatch]) -> Result<BTreeMap<St
 
 /// Returns the output column that names the input row: the parent column of that kind, else `id`.
 fn column(table: &RowsInput, kind: RecordKind) -> Option<&'static [&'static str]> {
-    if table.kind != RecordKind::Table {
-        for parent in table.kind.parents() {
-            if parent.kind == Some(kind) {
-                return Some(parent.path);
-            }
-        }
+    let parent = table.kind.parents().iter().find(|parent| parent.kind == Some(kind));
+    match parent {
+        Some(parent) if table.kind != RecordKind::Table => Some(parent.path),
+        _ => table.schema.index_of("id").is_ok().then_some(&["id"]),
     }
-    table.schema.index_of("id").is_ok().then_some(&["id"])
 }
 
 fn recorded(table: &RowsInput, path: &[&str], ids: &BTreeSet<String>) -> Result<ById, OperatorError> {

@@ -20,8 +20,7 @@ pub(crate) enum Lookup {
 /// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
 pub(crate) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry, needed: bool) -> Lookup {
     let Some(result) = store.result(key) else {
-        let is_collected = store.tombstone(key).is_some();
-        return Lookup::Miss(if is_collected { vec![Reason::Collected] } else { Vec::new() });
+        return Lookup::Miss(store.tombstone(key).map(|_| Reason::Collected).into_iter().collect());
     };
     let (result, cut_off) = after_force(store, node, parts, result);
     let mut released = Vec::new();
@@ -68,10 +67,7 @@ fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) ->
     if result.since() >= wanted {
         return (result, false);
     }
-    match store.result_since(&result.key, wanted) {
-        Some(newer) => (newer, false),
-        None => (result, true),
-    }
+    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
 }
 
 pub(super) fn damage_reason(port: &str, damage: Damage) -> Reason {

@@ -24,10 +24,13 @@ impl Driver {
             self.leave_out(index);
             return self.end(Step::Succeeded(index));
         }
+        // To decide about it, files may have to be read, or the network awaited: that is done on another thread.
+        let node = self.run.node(index);
+        let may_block = hands_over(node) || !node.sources.is_empty() || self.run.store.is_shared();
         let start = match self.run.options.given(index).cloned() {
             Some(outputs) => Start::Decided(Decided::Known(KnownResult::given(outputs))),
             None if self.recomputes.is_remade(index) => Start::Undecided(Look::Closely),
-            None if self.may_block(index) => Start::Undecided(Look::Here),
+            None if may_block => Start::Undecided(Look::Here),
             None => Start::Decided(decide(&self.run, index, &self.known, Look::Here)?.into()),
         };
         match start {
@@ -45,12 +48,6 @@ impl Driver {
                 Ok(())
             }
         }
-    }
-
-    /// Whether deciding about the node may read files or wait for the network.
-    fn may_block(&self, index: NodeIndex) -> bool {
-        let node = self.run.node(index);
-        hands_over(node) || !node.sources.is_empty() || self.run.store.is_shared()
     }
 
     /// Returns what is settled before a node, as far as it may look at it.

@@ -156,7 +156,13 @@ impl Driver {
                 return Ok(());
             }
             tokio::select! {
-                Some(report) = receiver.recv() => self.receive(report)?,
+                Some(report) = receiver.recv() => match report {
+                    Report::Done(done) => self.settle(*done)?,
+                    Report::Removed => {
+                        self.releases.running -= 1;
+                        self.release_postponed();
+                    }
+                },
                 () = stopped, if !has_stopped => {}
             }
         }
@@ -191,17 +197,6 @@ impl Driver {
         }
         let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
         Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
-    }
-
-    fn receive(&mut self, report: Report) -> Result<(), StoreError> {
-        match report {
-            Report::Done(done) => self.settle(*done),
-            Report::Removed => {
-                self.releases.running -= 1;
-                self.release_postponed();
-                Ok(())
-            }
-        }
     }
 
     /// Starts blocking work on another thread; its report arrives over the channel.

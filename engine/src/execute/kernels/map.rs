@@ -51,7 +51,7 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
         let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
         scope.spawn(move || feed.all());
-        let written = Writing { job, sink, done: 0, known: 0 }.all(&ordered);
+        let written = write(job, sink, &ordered);
         // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
         abandoned.store(true, Ordering::Relaxed);
         drop(ordered);
@@ -129,46 +129,37 @@ fn map_piece(kernel: &dyn MapKernel, piece: Result<RecordBatch, OperatorError>) 
     Ok((piece.num_rows(), output))
 }
 
-struct Writing<'a, 's> {
-    job: &'a MapJob<'a>,
-    sink: &'s mut StoreSink,
-    done: u64,
-    known: u64,
-}
-
-impl Writing<'_, '_> {
-    fn all(mut self, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
-        for slot in ordered {
-            self.job.context.check_cancelled()?;
-            match slot {
-                Slot::Piece(piece) => {
-                    let Ok(mapped) = piece.recv() else {
-                        return Err(OperatorError::engine("a worker thread panicked: this is a bug in the operator"));
-                    };
-                    let (rows, output) = mapped?;
-                    output.write(self.sink)?;
-                    self.done += rows as u64;
-                }
-                Slot::End(key, rows) => self.sink.end_block(key, rows)?,
-                Slot::Known(key, block, part) => self.known(key, &block, part)?,
+/// Writes the slots in order and returns the number of known rows.
+fn write(job: &MapJob<'_>, sink: &mut StoreSink, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
+    let (mut done, mut known) = (0, 0);
+    for slot in ordered {
+        job.context.check_cancelled()?;
+        match slot {
+            Slot::Piece(piece) => {
+                let Ok(mapped) = piece.recv() else {
+                    return Err(OperatorError::engine("a worker thread panicked: this is a bug in the operator"));
+                };
+                let (rows, output) = mapped?;
+                output.write(sink)?;
+                done += rows as u64;
             }
-            self.job.context.progress().set(self.done, self.job.rows.rows, "rows");
+            Slot::End(key, rows) => sink.end_block(key, rows)?,
+            Slot::Known(key, block, part) => {
+                done += block.rows;
+                if sink.adopt_block(key, &block)? {
+                    known += block.rows;
+                } else {
+                    // The block's columns differ from those of the rows before it: recomputed, the part fits or fails
+                    // as it would without the memo.
+                    for batch in job.rows.part_batches(part) {
+                        let (_, output) = map_piece(job.kernel.as_ref(), batch)?;
+                        output.write(sink)?;
+                    }
+                    sink.end_block(key, block.rows)?;
+                }
+            }
         }
-        Ok(self.known)
+        job.context.progress().set(done, job.rows.rows, "rows");
     }
-
-    fn known(&mut self, key: RowKey, block: &Block, part: usize) -> Result<(), OperatorError> {
-        self.done += block.rows;
-        if self.sink.adopt_block(key, block)? {
-            self.known += block.rows;
-            return Ok(());
-        }
-        // The block's columns differ from those of the rows before it: recomputed, the part fits or fails as it would
-        // without the memo.
-        for batch in self.job.rows.part_batches(part) {
-            let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
-            output.write(self.sink)?;
-        }
-        self.sink.end_block(key, block.rows)
-    }
+    Ok(known)
 }

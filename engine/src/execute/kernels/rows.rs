@@ -15,7 +15,7 @@ use super::samples::{Drawing, Pending, Sample};
 use crate::endpoint::{CallJournal, FailureKind, RowFailure, Usage};
 use crate::error::OperatorError;
 use crate::fingerprint::{RowKey, RowKeys};
-use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, RowOutput, RowsInput};
+use crate::operator::{AsyncMapKernel, COUNTED, DRAWN, Goal, Outputs, RowOutput, RowsInput};
 use crate::spec::OnError;
 use crate::store::{Memo, StoreError};
 
@@ -165,14 +165,19 @@ impl Rows {
 
     /// Starts a sample, or takes its remembered result. Returns a sample that must wait for others.
     fn start(&mut self, job: &mut RowsJob<'_>, sample: Sample) -> Result<Option<Sample>, OperatorError> {
-        if let Some(mut done) = recall(job, &sample, self.next_number) {
+        let known = job.memo.get(&sample.key).find_map(|output| job.kernel.label(&sample.row, sample.index, output));
+        if let Some(output) = known {
+            let mut done = Done { cached: true, ..Done::new(&sample, self.next_number, Ok(output)) };
             self.count(job, &mut done)?;
             self.waiting.insert(self.next_number, done);
             self.next_number += 1;
             return Ok(None);
         }
         let draws = self.pending.draw().is_some();
-        if (draws || !job.run.finishes) && is_broke(&job.run.context) {
+        // A node without limiters makes no calls: the budget does not stop it.
+        let session = job.run.context.session();
+        let is_broke = session.limiters().next().is_some() && session.budget.refused().is_some();
+        if (draws || !job.run.finishes) && is_broke {
             self.exhausted = true;
             if job.run.finishes {
                 // The first sample that was not asked says why drawing ends.
@@ -300,18 +305,6 @@ impl Rows {
     }
 }
 
-/// Whether a call was refused because the budget is used up, and this node may need more calls.
-fn is_broke(context: &Context) -> bool {
-    let session = context.session();
-    session.limiters().next().is_some() && session.budget.refused().is_some()
-}
-
-/// Returns the remembered result of a sample, with the row's current labels.
-fn recall(job: &RowsJob<'_>, sample: &Sample, number: usize) -> Option<Done> {
-    let output = job.memo.get(&sample.key).find_map(|output| job.kernel.label(&sample.row, sample.index, output))?;
-    Some(Done { cached: true, ..Done::new(sample, number, Ok(output)) })
-}
-
 fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> {
     let (kernel, context, since) = (Arc::clone(&job.kernel), job.run.context.clone(), job.since);
     let (observed, sources) = (job.run.observed.clone(), Arc::clone(&job.run.sources));
@@ -339,7 +332,7 @@ fn row_id(row: &RecordBatch, number: usize) -> String {
 }
 
 fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut RowsRun) -> Result<(), OperatorError> {
-    match done.result {
+    let failure = match done.result {
         Ok(output) => {
             if done.cached {
                 state.cached_rows += 1;
@@ -349,25 +342,14 @@ fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut R
             for (port, batch) in &output.batches {
                 outputs.write(port, batch)?;
             }
-            Ok(())
+            return Ok(());
         }
-        Err(failure) => {
-            state.usage += failure.usage.without(&done.replayed);
-            refuse(job, &done.row_id, failure, outputs, state)
-        }
-    }
-}
-
-fn refuse(
-    job: &RowsJob<'_>,
-    row_id: &str,
-    failure: RowFailure,
-    outputs: &mut Outputs<'_>,
-    state: &mut RowsRun,
-) -> Result<(), OperatorError> {
+        Err(failure) => failure,
+    };
+    state.usage += failure.usage.without(&done.replayed);
     if failure.kind == FailureKind::Budget && job.run.finishes {
         state.unasked += 1;
-        return outputs.reject(failure.reject(row_id));
+        return outputs.reject(failure.reject(&done.row_id));
     }
     if failure.kind.is_postponed() {
         state.stopped = true;
@@ -379,13 +361,13 @@ fn refuse(
             Ok(())
         }
         OnError::Fail => {
-            let (kind, attempts) = (failure.kind.name(), failure.attempts);
+            let (row_id, kind, attempts) = (&done.row_id, failure.kind.name(), failure.attempts);
             let message = format!("row `{row_id}` failed ({kind}, attempts: {attempts}): {}", failure.message);
             let error = OperatorError::data(message).with_help("`on_error: dead_letter` keeps the other rows");
             state.failure.get_or_insert(error);
             Ok(())
         }
-        OnError::DeadLetter => outputs.reject(failure.reject(row_id)),
+        OnError::DeadLetter => outputs.reject(failure.reject(&done.row_id)),
     }
 }
 
@@ -402,7 +384,7 @@ mod tests {
     use super::*;
     use crate::fingerprint::hash_bytes;
     use crate::operator::testing::rows_input;
-    use crate::operator::{ContextParts, InputArtifact, OutputSink};
+    use crate::operator::{Context, ContextParts, InputArtifact, OutputSink};
     use crate::store::Store;
 
     /// Each row takes a while, and the first one less; it counts the rows that end.

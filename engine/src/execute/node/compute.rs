@@ -23,7 +23,6 @@ struct Prepared {
     checkpoint: Arc<Checkpoint>,
     pieces: Arc<KeptPieces>,
     row_base: Digest,
-    asks_rows: bool,
 }
 
 /// Runs the kernel of a node and records the result. The caller must hold the node's lease. `lease_check`: that of a node
@@ -95,7 +94,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
     let parts = context_parts(&job.run, node, &progress);
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
-    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, parts))
+    Ok((Prepared { checkpoint, pieces, row_base }, parts))
 }
 
 fn record(
@@ -123,7 +122,7 @@ fn record(
         // The usage is from this run, but the outputs of the first recorded result count.
         result.outputs = first.outputs;
     }
-    if prepared.asks_rows && ran.rows.unasked == 0 {
+    if node.operator.declaration.rows.is_some() && ran.rows.unasked == 0 {
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::job::{NodeJob, Ran};
 use super::worker::run_in_worker;
@@ -102,14 +102,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, OperatorError> {
     match spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        Err(panic) => Err(OperatorError::engine(panic_text(panic))),
+        Err(error) => {
+            let panic = error.try_into_panic().ok();
+            // `panic!` with arguments gives a `String`, without them a `&str`.
+            let text = panic.as_ref().and_then(|panic| panic.downcast_ref::<String>().map(String::as_str));
+            let text = text.or_else(|| panic.as_ref()?.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(OperatorError::engine(format!("the operator panicked: {text}")))
+        }
     }
-}
-
-fn panic_text(error: JoinError) -> String {
-    let panic = error.try_into_panic().ok();
-    // `panic!` with arguments gives a `String`, without them a `&str`.
-    let text = panic.as_ref().and_then(|panic| panic.downcast_ref::<String>().map(String::as_str));
-    let text = text.or_else(|| panic.as_ref()?.downcast_ref::<&str>().copied());
-    format!("the operator panicked: {}", text.unwrap_or("no message"))
 }

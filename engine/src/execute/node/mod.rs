@@ -40,7 +40,7 @@ use super::decide::loop_decision::{LoopDecision, is_open, read_decision};
 use super::decide::{Decision, Look, Pending};
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason, SourceProblem};
-use crate::plan::{Node, NodeIndex};
+use crate::plan::NodeIndex;
 use crate::spec::OnFailure;
 use crate::store::{CheckOutcome, Damage, NodeRun, StoreError};
 
@@ -169,7 +169,10 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
         holds = failed_checks(&outcomes, OnFailure::Hold);
         done.checks = Some(outcomes);
         if let Some(which) = failed {
-            return Err(Ending::CheckFailed(Arc::unwrap_or_clone(result), failed_check(node, &which)));
+            let id = node.id();
+            let help = format!("the result is stored, and nothing after it ran; `searchmill show {id}` shows it");
+            let error = OperatorError::data(format!("a check failed: {which}")).with_help(help);
+            return Err(Ending::CheckFailed(Arc::unwrap_or_clone(result), error));
         }
     }
     let holds = holds.map(|which| format!("a check of `{}` failed: {which}", node.id()));
@@ -259,11 +262,6 @@ fn failed_checks(outcomes: &[CheckOutcome], reaction: OnFailure) -> Option<Strin
     let failed = outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction);
     let words: Vec<String> = failed.map(ToString::to_string).collect();
     (!words.is_empty()).then(|| words.join("; "))
-}
-
-fn failed_check(node: &Node, which: &str) -> OperatorError {
-    let help = format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
-    OperatorError::data(format!("a check failed: {which}")).with_help(help)
 }
 
 /// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.

@@ -183,7 +183,8 @@ impl RejectShares<'_> {
         let declaration = &node.operator.declaration;
         let samples = declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
         // Up to a goal, not all rows of the input are drawn.
-        let main = main_input(node).filter(|_| declaration.goal().is_none());
+        let mut tables = rows_inputs(node).filter(|_| declaration.goal().is_none());
+        let main = tables.find(|input| Some(&input.port) == node.main_port.as_ref());
         let of = match main.and_then(|input| self.output(input.node, &input.output)) {
             Some(input) => input.rows.saturating_mul(samples).saturating_sub(unasked),
             None => self.rows_of_default_output(index) + lost,
@@ -251,10 +252,4 @@ fn round(node: &Node) -> Option<(&str, &str)> {
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {
     node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_)))
-}
-
-/// Returns the table whose rows a node processes.
-fn main_input(node: &Node) -> Option<&Input> {
-    let main = node.main_port.as_deref();
-    rows_inputs(node).find(|input| Some(input.port.as_str()) == main)
 }

@@ -68,13 +68,8 @@ impl<'a> Request<'a> {
 
     /// Whether the outputs of a node must be in the store, even if they were released.
     pub(crate) fn is_asked_for(&self, plan: &Plan, index: NodeIndex) -> bool {
-        if !plan[index].operator.declaration.destinations().is_empty() {
-            return true;
-        }
-        match self.asked {
-            Some(asked) => asked.contains(&index),
-            None => plan.dependents(index).is_empty(),
-        }
+        let delivers = !plan[index].operator.declaration.destinations().is_empty();
+        delivers || self.asked.map_or_else(|| plan.dependents(index).is_empty(), |asked| asked.contains(&index))
     }
 
     pub(crate) fn forced(&self, node: &Node) -> Option<Reason> {

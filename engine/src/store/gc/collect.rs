@@ -170,11 +170,20 @@ impl Store {
         for id in &garbage.stale_notes {
             self.forget_release(id);
         }
-        self.remove_stale_leases();
+        // No other process uses the store, so no lease of a key is held.
+        for (name, path) in names_in(&self.root().join("leases")) {
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some() {
+                clear(&path);
+            }
+        }
         self.remove_stray_descriptions();
         // Earlier versions had folders of links to the parts of tables there.
         clear(&self.root().join("views"));
-        self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
+        for (_, path) in names_below(&self.root().join("checkpoints")) {
+            if modified(&path) <= now - policy.age.as_secs_f64() {
+                clear(&path);
+            }
+        }
         // Renaming is quick; runs may proceed while files are removed.
         drop(others);
         removed.extend(trash.folders);
@@ -287,24 +296,6 @@ impl Store {
             self.release_output(&middle.artifact, &of, &mut trash)?;
         }
         Ok(trash)
-    }
-
-    /// Removes checkpoints that were not written to since then.
-    fn remove_stale_checkpoints(&self, since: f64) {
-        for (_, path) in names_below(&self.root().join("checkpoints")) {
-            if modified(&path) <= since {
-                clear(&path);
-            }
-        }
-    }
-
-    /// Removes lease files of keys. No other process uses the store, so none is held.
-    fn remove_stale_leases(&self) {
-        for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some() {
-                clear(&path);
-            }
-        }
     }
 }
 

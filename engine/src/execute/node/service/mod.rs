@@ -171,9 +171,8 @@ fn launch(job: &NodeJob, progress: &Arc<dyn ProgressSink>) -> Result<Services, O
         let words = words(service, &inputs, port.number(), workers.cpu.as_deref())?;
         lent.extend(inputs.into_iter().filter_map(|input| input.lent));
         progress.log(&format!("starts the service `{}`: {}", service.name, words.join(" ")));
-        let visible = lease.as_ref().map(DeviceLease::visible);
-        let place = process::Place { directory: &job.run.options.directory, port: port.number(), visible };
-        running.push(Process::start(service, &words, &place, Arc::clone(progress))?);
+        let (directory, visible) = (&job.run.options.directory, lease.as_ref().map(DeviceLease::visible));
+        running.push(Process::start(service, &words, directory, port.number(), visible, Arc::clone(progress))?);
         addresses.insert(service.name.clone(), format!("http://127.0.0.1:{}", port.number()));
         ports.push(port);
     }

@@ -20,14 +20,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Interval between checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where a service runs.
-pub(crate) struct Place<'a> {
-    pub(crate) directory: &'a Path,
-    pub(crate) port: u16,
-    /// Value of `CUDA_VISIBLE_DEVICES`, if GPUs are leased for it.
-    pub(crate) visible: Option<String>,
-}
-
 /// A running service in its own process group.
 pub(crate) struct Process {
     name: String,
@@ -38,18 +30,21 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts a service. `visible`: the value of `CUDA_VISIBLE_DEVICES`, if GPUs are leased for it.
     pub(crate) fn start(
         service: &ServiceSpec,
         words: &[String],
-        place: &Place<'_>,
+        directory: &Path,
+        port: u16,
+        visible: Option<String>,
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Self, OperatorError> {
         let passed = ALWAYS.into_iter().chain(service.env.iter().map(String::as_str));
         // In a process group of its own, so that a signal reaches what it starts, too.
-        let Some(mut command) = program(words, passed, place.directory) else {
+        let Some(mut command) = program(words, passed, directory) else {
             return Err(OperatorError::engine("a service has no program"));
         };
-        if let Some(visible) = &place.visible {
+        if let Some(visible) = visible {
             command.env("CUDA_VISIBLE_DEVICES", visible);
         }
         let name = service.name.clone();
@@ -66,7 +61,7 @@ impl Process {
         if let Some(pipe) = child.stderr.take() {
             listen(&name, pipe, &tail, &progress);
         }
-        Ok(Self { name, child, guard, port: place.port, tail })
+        Ok(Self { name, child, guard, port, tail })
     }
 
     /// Whether another program listens on its port.

@@ -114,8 +114,8 @@ struct Supervised<'a> {
     memory: u64,
     started: Instant,
     heard: Instant,
-    /// When it was ordered to drain.
-    draining: Option<Instant>,
+    /// Whether it was ordered to drain.
+    is_draining: bool,
     cancelling: Option<Instant>,
 }
 
@@ -147,8 +147,8 @@ impl<'a> Supervised<'a> {
         });
         let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
         let (started, heard) = (Instant::now(), Instant::now());
-        let (memory, draining, cancelling) = (0, None, None);
-        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, draining, cancelling })
+        let (memory, is_draining, cancelling) = (0, false, None);
+        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, is_draining, cancelling })
     }
 
     fn run(mut self) -> Ended {
@@ -166,7 +166,14 @@ impl<'a> Supervised<'a> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.died(),
             }
-            self.pass_orders_on();
+            if !self.is_draining && self.job.run.stop.is_draining() {
+                self.is_draining = true;
+                self.order("drain");
+            }
+            if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
+                self.cancelling = Some(Instant::now());
+                self.order("cancel");
+            }
             if let Some(error) = self.overdue() {
                 // Only the worker can stop the processes it started.
                 self.order("cancel");
@@ -195,17 +202,6 @@ impl<'a> Supervised<'a> {
             Message::Failed(error) => return Some(Err(error)),
         }
         None
-    }
-
-    fn pass_orders_on(&mut self) {
-        if self.draining.is_none() && self.job.run.stop.is_draining() {
-            self.draining = Some(Instant::now());
-            self.order("drain");
-        }
-        if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
-            self.cancelling = Some(Instant::now());
-            self.order("cancel");
-        }
     }
 
     /// Sends an order. Write errors are ignored: a worker that stopped reading exits when the pipe closes.
