@@ -199,6 +199,7 @@ impl Bench {
 
     /// Returns the operator with its recorded params.
     fn bound(&self, step: &Step) -> Option<BoundOperator> {
+        // Only the recorded params are whole: those of the key lack the address of an endpoint.
         let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
         (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
@@ -270,10 +271,7 @@ impl Bench {
         let Some(entry) = self.registry.get(name) else {
             return Err(Unchecked(format!("this program has no operator `{name}`")));
         };
-        // Only the recorded params are whole: those of the key lack the address of an endpoint.
-        let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
-        let bound = (entry.bind)(params.clone());
-        let ours = entry.version + bound.map_or(0, |operator| operator.declaration.revision);
+        let ours = entry.version + self.bound(step).map_or(0, |operator| operator.declaration.revision);
         if u64::from(ours) != version {
             return Err(Unchecked(format!(
                 "it was made by `{name}` version {version}, this program has version {ours}"

@@ -50,6 +50,7 @@ pub(super) fn check_rows(
     let (mut compared, mut differing) = (0, 0);
     let computed = compute(kernel, &inputs)?;
     for (port, output) in &rerun.step.result.outputs {
+        // Without a column that names the input row, which output rows belong to the sample is unknown.
         let InputArtifact::Rows(table) = store.open_input(&output.id)? else { return Ok(None) };
         let Some(path) = column(&table, main.kind) else { return Ok(None) };
         let recorded = recorded(&table, path, &ids)?;
@@ -57,6 +58,7 @@ pub(super) fn check_rows(
             let one = recorded.get(id).map_or(&[][..], Vec::as_slice);
             let other = computed.get(port).and_then(|rows| rows.get(id)).map_or(&[][..], Vec::as_slice);
             compared += one.len();
+            // All are counted, but a wrong kernel may differ in every row.
             if let Some(found) = rows_difference(id, one, other, table.kind)? {
                 differing += 1;
                 if differences.len() < TOLD {

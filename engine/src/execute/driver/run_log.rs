@@ -172,6 +172,7 @@ impl RunLog {
                 }
                 let mut rejected_for = rejects.map_or(Vec::new(), |rejects| reject_reasons(&self.store, rejects));
                 RejectReason::add(&mut self.reject_reasons, &rejected_for);
+                // The run counts all of them; an event has only the most frequent ones.
                 rejected_for.truncate(RejectReason::MOST);
                 self.reporter.event(&Event::NodeFinished {
                     output,

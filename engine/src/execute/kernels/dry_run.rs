@@ -97,6 +97,7 @@ async fn count_drawn(
 ) -> Result<(u64, u64), OperatorError> {
     let has_answers = answers.calls.count()? > 0;
     let (mut known, mut missing) = (0, 0);
+    // One by one: which sample is next depends on those before it.
     while let Pending::Sample(sample) = samples.next()? {
         let mut output = memo.get(&sample.key).find_map(|output| kernel.label(&sample.row, sample.index, output));
         if output.is_none() && has_answers {

@@ -62,6 +62,7 @@ fn run_whole(
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let mut context = run.context.clone();
+    // Opening may ask services for their tools: these answers are remembered, too.
     if !run.observed.is_empty() {
         run.observed.read(&context)?;
         context = run.observed.context(context, run.since()?);

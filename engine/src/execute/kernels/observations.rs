@@ -45,6 +45,7 @@ impl Observations {
         session.observed.resize_with(self.caches.len(), Default::default);
         let mut journals = Vec::new();
         for (calls, observed) in self.caches.iter().zip(&mut session.observed) {
+            // An observation is shared by all rows that ask for it; a failure stays with the row that met it.
             let by_content = Arc::new(RowCalls::by_content(Arc::clone(calls), since));
             let told = Arc::new(RowCalls::told(Arc::clone(calls), row, since));
             observed.journal = Some(Arc::clone(&by_content) as Arc<dyn CallJournal>);

@@ -69,9 +69,13 @@ pub(crate) async fn run_query(
         let plan = in_order(frame.create_physical_plan().await?)?;
         let done = write(&plan, schema, &task, &output.port, outputs, context).await?;
         let more = match kernel.expects_once() {
-            Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
+            Some(port) => {
+                let input = inputs.rows(port)?.rows;
+                More::of(done, input, &format!("the join multiplies rows: {done} came of {input} of `{port}`"))
+            }
             None => joined_to_more(&plan),
         };
+        // Empty inputs match nothing, which surprises nobody.
         if have_rows(inputs)
             && (done == 0 || has_no_match(&plan))
             && let Some(warning) = kernel.told_without_match(&session).await
@@ -157,13 +161,15 @@ struct More {
     note: String,
 }
 
-fn more_than_input(port: &str, input: u64, output: u64) -> Option<More> {
-    if input == 0 || output <= input {
-        return None;
+impl More {
+    /// `note` describes the rows; `None` if `output` is no more than `input`, or there was no input.
+    fn of(output: u64, input: u64, note: &str) -> Option<Self> {
+        if input == 0 || output <= input {
+            return None;
+        }
+        let times = output as f64 / input as f64;
+        Some(Self { times, note: format!("{note} ({times:.2} times as many)") })
     }
-    let times = output as f64 / input as f64;
-    let note = format!("the join multiplies rows: {output} came of {input} of `{port}` ({times:.2} times as many)");
-    Some(More { times, note })
 }
 
 /// Returns the join that multiplies rows most: its output has more rows than either side.
@@ -178,22 +184,15 @@ fn more_of_join(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
         return None;
     }
     let metrics = plan.metrics()?;
-    let joined = metrics.output_rows()?;
-    // Tables in memory report no row counts; the joins over them do.
+    let joined = metrics.output_rows()? as u64;
     let (left, right) = (side_rows(left, &metrics, "build_input_rows")?, side_rows(right, &metrics, "input_rows")?);
-    let most = left.max(right);
-    if most == 0 || joined <= most {
-        return None;
-    }
-    let times = joined as f64 / most as f64;
-    let note = format!("a join multiplies rows: {joined} came of {left} and {right} ({times:.2} times as many)");
-    Some(More { times, note })
+    More::of(joined, left.max(right), &format!("a join multiplies rows: {joined} came of {left} and {right}"))
 }
 
-/// Returns the rows of one side of a join, or else what the join counted of it.
-fn side_rows(side: &Arc<dyn ExecutionPlan>, join: &MetricsSet, name: &str) -> Option<usize> {
+/// Returns the rows of one side of a join. Tables in memory report none; the joins over them do.
+fn side_rows(side: &Arc<dyn ExecutionPlan>, join: &MetricsSet, name: &str) -> Option<u64> {
     let own = side.metrics().and_then(|metrics| metrics.output_rows());
-    own.or_else(|| Some(join.sum_by_name(name)?.as_usize()))
+    own.or_else(|| Some(join.sum_by_name(name)?.as_usize())).map(|rows| rows as u64)
 }
 
 /// Makes the parts of a union follow one another. DataFusion's own operator emits whichever part has rows first, so
@@ -291,9 +290,10 @@ impl TempFileFactory for Spill {
         if let Some(folder) = self.folder.get() {
             return folder.create_tmp_file(description);
         }
-        let place = vec![self.context.scratch().to_owned()];
-        let made = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(place)).build()?;
-        self.folder.get_or_init(|| Arc::new(made)).create_tmp_file(description)
+        let folders = vec![self.context.scratch().to_owned()];
+        let manager = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(folders)).build()?;
+        // Another thread may have been faster; its folder counts.
+        self.folder.get_or_init(|| Arc::new(manager)).create_tmp_file(description)
     }
 }
 

@@ -135,6 +135,7 @@ impl Rows {
     fn fill(&mut self, job: &mut RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<(), OperatorError> {
         let most = job.run.context.concurrency();
         loop {
+            // First, because writing may reach the goal or meet a failure.
             self.write(job, outputs)?;
             self.ends_early(job);
             if self.exhausted || self.flying.len() >= most || self.waiting.len() >= most * AHEAD {

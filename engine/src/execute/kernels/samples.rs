@@ -126,6 +126,7 @@ impl Drawing {
     /// # Errors
     /// Fails if the input cannot be read, or a row has no identity.
     pub(crate) fn next(&mut self) -> Result<Pending, OperatorError> {
+        // Then a sample that was held is not needed, either.
         if self.draw.as_ref().is_some_and(Draw::is_reached) {
             return Ok(Pending::End);
         }
@@ -201,6 +202,7 @@ impl Drawing {
 
     /// Goes on to the next sample of the first row; `false` if there is none.
     fn begins_round(&mut self) -> bool {
+        // An empty input has no second round.
         let is_needed = self.draw.as_ref().is_some_and(Draw::needs_more);
         let more = is_needed && self.place > 0 && self.sample + 1 < self.samples;
         if more {

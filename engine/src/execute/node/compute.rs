@@ -60,6 +60,7 @@ async fn with_services(job: &Arc<NodeJob>, parts: ContextParts) -> Result<Ran, O
         }
         Err(error) => Err(error),
     };
+    // Before they are ended: a service that is ended here has not failed.
     let fault = services.fault();
     services.end().await;
     match fault {
@@ -78,6 +79,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     let progress = Arc::new(progress);
     let checkpoint = Arc::new(store.checkpoint(&job.key));
     if !job.recall {
+        // A forced run begins anew, even if an earlier one was interrupted.
         checkpoint.remove()?;
     }
     let row_base = job.parts.row_base(node);
@@ -123,12 +125,14 @@ fn record(
         result.outputs = first.outputs;
     }
     if node.operator.declaration.rows.is_some() && ran.rows.unasked == 0 {
+        // After the record: a run that is killed before it leaves the floor open, and the next one resumes the forced run.
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }
     // After the record: a run that is killed before it resumes there.
     prepared.checkpoint.remove()?;
     if !blocks.is_empty() {
+        // They are links into the outputs, which a recorded result protects now.
         let base = ran.rows.memo.unwrap_or_else(|| job.parts.block_base(node));
         Blocks::open(store, &base, true)?.keep(&blocks)?;
     }

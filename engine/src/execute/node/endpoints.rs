@@ -100,6 +100,7 @@ impl Endpoints {
     }
 
     fn calls_of(&self, base: Digest, store: &Store) -> Arc<CallCache> {
+        // Nodes that call the same model share its cache, so that equal calls in flight are one.
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = calls.entry(base);
         Arc::clone(calls.or_insert_with(|| Arc::new(CallCache::new(store, &base).asking(self.rebuy))))

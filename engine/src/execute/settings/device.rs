@@ -89,6 +89,7 @@ impl DeviceLease {
         loop {
             let mut lease = Self { devices: Vec::new(), locks: Vec::new() };
             for device in all {
+                // Another run may hold it; the next one may be free.
                 if lease.devices.len() < wanted
                     && let Some(lock) = device_lock(&device.uuid)?
                 {

@@ -63,6 +63,7 @@ impl Work {
         let shape = node.operator.declaration.rows.clone().unwrap_or_default();
         let keys = RowKeys::new(base, shape.columns.clone());
         let floor = store.floor(&base)?;
+        // An interrupted forced run goes on with the rows that it has; a new one begins without any.
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
         let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;

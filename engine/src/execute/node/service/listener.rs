@@ -80,12 +80,9 @@ fn listening(table: &str, port: u16) -> Vec<String> {
 }
 
 fn holds(process: &Path, sockets: &BTreeSet<String>) -> bool {
-    let mut files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-    files.any(|file| match fs::read_link(file.path()) {
-        Ok(link) => link.to_str().is_some_and(|link| sockets.contains(link)),
-        // Another user's process, or one that has just closed the file.
-        Err(_) => false,
-    })
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    links.any(|link| link.to_str().is_some_and(|link| sockets.contains(link)))
 }
 
 /// Returns the process group: the third field after the name, which is in parentheses.

@@ -58,13 +58,9 @@ impl Services {
         let node = job.node();
         let mut params = node.operator.params.clone();
         with_addresses(&mut params, &self.addresses);
-        match (node.entry.bind)(params) {
-            Ok(operator) => Ok(operator),
-            Err(issue) => {
-                let (path, message) = (issue.path, issue.message);
-                Err(OperatorError::pipeline(format!("`{path}` with the address of a service: {message}")))
-            }
-        }
+        (node.entry.bind)(params).map_err(|issue| {
+            OperatorError::pipeline(format!("`{}` with the address of a service: {}", issue.path, issue.message))
+        })
     }
 
     /// Returns an error if a service has ended by itself.
@@ -114,10 +110,9 @@ impl Services {
         let node = job.node();
         let start = Instant::now();
         // A proxy would answer for it.
-        let client = match reqwest::Client::builder().no_proxy().build() {
-            Ok(client) => client,
-            Err(error) => return Err(OperatorError::machine(format!("cannot create an HTTP client: {error}"))),
-        };
+        let client = reqwest::Client::builder().no_proxy().build();
+        let client =
+            client.map_err(|error| OperatorError::machine(format!("cannot create an HTTP client: {error}")))?;
         for (position, service) in node.spec.services.iter().enumerate() {
             let address = self.addresses.get(&service.name).cloned().unwrap_or_default();
             let question = format!("{address}{}", service.ready);
@@ -166,6 +161,7 @@ fn launch(job: &NodeJob, progress: &Arc<dyn ProgressSink>) -> Result<Services, O
     let (mut running, mut addresses, mut ports) = (Vec::new(), BTreeMap::new(), Vec::new());
     let mut lent = Vec::new();
     for service in &node.spec.services {
+        // A new one for each run of the node: services of concurrent runs must not meet.
         let port = Port::free()?;
         let inputs = service_inputs(job, service)?;
         let words = words(service, &inputs, port.number(), workers.cpu.as_deref())?;

@@ -135,6 +135,7 @@ fn run(
         OperatorError::engine(format!("the worker cannot read the param `{}`: {}", issue.path, issue.message))
     })?;
     let store = Store::open(&task.store)?;
+    // The parent uses the store, too, but may die first.
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?)

@@ -55,6 +55,7 @@ pub(in crate::execute) fn run_in_worker(
             Err(death) => break Err(death.error),
         }
     };
+    // Not before: a worker that is started once more reads it.
     job.run.store.drop_task(&path);
     outcome
 }
@@ -254,6 +255,7 @@ impl<'a> Supervised<'a> {
         // Fails harmlessly if the process has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
+        // The reader ends with the pipe, which closes when the process has ended.
         self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
     }
 
