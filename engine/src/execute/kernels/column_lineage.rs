@@ -54,7 +54,8 @@ impl Reader<'_> {
                 for key in &aggregate.group_expr {
                     self.decide(key, schema, &below, Transformation::GroupBy);
                 }
-                let mut columns = self.grouping(&aggregate.group_expr, plan, schema, &below);
+                let width = plan.schema().fields().len() - aggregate.aggr_expr.len();
+                let mut columns = self.grouping(&aggregate.group_expr, width, schema, &below);
                 columns.extend(self.each(&aggregate.aggr_expr, schema, &below));
                 columns
             }
@@ -173,9 +174,7 @@ impl Reader<'_> {
     }
 
     /// Returns the group columns of an aggregate: one per key and, with grouping sets, those that identify the set.
-    fn grouping(&mut self, keys: &[Expr], plan: &LogicalPlan, schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
-        let LogicalPlan::Aggregate(aggregate) = plan else { return Vec::new() };
-        let width = plan.schema().fields().len() - aggregate.aggr_expr.len();
+    fn grouping(&mut self, keys: &[Expr], width: usize, schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
         let mut columns: Vec<Uses> = match keys {
             [Expr::GroupingSet(set)] => {
                 set.distinct_expr().into_iter().map(|key| self.expression(key, schema, below)).collect()

@@ -209,7 +209,6 @@ impl Rows {
     fn count(&mut self, job: &RowsJob<'_>, done: &mut Done) -> Result<(), OperatorError> {
         if let Some(draw) = self.pending.draw() {
             let passing = done.result.as_ref().map_or(Ok(0), |output| job.kernel.counts(output));
-            // Also if that cannot be said: others may wait for the sample to be known.
             done.counts = draw.known(done.place, *passing.as_ref().unwrap_or(&0));
             passing?;
         }
@@ -260,14 +259,10 @@ impl Rows {
         if !text.is_empty() {
             outputs.summary(&text);
         }
-        self.report_beyond(job);
-    }
-
-    /// Accounts for results beyond the goal: they are remembered, and not part of the output.
-    fn report_beyond(&mut self, job: &RowsJob<'_>) {
         if self.pending.draw().is_none_or(|draw| !draw.is_reached()) {
             return;
         }
+        // Results beyond the goal are remembered and paid for, but not part of the output.
         let mut count = 0_u64;
         for done in std::mem::take(&mut self.waiting).into_values().filter(|done| !done.cached) {
             let usage = done.result.as_ref().map_or_else(|failure| &failure.usage, |output| &output.usage);

@@ -79,7 +79,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     let progress = Arc::new(progress);
     let checkpoint = Arc::new(store.checkpoint(&job.key));
     if !job.recall {
-        // A forced run begins anew, even if an earlier one was interrupted.
+        // The state of an earlier run must not count in a forced one.
         checkpoint.remove()?;
     }
     let row_base = job.parts.row_base(node);
