@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::recompute::Recomputes;
-use self::release::ReleaseState;
+use self::release_policy::ReleasePolicy;
 use self::run_log::RunLog;
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::decide::history::History;
@@ -38,7 +38,7 @@ use crate::events::{Reporter, RunSummary};
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
 use crate::plan::{NodeIndex, Plan, with_all_before_but};
-use crate::store::{Store, StoreError, StoreUse};
+use crate::store::{ArtifactId, Neighbours, Pin, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -88,6 +88,31 @@ struct Driver {
     in_use: StoreUse,
 }
 
+/// What a run may release, what it has released, and what it has seen of the pins and of other processes.
+#[derive(Default)]
+struct ReleaseState {
+    policy: ReleasePolicy,
+    /// The folders of the settled nodes, each with the nodes that gave it.
+    folders: BTreeMap<ArtifactId, BTreeSet<NodeIndex>>,
+    /// Nodes whose folders could go, but another process used the store.
+    postponed: BTreeSet<NodeIndex>,
+    neighbours: Neighbours,
+    /// The pins that were seen, and what they protect.
+    pinned: (Vec<Pin>, BTreeSet<ArtifactId>),
+    /// Removals in progress.
+    running: usize,
+}
+
+impl ReleaseState {
+    /// Nothing is released by a test, or where no loop has `keep:`.
+    fn of(plan: &Plan, settings: &Settings) -> Self {
+        if settings.trial.is_some() {
+            return Self::default();
+        }
+        Self { policy: ReleasePolicy::of(plan, &settings.chosen.asked), ..Self::default() }
+    }
+}
+
 impl Driver {
     fn new(
         plan: Arc<Plan>,
@@ -98,7 +123,7 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        // What only a given node needs does not run.
+        // What only nodes need whose outputs a test gives does not run.
         let wanted = with_all_before_but(&plan, &options.chosen.selected, |index| options.given(index).is_some());
         let own_stop = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || own_stop.is_draining());

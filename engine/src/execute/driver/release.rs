@@ -1,40 +1,11 @@
 //! Releases the folders of middle rounds while the run goes, as the `keep:` of their loop says.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::release_policy::ReleasePolicy;
 use super::{Driver, Report};
 use crate::execute::settings::clock::unix_time;
-use crate::execute::settings::options::Settings;
 use crate::node_id::Round;
 use crate::operator::PortType;
-use crate::plan::{NodeIndex, Plan};
-use crate::store::{ArtifactId, Neighbours, NodeResult, Pin, Releasing, StoreError, Trash};
-
-/// What a run may release, what it has released, and what it has seen of the pins and of other processes.
-#[derive(Default)]
-pub(super) struct ReleaseState {
-    pub(super) policy: ReleasePolicy,
-    /// The folders of the settled nodes, each with the nodes that gave it.
-    folders: BTreeMap<ArtifactId, BTreeSet<NodeIndex>>,
-    /// Nodes whose folders could go, but another process used the store.
-    postponed: BTreeSet<NodeIndex>,
-    neighbours: Neighbours,
-    /// The pins that were seen, and what they protect.
-    pinned: (Vec<Pin>, BTreeSet<ArtifactId>),
-    /// Removals in progress.
-    pub(super) running: usize,
-}
-
-impl ReleaseState {
-    /// Nothing is released by a test, or where no loop has `keep:`.
-    pub(super) fn of(plan: &Plan, settings: &Settings) -> Self {
-        if settings.trial.is_some() {
-            return Self::default();
-        }
-        Self { policy: ReleasePolicy::of(plan, &settings.chosen.asked), ..Self::default() }
-    }
-}
+use crate::plan::NodeIndex;
+use crate::store::{NodeResult, Releasing, StoreError, Trash};
 
 impl Driver {
     /// Releases what may go now that a node is settled. A failure to release fails nothing.

@@ -51,7 +51,7 @@ struct Done {
 }
 
 impl Done {
-    /// The result of a sample that is not from the memo, without remembered answers.
+    /// A result that is not from the memo and used no remembered answers.
     fn new(sample: &Sample, number: usize, result: Result<RowOutput, RowFailure>) -> Self {
         let row_id = row_id(&sample.row, number);
         let replayed = Usage::default();

@@ -125,7 +125,7 @@ fn record(
         result.outputs = first.outputs;
     }
     if node.operator.declaration.rows.is_some() && ran.rows.unasked == 0 {
-        // After the record: a run that is killed before it leaves the floor open, and the next one resumes the forced run.
+        // After the record: a run that is killed before leaves the floor open, and the next one resumes the forced run.
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }

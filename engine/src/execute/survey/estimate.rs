@@ -80,7 +80,7 @@ impl Work {
                 let samples = Drawing::new(rows, shape.samples, shape.goal, keys);
                 match count_samples(node, inputs, directory, &answers, &memo, samples) {
                     Ok(counted) => (known, missing) = counted,
-                    // It may not open before a service has reported its tools: then only the rows of the memo are known.
+                    // It may not open before a service has reported its tools: only the rows of the memo are known.
                     Err(_) if !answers.observed.is_empty() => {}
                     Err(error) => return Err(error),
                 }

@@ -275,6 +275,7 @@ impl Store {
     /// Moves files to `tmp/`, where they are removed, by the next process if this one dies.
     pub(crate) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
         let mut removed = Vec::new();
+        // By renames: a collection that is killed leaves each of them whole, or not at all.
         for (id, _) in &garbage.artifacts {
             removed.extend(self.uninstall(id)?);
         }

@@ -133,7 +133,7 @@ impl Store {
         neighbours: &mut Neighbours,
     ) -> Result<Option<Trash>, StoreError> {
         let path = self.door_path();
-        // Locked until the files are gone: a process that begins to use the store waits here before it looks anything up.
+        // Locked until the files are gone: a process that begins to use the store waits here before it looks around.
         let door = open_to_lock(&path).map_err(StoreError::io("open", &path))?;
         if door.lock().is_err() || !self.is_only_user(using, neighbours) {
             return Ok(None);
@@ -160,6 +160,7 @@ impl Store {
             let note = Release { artifact: artifact.clone(), of: of.clone() };
             self.write_file(&self.release_path(id), &serde_json::to_vec(&note)?)?;
         }
+        // If the artifact is made again, the new files are verified anew.
         self.forget_intact(id);
         trash.bytes += artifact.bytes();
         trash.folders.extend(self.uninstall(id)?);
