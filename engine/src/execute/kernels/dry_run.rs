@@ -35,8 +35,8 @@ impl Answers {
     }
 }
 
-/// Counts the samples of a node that need no new call, and the missing ones: all samples, or those drawn up to a goal as
-/// if no missing one passed. Blocking; needs no runtime, and may be called within one.
+/// Counts the samples of a node that need no new call, and the missing ones: of all samples, or of those drawn up to a
+/// goal as if no missing one passed. Blocking; needs no runtime, and may be called within one.
 ///
 /// # Errors
 /// Fails if the kernel cannot be opened or a row cannot be read.

@@ -49,8 +49,8 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
     let abandoned = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
-        let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
-        scope.spawn(move || feed.all());
+        let (pool, abandoned) = (&pool, &abandoned);
+        scope.spawn(move || feed(job, pool, &slots, abandoned, slice_rows(job.rows.rows, threads)));
         let written = write(job, sink, &ordered);
         // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
         abandoned.store(true, Ordering::Relaxed);
@@ -66,50 +66,46 @@ fn slice_rows(rows: u64, threads: usize) -> usize {
     share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
 }
 
-struct Feed<'a> {
-    job: &'a MapJob<'a>,
-    pool: &'a rayon::ThreadPool,
-    slots: SyncSender<Slot>,
-    abandoned: &'a AtomicBool,
+/// Cuts the input into pieces for the pool, and sends a slot for each. Returns `None` if the writer has stopped.
+fn feed(
+    job: &MapJob<'_>,
+    pool: &rayon::ThreadPool,
+    slots: &SyncSender<Slot>,
+    abandoned: &AtomicBool,
     slice: usize,
-}
-
-impl Feed<'_> {
-    fn all(&self) {
-        for part in 0..self.job.rows.parts().len() {
-            let digest = self.job.rows.part_digest(part).and_then(Digest::parse);
-            let key = digest.map(|digest| self.job.blocks.key(&digest));
-            let sent = match key.and_then(|key| Some((key, self.job.blocks.find(&key)?))) {
-                Some((key, block)) => self.send(Slot::Known(key, block, part)),
-                None => self.part(part, key),
-            };
-            if sent.is_none() {
-                return;
-            }
+) -> Option<()> {
+    for part in 0..job.rows.parts().len() {
+        let digest = job.rows.part_digest(part).and_then(Digest::parse);
+        let key = digest.map(|digest| job.blocks.key(&digest));
+        if let Some(key) = key
+            && let Some(block) = job.blocks.find(&key)
+        {
+            send(slots, abandoned, Slot::Known(key, block, part))?;
+            continue;
         }
-    }
-
-    /// Returns `None` if the writer has stopped.
-    fn send(&self, slot: Slot) -> Option<()> {
-        if self.abandoned.load(Ordering::Relaxed) { None } else { self.slots.send(slot).ok() }
-    }
-
-    fn part(&self, part: usize, key: Option<RowKey>) -> Option<()> {
         let mut rows = 0;
-        for batch in self.job.rows.part_batches(part) {
+        for batch in job.rows.part_batches(part) {
             rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
-            for piece in pieces(batch, self.slice) {
+            for piece in pieces(batch, slice) {
                 let (sender, slot) = sync_channel(1);
-                self.send(Slot::Piece(slot))?;
-                let kernel = Arc::clone(&self.job.kernel);
-                self.pool.spawn(move || {
+                // Before the piece is mapped: the queue limits how many are in flight.
+                send(slots, abandoned, Slot::Piece(slot))?;
+                let kernel = Arc::clone(&job.kernel);
+                pool.spawn(move || {
                     // Sending fails only when the node has already failed.
                     drop(sender.send(map_piece(kernel.as_ref(), piece)));
                 });
             }
         }
-        key.map_or(Some(()), |key| self.send(Slot::End(key, rows)))
+        if let Some(key) = key {
+            send(slots, abandoned, Slot::End(key, rows))?;
+        }
     }
+    Some(())
+}
+
+fn send(slots: &SyncSender<Slot>, abandoned: &AtomicBool, slot: Slot) -> Option<()> {
+    if abandoned.load(Ordering::Relaxed) { None } else { slots.send(slot).ok() }
 }
 
 fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
