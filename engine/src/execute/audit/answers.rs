@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
 use super::rerun::{Outcome, Rerun};
-use crate::endpoint::{Begun, CallJournal, EndpointSession, KeptCall};
+use crate::endpoint::{Begun, CallJournal, KeptCall};
 use crate::error::OperatorError;
 use crate::execute::kernels::call_journal::Sent;
-use crate::execute::kernels::dry_run::{Rehearsed, quiet_context};
+use crate::execute::kernels::dry_run::{Answers, quiet_context};
 use crate::execute::kernels::observations::Observations;
+use crate::execute::kernels::samples::{Drawing, Pending, Sample};
 use crate::fingerprint::{Beside, CallPlace, Digest, Preimage, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
 use crate::operator::{AsyncMapKernel, Context, InputArtifact, Kernel};
@@ -38,19 +38,30 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let since = rerun.step.result.since();
     let observed = Observations::kept(store, &rerun.operator.declaration, |service| calls_base(service, &beside, true));
     let context = observed.context(context, since);
-    let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
+    let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.run.inputs, &context)? else {
         return Ok(Outcome::NotChecked("its rows are not independent".to_owned()));
     };
     let recorded = recorded(store, rerun, kernel.as_ref())?;
-    let rows = input_rows(rerun, kernel.as_ref(), seed)?;
+    let rows = samples(rerun, kernel.as_ref())?;
     let answers = Answers { calls, observed, since };
-    let (same, other) = context.block_on(compared(&kernel, &context, &answers, rows, &recorded))?;
+    let compared = rows.into_iter().map(|row| compare_row(kernel.as_ref(), &context, &answers, row, &recorded));
+    let mut compared = stream::iter(compared).buffered(context.concurrency());
+    let (mut same, mut other) = (BTreeSet::new(), Vec::new());
+    while let Some(row) = context.block_on(compared.next()) {
+        match row? {
+            Compared::Same(ids) => same.extend(ids),
+            Compared::Other(id) => other.push(id),
+            Compared::Unknown => {}
+        }
+    }
     if !other.is_empty() {
-        let wrong = |id: String| {
+        let mut differences = Vec::new();
+        for id in other.into_iter().take(TOLD) {
             let place = format!("row {id}, what the model said");
-            (String::new(), difference(place, "as in the artifact", "not among the cached answers"), 1)
-        };
-        return Ok(Outcome::Differs(other.into_iter().take(TOLD).map(wrong).collect()));
+            let found = difference(place, "as in the artifact", "not among the cached answers");
+            differences.push((String::new(), found, 1));
+        }
+        return Ok(Outcome::Differs(differences));
     }
     let (all, same) = (recorded.len(), same.len());
     Ok(match all - same {
@@ -71,48 +82,23 @@ fn recorded(
     for (_, output) in rerun.step.result.outputs.iter().filter(|(port, _)| *port != "rejects") {
         let InputArtifact::Rows(table) = store.open_input(&output.id)? else { continue };
         for batch in table.batches() {
-            let said = kernel.said(&batch?)?;
-            recorded.extend(said.into_iter().map(|(id, said)| (id, hash_bytes(said.as_bytes()))));
+            for (id, said) in kernel.said(&batch?)? {
+                recorded.insert(id, hash_bytes(said.as_bytes()));
+            }
         }
     }
     Ok(recorded)
 }
 
-fn input_rows(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel, seed: u64) -> Result<Vec<Rehearsed>, OperatorError> {
-    let mut keys = RowKeys::new(rerun.step.result.memo.unwrap_or(Digest::from_bytes([0; 32])), kernel.reads());
-    let mut found = Vec::new();
-    for batch in rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?.batches() {
-        let batch = batch?;
-        for row in (0..batch.num_rows()).map(|row| batch.slice(row, 1)) {
-            let identity = keys.identify(&row).map_err(OperatorError::data)?;
-            let occurrence = identity.occurrence;
-            let place = |sample| CallPlace { seed, sample, occurrence, repeat: 0 };
-            let samples = 0..kernel.samples().max(1);
-            found.extend(samples.map(|sample| (row.clone(), place(sample), keys.key(&identity, sample))));
-        }
+/// Returns all samples of the input rows.
+fn samples(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel) -> Result<Vec<Sample>, OperatorError> {
+    let keys = RowKeys::new(rerun.step.result.memo.unwrap_or(Digest::from_bytes([0; 32])), kernel.reads());
+    let mut drawing = Drawing::new(rerun.run.main_rows()?, kernel.samples(), None, keys);
+    let mut samples = Vec::new();
+    while let Pending::Sample(sample) = drawing.next()? {
+        samples.push(sample);
     }
-    Ok(found)
-}
-
-/// Returns the ids of the rows that match their answers, and of those that do not.
-async fn compared(
-    kernel: &Arc<dyn AsyncMapKernel>,
-    context: &Context,
-    answers: &Answers,
-    rows: Vec<Rehearsed>,
-    recorded: &BTreeMap<String, Digest>,
-) -> Result<(BTreeSet<String>, Vec<String>), OperatorError> {
-    let compared = rows.into_iter().map(|row| compare_row(kernel, context, answers, row, recorded));
-    let mut compared = stream::iter(compared).buffered(context.concurrency());
-    let (mut same, mut other) = (BTreeSet::new(), Vec::new());
-    while let Some(row) = compared.next().await {
-        match row? {
-            Compared::Same(ids) => same.extend(ids),
-            Compared::Other(id) => other.push(id),
-            Compared::Unknown => {}
-        }
-    }
-    Ok((same, other))
+    Ok(samples)
 }
 
 /// The recorded rows of one input row, by id. An input row can have several.
@@ -123,26 +109,36 @@ enum Compared {
 }
 
 async fn compare_row(
-    kernel: &Arc<dyn AsyncMapKernel>,
+    kernel: &dyn AsyncMapKernel,
     context: &Context,
     answers: &Answers,
-    (row, place, key): Rehearsed,
+    sample: Sample,
     recorded: &BTreeMap<String, Digest>,
 ) -> Result<Compared, OperatorError> {
     let mut choices = Vec::new();
     let mut other = Compared::Unknown;
     for _ in 0..WAYS {
-        let journal = Arc::new(Remembered::new(answers.clone(), place, choices));
-        let mut session = EndpointSession { journal: Some(journal.clone()), ..context.session().clone() };
-        answers.observed.join(&mut session, Some(&key), answers.since);
-        if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_session(session)).await {
-            let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
-            let said = said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
-            let known: Vec<_> = said.filter(|(id, _)| recorded.contains_key(id)).collect();
-            match known.iter().find(|(id, digest)| recorded.get(id) != Some(digest)) {
-                Some((id, _)) => other = Compared::Other(id.clone()),
-                None if known.is_empty() => {}
-                None => return Ok(Compared::Same(known.into_iter().map(|(id, _)| id).collect())),
+        let journal = Arc::new(Remembered::new(answers.clone(), sample.call_place(context), choices));
+        let own = Arc::clone(&journal) as Arc<dyn CallJournal>;
+        let (result, _) = sample.run(kernel, context, Some(own), &answers.observed, answers.since).await;
+        if let Ok(output) = result {
+            let (mut same, mut differing) = (Vec::new(), None);
+            for (_, batch) in &output.batches {
+                for (id, said) in kernel.said(batch)? {
+                    match recorded.get(&id) {
+                        // The node may have left the row out, or a goal may have been reached before it.
+                        None => {}
+                        Some(digest) if *digest == hash_bytes(said.as_bytes()) => same.push(id),
+                        Some(_) => {
+                            differing.get_or_insert(id);
+                        }
+                    }
+                }
+            }
+            match differing {
+                Some(id) => other = Compared::Other(id),
+                None if same.is_empty() => {}
+                None => return Ok(Compared::Same(same)),
             }
         }
         match journal.next_way() {
@@ -151,19 +147,6 @@ async fn compare_row(
         }
     }
     Ok(other)
-}
-
-fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
-    let said = kernel.said(batch)?.into_iter();
-    Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
-}
-
-/// The answers a result may be based on: those valid when it was computed.
-#[derive(Clone)]
-struct Answers {
-    calls: Arc<CallCache>,
-    observed: Observations,
-    since: u64,
 }
 
 /// The calls of one row, replayed from remembered answers. Where a call has several answers, `choices` picks one.
@@ -184,9 +167,15 @@ impl Remembered {
     /// Returns the next combination of answers: the last call with a further answer takes it.
     fn next_way(&self) -> Option<Vec<usize>> {
         let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = |call: usize| self.choices.get(call).copied().unwrap_or(0);
-        let call = (0..had.len()).rev().find(|call| chosen(*call) + 1 < had[*call])?;
-        Some((0..call).map(chosen).chain([chosen(call) + 1]).collect())
+        let mut choices = self.choices.clone();
+        choices.resize(had.len(), 0);
+        while let Some(chosen) = choices.pop() {
+            if chosen + 1 < had[choices.len()] {
+                choices.push(chosen + 1);
+                return Some(choices);
+            }
+        }
+        None
     }
 }
 

@@ -8,27 +8,24 @@ use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 
 use super::rerun::{Outcome, Rerun};
-use super::restored::MadeAgain;
-use super::spot_check::{Sampled, check_rows};
+use super::restored::Restored;
+use super::spot_check::{check_rows, recheck};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::process::versions::version;
-use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::resources::Machine;
-use crate::execute::settings::stop::Stop;
-use crate::fingerprint::{Digest, SeenSources, SourceDigests, SourceIdentity, identity_params};
+use crate::fingerprint::{SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{
     Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
     first_difference, source_state, sources, texts,
 };
 use crate::operator::{
     AsyncMapKernel, BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel,
-    MapOutput, OperatorEntry, PortType, Registry, Repeatability, SecretLookup, http_client,
+    MapOutput, OperatorEntry, PortType, Registry, Repeatability, SecretLookup, SourceFiles, http_client,
 };
 use crate::plan::with_files_of_services;
-use crate::spec::{OnError, service_of};
+use crate::spec::service_of;
 use crate::store::{ArtifactId, Store, StoreSink};
 
 /// What to recompute, and how.
@@ -66,19 +63,17 @@ pub async fn replay(
     told: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Report, OperatorError> {
     let http = http_client()?;
-    let work = move || {
-        let made_again = MadeAgain::of(&closure, &report);
-        let mut bench = Bench { store, registry, options, http, made_again };
-        let checked = closure.steps.iter().try_for_each(|step| {
-            bench.check(step, &told, &mut report)?;
-            bench.made_again.used(step).map_err(OperatorError::from)
-        });
+    let work = tokio::task::spawn_blocking(move || {
+        let restored = Restored::of(&closure, &report);
+        let mut bench = Bench { store, registry, options, http, restored };
+        let checked = bench.check_all(&closure, &told, &mut report);
         bench.note_nothing(&mut report);
-        bench.made_again.remove()?;
-        checked.map(|()| report)
-    };
-    let died = |_| OperatorError::engine("the audit panicked");
-    tokio::task::spawn_blocking(work).await.map_err(died)?
+        // Also after a failure: what was computed again must not stay in the store.
+        bench.restored.remove()?;
+        checked?;
+        Ok(report)
+    });
+    work.await.map_err(|_| OperatorError::engine("the audit panicked"))?
 }
 
 /// Why a step was not checked.
@@ -98,9 +93,12 @@ fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity])
     let (identities, files) =
         digests.identify(&sources, directory).map_err(|problem| Unchecked(format!("its source {problem}")))?;
     let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
-    if let Some(place) = (0..identities.len().max(recorded.len())).find(|at| identities.get(*at) != recorded.get(*at)) {
-        let name = identities.get(place).or(recorded.get(place)).map_or("", |source| source.name.as_str());
-        return Err(Unchecked(format!("its source `{name}` is not what was read")));
+    for position in 0..identities.len().max(recorded.len()) {
+        let (now, then) = (identities.get(position), recorded.get(position));
+        if now != then {
+            let name = now.or(then).map_or("", |source| source.name.as_str());
+            return Err(Unchecked(format!("its source `{name}` is not what was read")));
+        }
     }
     Ok(SeenSources::new(sources, files, directory))
 }
@@ -136,7 +134,11 @@ impl MapKernel for OneByOne {
     fn map(&self, row: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         for sample in 0..self.kernel.samples().max(1) {
             match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
-                Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
+                Ok(result) => {
+                    for (port, batch) in result.batches {
+                        output.push(&port, batch);
+                    }
+                }
                 Err(failure) if failure.kind.is_postponed() => return Err(OperatorError::data(failure.message)),
                 Err(failure) => {
                     let id = texts(row, 0, &["id"]).first().copied().unwrap_or_default();
@@ -153,10 +155,18 @@ struct Bench {
     registry: Registry,
     options: ReplayOptions,
     http: reqwest::Client,
-    made_again: MadeAgain,
+    restored: Restored,
 }
 
 impl Bench {
+    fn check_all(&mut self, closure: &Closure, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
+        for step in &closure.steps {
+            self.check(step, told, report)?;
+            self.restored.used(step)?;
+        }
+        Ok(())
+    }
+
     fn check(&mut self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
         // Params that cannot be bound are reported by one of the two checks.
@@ -180,13 +190,16 @@ impl Bench {
     /// Whether the bytes of an external node repeat somewhere, according to the record or else the operator.
     fn may_repeat(&self, step: &Step) -> bool {
         let origin = step.result.origin.as_ref();
-        let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
-        let declared = || Some(self.bound(step)?.declaration.repeatability);
-        recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
+        let repeats = match origin.and_then(|origin| origin.computed.as_ref()) {
+            Some(computed) => Some(computed.repeats),
+            None => self.bound(step).map(|operator| operator.declaration.repeatability),
+        };
+        repeats.is_some_and(|repeats| repeats != Repeatability::Not)
     }
 
     /// Returns the operator with its recorded params.
     fn bound(&self, step: &Step) -> Option<BoundOperator> {
+        // Only the recorded params are whole: those of the key lack the address of an endpoint.
         let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
         (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
@@ -200,10 +213,11 @@ impl Bench {
         }
         let scratch = self.store.scratch()?;
         let outcome = self.outcome(check, step, &scratch, report);
+        // Before the scratch store goes: later steps may read what was released.
         for id in step.result.outputs.values().map(|output| &output.id) {
             if report.released.contains_key(id) && scratch.check(id).is_ok() {
                 report.made_again(id);
-                self.made_again.keep(&self.store, &scratch, id)?;
+                self.restored.retain(&self.store, &scratch, id)?;
             }
         }
         scratch.remove()?;
@@ -218,8 +232,8 @@ impl Bench {
             (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
             (self.options.recheck, "recheck", "no node behind the target asks the outside"),
         ];
-        for (_, check, why) in asked.into_iter().filter(|(wanted, ..)| *wanted) {
-            if report.nodes.iter().all(|node| node.check != check) {
+        for (is_wanted, check, why) in asked {
+            if is_wanted && report.nodes.iter().all(|node| node.check != check) {
                 report.note_node("any node", check, NOT_CHECKED, why.to_owned());
             }
         }
@@ -232,19 +246,18 @@ impl Bench {
             return Ok(super::answers::compare(&self.store, &rerun, &self.options.directory)?);
         }
         if check == Check::Recheck {
-            return Ok(super::spot_check::recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
+            return Ok(recheck(&self.store, &rerun, self.options.sample, self.options.seed)?);
         }
         if let Some(rows) = self.options.sample {
-            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
+            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.run.inputs, &rerun.run.context)? {
                 Kernel::Map(kernel) => Some(kernel),
                 // Which samples a row has follows from other rows.
                 Kernel::AsyncMap(_) if rerun.operator.declaration.goal().is_some() => None,
-                Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
+                Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.run.context.clone() })),
                 Kernel::Query(_) | Kernel::Blocking(_) => None,
             };
             if let Some(kernel) = kernel
-                && let Sampled::Done(outcome) =
-                    check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
+                && let Some(outcome) = check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
             {
                 return Ok(outcome);
             }
@@ -255,19 +268,16 @@ impl Bench {
     /// Returns the operator, if this build has the same version of it and all inputs and sources are available.
     fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, Unchecked> {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
-        let entry =
-            self.registry.get(name).ok_or_else(|| Unchecked(format!("this program has no operator `{name}`")))?;
-        // Only the recorded params are whole: those of the key lack the address of an endpoint.
-        let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
-        let bound = (entry.bind)(params.clone());
-        let ours = entry.version + bound.map_or(0, |operator| operator.declaration.revision);
+        let Some(entry) = self.registry.get(name) else {
+            return Err(Unchecked(format!("this program has no operator `{name}`")));
+        };
+        let ours = entry.version + self.bound(step).map_or(0, |operator| operator.declaration.revision);
         if u64::from(ours) != version {
             return Err(Unchecked(format!(
                 "it was made by `{name}` version {version}, this program has version {ours}"
             )));
         }
-        let damaged = step.inputs.iter().find(|input| report.damaged.contains(&input.id));
-        if let Some(input) = damaged {
+        if let Some(input) = step.inputs.iter().find(|input| report.damaged.contains(&input.id)) {
             return Err(Unchecked(format!("its input `{}` is not what was recorded", input.port)));
         }
         for source in sources(step).iter().filter(|source| source.name != "--limit") {
@@ -322,25 +332,22 @@ impl Bench {
         }
         let mut inputs = Inputs::new();
         for input in step.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
-            inputs.bind(&input.port, self.made_again.open(&self.store, &input.id)?);
+            inputs.bind(&input.port, self.restored.open(&self.store, &input.id)?);
         }
         let main_port = operator.declaration.ports.inputs.first().map(|port| port.name.clone());
-        let directory =
-            origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
-        let sources = Arc::new(seen(&operator, &directory, &step.preimage.sources)?);
-        let context = self.context(step, &directory, Arc::clone(&sources), scratch);
-        Ok(Rerun { step, operator, inputs, context, main_port, sources })
-    }
-
-    fn context(&self, step: &Step, directory: &Path, sources: Arc<SeenSources>, scratch: &Store) -> Context {
-        Context::new(ContextParts {
+        let directory = origin.map_or(self.options.directory.as_path(), |origin| Path::new(&origin.directory));
+        let sources = Arc::new(seen(&operator, directory, &step.preimage.sources)?);
+        let context = Context::new(ContextParts {
             seed: step.preimage.seed.unwrap_or_default(),
             scratch: scratch.root().join("tmp"),
             threads: self.options.machine.threads,
             secrets: Arc::clone(&self.options.secrets),
-            sources,
+            sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
             ..ContextParts::bare(directory, &tokio::runtime::Handle::current(), self.http.clone())
-        })
+        });
+        // The memos of the scratch store are empty, and deleted with it.
+        let run = KernelRun { inputs, main_port, ..KernelRun::new(context, scratch, sources) };
+        Ok(Rerun { step, operator, run })
     }
 
     fn whole(&self, rerun: &Rerun<'_>, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
@@ -356,7 +363,7 @@ impl Bench {
         let limit = limit.and_then(|limit| limit.content.parse().ok());
         let mut sink =
             StoreSink::new(scratch, ports).with_limit(limit).with_programs(rerun.operator.declaration.runs_programs);
-        run_kernel(&rerun.operator, &rerun.operator.declaration, &kernel_run(rerun, scratch), &mut sink)?;
+        run_kernel(&rerun.operator, &rerun.operator.declaration, &rerun.run, &mut sink)?;
         let computed = sink.commit()?;
         let mut differences = Vec::new();
         let (mut rows, mut bytes, mut rewritten) = (0, 0, 0);
@@ -403,34 +410,18 @@ impl Bench {
         recorded: &ArtifactId,
         computed: &ArtifactId,
     ) -> Result<Option<(Difference, u64)>, OperatorError> {
-        let digests = || difference("digest".to_owned(), &recorded.to_string(), &computed.to_string());
-        match (self.store.open_input(recorded), scratch.open_input(computed)?) {
-            (Ok(InputArtifact::Rows(one)), InputArtifact::Rows(other)) => first_difference(&one, &other),
-            _ => match (self.store.artifact(recorded), scratch.artifact(computed)) {
-                (Some(one), Some(other)) => Ok(Some((file_difference(&one, &other).unwrap_or_else(digests), 0))),
-                _ => Ok(Some((digests(), 0))),
-            },
+        if let (Ok(InputArtifact::Rows(one)), InputArtifact::Rows(other)) =
+            (self.store.open_input(recorded), scratch.open_input(computed)?)
+        {
+            return first_difference(&one, &other);
         }
-    }
-}
-
-fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
-    KernelRun {
-        inputs: rerun.inputs.clone(),
-        main_port: rerun.main_port.clone(),
-        context: rerun.context.clone(),
-        // The memo of the scratch store: empty, and deleted with it.
-        row_base: Digest::from_bytes([0; 32]),
-        block_base: Digest::from_bytes([0; 32]),
-        recall_blocks: false,
-        on_error: OnError::DeadLetter,
-        finishes: false,
-        stop: Stop::default(),
-        progress: Arc::new(NodeProgress::unseen()),
-        store: scratch.clone(),
-        calls: None,
-        observed: Observations::default(),
-        sources: Arc::clone(&rerun.sources),
+        if let Some(one) = self.store.artifact(recorded)
+            && let Some(other) = scratch.artifact(computed)
+            && let Some(found) = file_difference(&one, &other)
+        {
+            return Ok(Some((found, 0)));
+        }
+        Ok(Some((difference("digest".to_owned(), &recorded.to_string(), &computed.to_string()), 0)))
     }
 }
 

@@ -1,19 +1,14 @@
 //! A recorded node to be recomputed, and the outcome.
 
-use std::sync::Arc;
-
-use crate::fingerprint::SeenSources;
+use crate::execute::kernels::kernel_run::KernelRun;
 use crate::lineage::{Difference, Step};
-use crate::operator::{BoundOperator, Context, Inputs};
+use crate::operator::BoundOperator;
 
 /// A recorded node, ready to be recomputed.
 pub(super) struct Rerun<'a> {
     pub(crate) step: &'a Step,
     pub(crate) operator: BoundOperator,
-    pub(crate) inputs: Inputs,
-    pub(crate) context: Context,
-    pub(crate) main_port: Option<String>,
-    pub(crate) sources: Arc<SeenSources>,
+    pub(crate) run: KernelRun,
 }
 
 /// The outcome of checking one node.

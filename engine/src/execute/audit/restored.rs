@@ -7,7 +7,7 @@ use crate::operator::InputArtifact;
 use crate::store::{ArtifactId, Store, StoreError};
 
 /// Released artifacts that are here again.
-pub(super) struct MadeAgain {
+pub(super) struct Restored {
     /// The inputs of later steps that are one of the released artifacts.
     users: BTreeMap<ArtifactId, usize>,
     here: BTreeSet<ArtifactId>,
@@ -15,10 +15,11 @@ pub(super) struct MadeAgain {
     aside: Option<Store>,
 }
 
-impl MadeAgain {
+impl Restored {
     pub(crate) fn of(closure: &Closure, report: &Report) -> Self {
         let mut users = BTreeMap::new();
         for input in closure.steps.iter().flat_map(|step| &step.inputs) {
+            // What lies in the store needs no second copy.
             if report.released.contains_key(&input.id) {
                 *users.entry(input.id).or_default() += 1;
             }
@@ -27,21 +28,22 @@ impl MadeAgain {
     }
 
     /// Takes what a step gave again out of its scratch store.
-    pub(crate) fn keep(&mut self, store: &Store, scratch: &Store, id: &ArtifactId) -> Result<(), StoreError> {
+    pub(crate) fn retain(&mut self, store: &Store, scratch: &Store, id: &ArtifactId) -> Result<(), StoreError> {
         if self.users.contains_key(id) && self.here.insert(*id) {
-            if self.aside.is_none() {
-                self.aside = Some(store.scratch()?);
-            }
-            self.aside.as_ref().map_or(Ok(()), |aside| aside.take_over(scratch, id))?;
+            let aside = match &mut self.aside {
+                Some(aside) => aside,
+                empty => empty.insert(store.scratch()?),
+            };
+            aside.take_over(scratch, id)?;
         }
         Ok(())
     }
 
     /// Opens an artifact of the store, or one that is here again.
     pub(crate) fn open(&self, store: &Store, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
-        match self.aside.as_ref().filter(|_| self.here.contains(id)) {
-            Some(aside) => aside.open_input(id),
-            None => store.open_input(id),
+        match &self.aside {
+            Some(aside) if self.here.contains(id) => aside.open_input(id),
+            _ => store.open_input(id),
         }
     }
 

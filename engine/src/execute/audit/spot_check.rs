@@ -17,14 +17,6 @@ use crate::store::{Store, as_stored};
 /// Differences reported one by one (at most).
 const TOLD: usize = 100;
 
-/// The outcome of checking a sample.
-pub(super) enum Sampled {
-    /// The sample was compared.
-    Done(Outcome),
-    /// Rows have no ids: everything must be recomputed.
-    NeedsAll,
-}
-
 /// Draws row numbers without replacement; all rows if the table has no more.
 fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
     let length = usize::try_from(table.rows).unwrap_or(usize::MAX);
@@ -36,34 +28,37 @@ fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
 /// Rows by the input id they belong to.
 type ById = BTreeMap<String, Vec<RecordBatch>>;
 
-/// Maps some rows of the main input again and compares the output with the recorded rows.
+/// Maps some rows of the main input again and compares the output with the recorded rows. `None`: rows have no ids, so
+/// everything must be recomputed.
 pub(super) fn check_rows(
     store: &Store,
     rerun: &Rerun<'_>,
     kernel: &dyn MapKernel,
     rows: u64,
     seed: u64,
-) -> Result<Sampled, OperatorError> {
-    let main = rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?;
+) -> Result<Option<Outcome>, OperatorError> {
+    let main = rerun.run.main_rows()?;
     if main.schema.index_of("id").is_err() {
-        return Ok(Sampled::NeedsAll);
+        return Ok(None);
     }
     let chosen = read_rows(main, &draw(main, rows, seed))?;
     let ids: BTreeSet<String> = chosen.iter().flat_map(|row| texts(row, 0, &["id"])).map(str::to_owned).collect();
     // Include all rows with the same id: the record does not say which of them an output row belongs to.
-    let places: BTreeSet<u64> = rows_with(main, &["id"], &ids)?.into_iter().map(|place| place.row).collect();
-    let inputs = read_rows(main, &places)?;
+    let with_ids: BTreeSet<u64> = rows_with(main, &["id"], &ids)?.into_iter().map(|matched| matched.row).collect();
+    let inputs = read_rows(main, &with_ids)?;
     let mut differences = Vec::new();
     let (mut compared, mut differing) = (0, 0);
     let computed = compute(kernel, &inputs)?;
     for (port, output) in &rerun.step.result.outputs {
-        let InputArtifact::Rows(table) = store.open_input(&output.id)? else { return Ok(Sampled::NeedsAll) };
-        let Some(path) = column(&table, main.kind) else { return Ok(Sampled::NeedsAll) };
+        // Without a column that names the input row, which output rows belong to the sample is unknown.
+        let InputArtifact::Rows(table) = store.open_input(&output.id)? else { return Ok(None) };
+        let Some(path) = column(&table, main.kind) else { return Ok(None) };
         let recorded = recorded(&table, path, &ids)?;
         for id in &ids {
-            let one = recorded.get(id).map(Vec::as_slice).unwrap_or_default();
-            let other = computed.get(port).and_then(|rows| rows.get(id)).map(Vec::as_slice).unwrap_or_default();
+            let one = recorded.get(id).map_or(&[][..], Vec::as_slice);
+            let other = computed.get(port).and_then(|rows| rows.get(id)).map_or(&[][..], Vec::as_slice);
             compared += one.len();
+            // All are counted, but a wrong kernel may differ in every row.
             if let Some(found) = rows_difference(id, one, other, table.kind)? {
                 differing += 1;
                 if differences.len() < TOLD {
@@ -73,10 +68,10 @@ pub(super) fn check_rows(
         }
     }
     if differing > 0 {
-        return Ok(Sampled::Done(Outcome::Differs(differences)));
+        return Ok(Some(Outcome::Differs(differences)));
     }
     let detail = format!("{} of {} input rows, {compared} output rows: equal (seed {seed})", inputs.len(), main.rows);
-    Ok(Sampled::Done(Outcome::Same(detail)))
+    Ok(Some(Outcome::Same(detail)))
 }
 
 /// Maps the rows; returns the output by port and by the id of the input row.
@@ -99,20 +94,21 @@ fn compute(kernel: &dyn MapKernel, inputs: &[RecordBatch]) -> Result<BTreeMap<St
 
 /// Returns the output column that names the input row: the parent column of that kind, else `id`.
 fn column(table: &RowsInput, kind: RecordKind) -> Option<&'static [&'static str]> {
-    let parents = table.kind.parents().iter();
-    let mut named = parents.filter(|column| column.kind == Some(kind) && table.kind != RecordKind::Table);
-    let path = named.next().map(|column| column.path);
-    path.or_else(|| table.schema.index_of("id").is_ok().then_some(&["id"]))
+    let parent = table.kind.parents().iter().find(|parent| parent.kind == Some(kind));
+    match parent {
+        Some(parent) if table.kind != RecordKind::Table => Some(parent.path),
+        _ => table.schema.index_of("id").is_ok().then_some(&["id"]),
+    }
 }
 
 fn recorded(table: &RowsInput, path: &[&str], ids: &BTreeSet<String>) -> Result<ById, OperatorError> {
-    let places = rows_with(table, path, ids)?;
-    let rows = read_rows(table, &places.iter().map(|place| place.row).collect())?;
-    let mut found = ById::new();
-    for (place, row) in places.iter().zip(rows) {
-        found.entry(place.matched.clone()).or_default().push(row);
+    let matches = rows_with(table, path, ids)?;
+    let rows = read_rows(table, &matches.iter().map(|matched| matched.row).collect())?;
+    let mut by_id = ById::new();
+    for (matched, row) in matches.iter().zip(rows) {
+        by_id.entry(matched.matched.clone()).or_default().push(row);
     }
-    Ok(found)
+    Ok(by_id)
 }
 
 fn rows_difference(
@@ -126,9 +122,11 @@ fn rows_difference(
             return Ok(Some(Difference { place: format!("of input row `{id}`: {}", found.place), ..found }));
         }
     }
-    let (one, other) = (recorded.len(), computed.len());
-    let place = || format!("of input row `{id}`: number of rows");
-    Ok((one != other).then(|| difference(place(), &one.to_string(), &other.to_string())))
+    if recorded.len() == computed.len() {
+        return Ok(None);
+    }
+    let (one, other) = (recorded.len().to_string(), computed.len().to_string());
+    Ok(Some(difference(format!("of input row `{id}`: number of rows"), &one, &other)))
 }
 
 /// Derives again what an external operator recorded.
@@ -138,7 +136,7 @@ pub(super) fn recheck(
     rows: Option<u64>,
     seed: u64,
 ) -> Result<Outcome, OperatorError> {
-    let Some(recheck) = rerun.operator.declaration.recheck(&rerun.inputs, &rerun.context)? else {
+    let Some(recheck) = rerun.operator.declaration.recheck(&rerun.run.inputs, &rerun.run.context)? else {
         return Ok(Outcome::NotChecked(
             "its operator asks the outside and records nothing that can be derived".to_owned(),
         ));
@@ -150,10 +148,15 @@ pub(super) fn recheck(
     let InputArtifact::Rows(table) = store.open_input(&output.id)? else {
         return Ok(Outcome::NotChecked(format!("its output `{port}` is not a table")));
     };
+    let batches: Box<dyn Iterator<Item = _>> = match rows {
+        Some(rows) => Box::new(read_rows(&table, &draw(&table, rows, seed))?.into_iter().map(Ok)),
+        None => Box::new(table.batches()),
+    };
     let mut differences = Vec::new();
     let (mut compared, mut taken, mut checked) = (0, 0, 0);
-    let mut check = |batch: &RecordBatch| -> Result<(), OperatorError> {
-        let found = recheck.check(batch)?;
+    for batch in batches {
+        let batch = batch?;
+        let found = recheck.check(&batch)?;
         compared += found.compared;
         taken += found.taken;
         checked += batch.num_rows();
@@ -161,11 +164,6 @@ pub(super) fn recheck(
             let place = format!("row {}, {}", wrong.row, wrong.what);
             differences.push((port.clone(), difference(place, &wrong.recorded, &wrong.derived), 1));
         }
-        Ok(())
-    };
-    match rows {
-        Some(rows) => read_rows(&table, &draw(&table, rows, seed))?.iter().try_for_each(check)?,
-        None => table.batches().try_for_each(|batch| check(&batch?))?,
     }
     if differences.is_empty() {
         let detail = format!("{checked} of {} rows, {compared} things derived again: equal", table.rows);

@@ -44,6 +44,7 @@ impl History {
     /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
     fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
         let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
+        // Read one by one: most searches end after the newest run.
         ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name)
     }
 
@@ -123,6 +124,9 @@ fn unfit(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<&RowLimit>)
     if run.limit == *limit {
         return None;
     }
-    let words = |limit: &RowLimit| if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() };
     Some(format!("run {id} had {}, this one has {}", words(&run.limit), words(limit)))
+}
+
+fn words(limit: &RowLimit) -> String {
+    if limit.is_none() { "no --limit".to_owned() } else { limit.to_string() }
 }

@@ -1,6 +1,5 @@
 //! The identity of a planned node whose input contents are known.
 
-use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use serde_json::Value;
 
 use crate::endpoint::EndpointUse;
 use crate::fingerprint::{
-    Beside, Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenFile, SeenSources, SourceDigests,
-    SourceIdentity, SourceProblem, base_on, calls_base,
+    Beside, Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenSources, SourceDigests, SourceIdentity,
+    SourceProblem, base_on, calls_base,
 };
 use crate::operator::{Effect, PortType, Repeatability, processor};
-use crate::plan::Node;
+use crate::plan::{Node, NodeIndex};
 use crate::store::{OutputRecord, SourceFile};
 
 /// Outputs of completed nodes, by index in the plan.
@@ -68,7 +67,14 @@ impl Parts {
         if let Some(rows) = limit {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string(), place: 0 });
         }
-        let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
+        let mut outputs = Vec::with_capacity(node.outputs.len());
+        for (port, port_type) in &node.outputs {
+            let kind = match port_type {
+                PortType::Rows(kind) => format!("{kind} v{}", kind.version()),
+                PortType::Tree(kind) => kind.name().to_owned(),
+            };
+            outputs.push(OutputIdentity { port: port.clone(), kind });
+        }
         Ok(Some(Self { inputs, outputs, sources: found, seen, params: node.identity_params.clone() }))
     }
 
@@ -110,7 +116,14 @@ impl Parts {
 
     /// Returns the local files behind the sources.
     pub(crate) fn files(&self) -> Vec<SourceFile> {
-        self.seen.seen().iter().flat_map(|source| &source.files).filter_map(source_file).collect()
+        let mut files = Vec::new();
+        for file in self.seen.seen().iter().flat_map(|source| &source.files) {
+            let Some(digest) = file.digest else { continue };
+            let path = std::path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
+            let (name, path) = (file.name.clone(), path.display().to_string());
+            files.push(SourceFile { name, path, content: digest.hex() });
+        }
+        files
     }
 
     /// Returns the node's key and its preimage.
@@ -136,18 +149,4 @@ fn on_its_processor(node: &Node, base: Digest) -> Digest {
         (true, false) => "GPU".to_owned(),
     };
     base_on(&base, &device)
-}
-
-fn source_file(file: &SeenFile) -> Option<SourceFile> {
-    let path = std::path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
-    let (name, path) = (file.name.clone(), path.display().to_string());
-    Some(SourceFile { name, path, content: file.digest?.hex() })
-}
-
-fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
-    let kind = match port_type {
-        PortType::Rows(kind) => format!("{kind} v{}", kind.version()),
-        PortType::Tree(kind) => kind.name().to_owned(),
-    };
-    OutputIdentity { port: port.to_owned(), kind }
 }

@@ -20,14 +20,16 @@ pub(crate) enum Lookup {
 /// failed rows are to be retried, or if a forced run was to replace it; with `needed`, also if they were released.
 pub(crate) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry, needed: bool) -> Lookup {
     let Some(result) = store.result(key) else {
-        let collected = store.tombstone(key).map(|_| Reason::Collected);
-        return Lookup::Miss(collected.into_iter().collect());
+        return Lookup::Miss(store.tombstone(key).map(|_| Reason::Collected).into_iter().collect());
     };
     let (result, cut_off) = after_force(store, node, parts, result);
     let mut released = Vec::new();
     for (port, port_type) in &node.outputs {
-        let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
-        match output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
+        let checked = match result.outputs.get(port) {
+            Some(output) if output.artifact_type == port_type.into() => store.check_output(output),
+            _ => Err(Damage::Corrupt),
+        };
+        match checked {
             Ok(()) => {}
             Err(Damage::Released) if !needed => released.push(port.clone()),
             Err(damage) => return Lookup::Miss(vec![damage_reason(port, damage)]),

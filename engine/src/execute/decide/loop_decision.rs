@@ -1,6 +1,6 @@
 //! Reads what a node decided about its loop.
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use indexmap::IndexMap;
 
@@ -25,20 +25,34 @@ pub(crate) fn read_decision(
     index: NodeIndex,
     outputs: &IndexMap<String, OutputRecord>,
 ) -> Result<LoopDecision, OperatorError> {
-    let unreadable = || OperatorError::engine(format!("what `{}` decided cannot be read", plan[index].id()));
-    let (_, record) = outputs.first().ok_or_else(unreadable)?;
-    let InputArtifact::Rows(rows) = store.open_input(&record.id)? else { return Err(unreadable()) };
     let mut last = None;
-    for batch in rows.batches() {
-        last = Some(batch?).filter(|batch| batch.num_rows() > 0).or(last);
+    if let Some((_, record)) = outputs.first()
+        && let InputArtifact::Rows(rows) = store.open_input(&record.id)?
+    {
+        for batch in rows.batches() {
+            let batch = batch?;
+            if batch.num_rows() > 0 {
+                last = Some(batch);
+            }
+        }
     }
-    let batch = last.ok_or_else(unreadable)?;
-    let row = batch.num_rows() - 1;
-    let ended = batch.column_by_name(ENDED).and_then(|column| column.as_string_opt::<i32>()).ok_or_else(unreadable)?;
-    let hands_on = batch.column_by_name(HANDS_ON).and_then(|column| column.as_primitive_opt::<Int64Type>());
-    let hands_on = hands_on.filter(|column| column.is_valid(row)).and_then(|column| column.value(row).try_into().ok());
-    let ended = ended.is_valid(row).then(|| ended.value(row).to_owned());
-    Ok(LoopDecision { ended, hands_on: Round(hands_on.ok_or_else(unreadable)?) })
+    match last.as_ref().and_then(last_row) {
+        Some(decision) => Ok(decision),
+        None => Err(OperatorError::engine(format!("what `{}` decided cannot be read", plan[index].id()))),
+    }
+}
+
+/// Reads the last row; `None` if it has not the columns of a decision.
+fn last_row(batch: &RecordBatch) -> Option<LoopDecision> {
+    let row = batch.num_rows().checked_sub(1)?;
+    let ended = batch.column_by_name(ENDED)?.as_string_opt::<i32>()?;
+    let ended = if ended.is_valid(row) { Some(ended.value(row).to_owned()) } else { None };
+    let hands_on = batch.column_by_name(HANDS_ON)?.as_primitive_opt::<Int64Type>()?;
+    // A damaged table may have a null or a negative number there.
+    if hands_on.is_null(row) {
+        return None;
+    }
+    Some(LoopDecision { ended, hands_on: Round(usize::try_from(hands_on.value(row)).ok()?) })
 }
 
 /// Whether a node decides about a loop of which it is not known how it ends.

@@ -6,7 +6,6 @@ pub(super) mod identity;
 pub(super) mod lookup;
 pub(super) mod loop_decision;
 
-use crate::plan::NodeIndex;
 use serde_json::Value;
 
 use self::history::History;
@@ -17,7 +16,7 @@ use crate::error::OperatorError;
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::node_id::NodeId;
 use crate::operator::{Effect, PortType};
-use crate::plan::{Node, Plan};
+use crate::plan::{Node, NodeIndex, Plan};
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What to do with a node.
@@ -78,7 +77,11 @@ impl Decider<'_> {
         look: Look,
     ) -> Result<Decision, StoreError> {
         let node = &self.plan[index];
-        let frozen = match self.last_of_frozen(node) {
+        let mut last = None;
+        if node.spec.freeze {
+            last = self.history.last_of_frozen(self.plan, self.store, self.request.limit, node.id());
+        }
+        let frozen = match last {
             Some(Ok(last)) if self.is_cut_short(last) => return Ok(Decision::Misfit(misfit(CUT_SHORT))),
             Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
             Some(Ok(last)) => Some(last),
@@ -98,9 +101,9 @@ impl Decider<'_> {
         }
         let needed = look == Look::Closely || self.request.is_asked_for(self.plan, index);
         let may_run = self.request.may_run(index);
-        let mut reasons = match self.request.forced(node).filter(|_| may_run) {
-            Some(reason) => vec![reason],
-            None => match self.look_up(node, &parts, &key, may_run, needed, look)? {
+        let mut reasons = match self.request.forced(node) {
+            Some(reason) if may_run => vec![reason],
+            _ => match self.look_up(node, &parts, &key, may_run, needed, look)? {
                 Lookup::Hit(result, released) => return Ok(Decision::Cached { key, result, released }),
                 Lookup::Miss(found) => found,
             },
@@ -117,14 +120,6 @@ impl Decider<'_> {
         Ok(if may_run || again { Decision::Run(pending) } else { Decision::Held(pending) })
     }
 
-    /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
-    fn last_of_frozen(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
-        if !node.spec.freeze {
-            return None;
-        }
-        self.history.last_of_frozen(self.plan, self.store, self.request.limit, node.id())
-    }
-
     /// Whether a budget was used up before all rows of the recorded node were asked.
     fn is_cut_short(&self, last: &NodeRun) -> bool {
         let result = last.key.and_then(|key| self.store.result(&key));
@@ -133,15 +128,10 @@ impl Decider<'_> {
 
     /// Whether all outputs of the recorded node still exist.
     fn is_whole(&self, last: &NodeRun, look: Look) -> bool {
-        let read = |output: &OutputRecord| match look {
-            Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
-            Look::There | Look::Here => true,
-        };
-        let is_there = |output: &OutputRecord| match self.store.check_output(output) {
-            Ok(()) => read(output),
+        last.outputs.values().all(|output| match self.store.check_output(output) {
+            Ok(()) => look != Look::Closely || matches!(self.store.intact(&output.id), Ok(Ok(()))),
             Err(damage) => damage == Damage::Released && look != Look::Closely,
-        };
-        last.outputs.values().all(is_there)
+        })
     }
 
     fn look_up(
@@ -177,18 +167,23 @@ impl Decider<'_> {
 
     /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
-        let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
-        let mut on: Vec<NodeId> = unknown().map(|input| self.plan[input.node].id().to_owned()).collect();
-        on.dedup();
+        let mut on: Vec<NodeId> = Vec::new();
         let mut filled = Known::new();
         for input in &node.inputs {
-            let found = known.get(&input.node).and_then(|outputs| outputs.get(&input.output)).cloned();
-            let output = found.unwrap_or_else(|| unknown_output(&input.port_type));
+            if !known.contains_key(&input.node) {
+                on.push(self.plan[input.node].id().to_owned());
+            }
+            let output = match known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) {
+                Some(output) => output.clone(),
+                None => unknown_output(&input.port_type),
+            };
             filled.entry(input.node).or_default().insert(input.output.clone(), output);
         }
+        on.dedup();
         let (directory, limit) = (self.request.directory, self.request.rows_of(node));
-        let gathered = Parts::gather(node, &filled, sources, directory, limit).ok().flatten();
-        let Some(parts) = gathered else { return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() } };
+        let Ok(Some(parts)) = Parts::gather(node, &filled, sources, directory, limit) else {
+            return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() };
+        };
         let preimage = without_unknown(parts.key(node).1);
         let mut reasons = self.reasons(node, None, &preimage);
         // `NeverRan` and `Unfinished` are not conclusive yet: they depend on the inputs.
@@ -198,8 +193,11 @@ impl Decider<'_> {
 
     /// Returns why a node runs, compared with the last run that recorded it.
     fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
-        let last = self.history.last(self.plan, self.store, node.id());
-        let Some(last) = last.filter(|last| last.key.is_some()) else { return vec![Reason::NeverRan] };
+        let Some(last) = self.history.last(self.plan, self.store, node.id()) else { return vec![Reason::NeverRan] };
+        if last.key.is_none() {
+            return vec![Reason::NeverRan];
+        }
+        // It began with this key and has no result: it was interrupted or failed.
         if last.key.as_ref() == key {
             return vec![Reason::Unfinished];
         }

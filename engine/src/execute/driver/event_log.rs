@@ -33,6 +33,7 @@ impl EventLog {
                 *last = Instant::now();
                 true
             }
+            // The first one only starts the clock: short nodes have no recorded progress.
             None => {
                 progress.insert(node.to_owned(), Instant::now());
                 false
@@ -50,16 +51,10 @@ struct Timed<'e> {
     event: &'e Event,
 }
 
-impl<'e> Timed<'e> {
-    fn now(event: &'e Event) -> Self {
-        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
-        Self { time: (!has_time).then(unix_time), event }
-    }
-}
-
 impl Reporter for EventLog {
     fn event(&self, event: &Event) {
         let mut event = event.clone();
+        // Before it is shown or written: operators put texts of programs and servers into events.
         self.redactor.clean_all(event.texts());
         let event = &event;
         self.inner.event(event);
@@ -71,7 +66,8 @@ impl Reporter for EventLog {
             }
         }
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut recorded = records.event(&Timed::now(event));
+        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
+        let mut recorded = records.event(&Timed { time: (!has_time).then(unix_time), event });
         // Whoever follows the run sees at once what goes on.
         if is_progress || matches!(event, Event::NodeStarted { .. }) {
             recorded = recorded.and_then(|()| records.flush());

@@ -24,10 +24,13 @@ impl Driver {
             self.leave_out(index);
             return self.end(Step::Succeeded(index));
         }
+        // To decide about it, files may have to be read, or the network awaited: that is done on another thread.
+        let node = self.run.node(index);
+        let may_block = hands_over(node) || !node.sources.is_empty() || self.run.store.is_shared();
         let start = match self.run.options.given(index).cloned() {
             Some(outputs) => Start::Decided(Decided::Known(KnownResult::given(outputs))),
             None if self.recomputes.is_remade(index) => Start::Undecided(Look::Closely),
-            None if self.may_block(index) => Start::Undecided(Look::Here),
+            None if may_block => Start::Undecided(Look::Here),
             None => Start::Decided(decide(&self.run, index, &self.known, Look::Here)?.into()),
         };
         match start {
@@ -36,25 +39,15 @@ impl Driver {
                 self.succeeded(index, result)
             }
             start => {
-                self.spawn(index, start);
+                let (run, upstream, reports) = (Arc::clone(&self.run), self.upstream(index), self.reports.clone());
+                tokio::spawn(async move {
+                    let done = live(run, index, start, upstream).await;
+                    // Sending fails only when the run has already failed.
+                    drop(reports.send(Report::Done(Box::new(done))));
+                });
                 Ok(())
             }
         }
-    }
-
-    fn spawn(&self, index: NodeIndex, start: Start) {
-        let (run, upstream, reports) = (Arc::clone(&self.run), self.upstream(index), self.reports.clone());
-        tokio::spawn(async move {
-            let done = live(run, index, start, upstream).await;
-            // Sending fails only when the run has already failed.
-            drop(reports.send(Report::Done(Box::new(done))));
-        });
-    }
-
-    /// Whether deciding about the node may read files or wait for the network.
-    fn may_block(&self, index: NodeIndex) -> bool {
-        let node = self.run.node(index);
-        hands_over(node) || !node.sources.is_empty() || self.run.store.is_shared()
     }
 
     /// Returns what is settled before a node, as far as it may look at it.

@@ -3,8 +3,7 @@
 //! task of its own (`node::live`) and reports once, when it has ended.
 //!
 //! `scheduler` says what is next. `run_log` records outcomes and reports them, `event_log` writes the events.
-//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release_state` what it
-//! has seen meanwhile.
+//! `recompute` counts nodes that run again. `release_policy` says what a run may release, and `release` does it.
 
 mod run_id;
 mod scheduler;
@@ -12,7 +11,6 @@ mod recompute;
 mod event_log;
 mod run_log;
 mod release_policy;
-mod release_state;
 mod launch;
 mod settle;
 mod release;
@@ -23,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::recompute::Recomputes;
-use self::release_state::ReleaseState;
+use self::release_policy::ReleasePolicy;
 use self::run_log::RunLog;
 use self::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::decide::history::History;
@@ -40,7 +38,7 @@ use crate::events::{Reporter, RunSummary};
 use crate::fingerprint::{NodeKey, SourceDigests};
 use crate::operator::http_client;
 use crate::plan::{NodeIndex, Plan, with_all_before_but};
-use crate::store::{Store, StoreError, StoreUse};
+use crate::store::{ArtifactId, Neighbours, Pin, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -90,6 +88,31 @@ struct Driver {
     in_use: StoreUse,
 }
 
+/// What a run may release, what it has released, and what it has seen of the pins and of other processes.
+#[derive(Default)]
+struct ReleaseState {
+    policy: ReleasePolicy,
+    /// The folders of the settled nodes, each with the nodes that gave it.
+    folders: BTreeMap<ArtifactId, BTreeSet<NodeIndex>>,
+    /// Nodes whose folders could go, but another process used the store.
+    postponed: BTreeSet<NodeIndex>,
+    neighbours: Neighbours,
+    /// The pins that were seen, and what they protect.
+    pinned: (Vec<Pin>, BTreeSet<ArtifactId>),
+    /// Removals in progress.
+    running: usize,
+}
+
+impl ReleaseState {
+    /// Nothing is released by a test, or where no loop has `keep:`.
+    fn of(plan: &Plan, settings: &Settings) -> Self {
+        if settings.trial.is_some() {
+            return Self::default();
+        }
+        Self { policy: ReleasePolicy::of(plan, &settings.chosen.asked), ..Self::default() }
+    }
+}
+
 impl Driver {
     fn new(
         plan: Arc<Plan>,
@@ -100,10 +123,10 @@ impl Driver {
         reports: UnboundedSender<Report>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let given = |index| options.given(index).is_some();
-        let wanted = with_all_before_but(&plan, &options.chosen.selected, given);
-        let told = stop.clone();
-        let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
+        // What only nodes need whose outputs a test gives does not run.
+        let wanted = with_all_before_but(&plan, &options.chosen.selected, |index| options.given(index).is_some());
+        let own_stop = stop.clone();
+        let sources = SourceDigests::new(store.known_sources(), version).until(move || own_stop.is_draining());
         let redactor = redactor(&plan, &options);
         let log = RunLog::open(&plan, &store, wanted.len(), &options.asked.limit, options.fits, reporter, &redactor)?;
         let endpoints = Endpoints::new(&plan, &options, &store, log.run(), redactor);
@@ -141,13 +164,14 @@ impl Driver {
         self.log.begin();
         let mut scheduler = self.scheduler();
         let mut commands = scheduler.start();
-        let mut told = false;
+        let mut has_stopped = false;
         let notify = Arc::clone(&self.run.stop.notify);
         loop {
+            // Created before the look at the flag, so that an order in between is not missed.
             let mut stopped = std::pin::pin!(notify.notified());
             stopped.as_mut().enable();
-            if self.run.stop.is_draining() && !told {
-                told = true;
+            if self.run.stop.is_draining() && !has_stopped {
+                has_stopped = true;
                 self.log.interrupted();
                 commands.extend(scheduler.step(Step::Stop));
             }
@@ -157,8 +181,14 @@ impl Driver {
                 return Ok(());
             }
             tokio::select! {
-                Some(report) = receiver.recv() => self.receive(report)?,
-                () = stopped, if !told => {}
+                Some(report) = receiver.recv() => match report {
+                    Report::Done(done) => self.settle(*done)?,
+                    Report::Removed => {
+                        self.releases.running -= 1;
+                        self.release_postponed();
+                    }
+                },
+                () = stopped, if !has_stopped => {}
             }
         }
     }
@@ -192,17 +222,6 @@ impl Driver {
         }
         let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
         Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
-    }
-
-    fn receive(&mut self, report: Report) -> Result<(), StoreError> {
-        match report {
-            Report::Done(done) => self.settle(*done),
-            Report::Removed => {
-                self.releases.running -= 1;
-                self.release_postponed();
-                Ok(())
-            }
-        }
     }
 
     /// Starts blocking work on another thread; its report arrives over the channel.

@@ -42,6 +42,7 @@ impl Recomputes {
     /// Records that `found_by` found the output of `from` damaged or released. Damage that comes back is a fault of the
     /// machine; an output may be released, and made again, for several nodes.
     pub(super) fn damaged(&mut self, from: NodeIndex, found_by: NodeIndex, damage: Damage) -> Recompute {
+        // Several nodes may find the same damage: one recomputation is for all.
         if let Some(waiting) = self.remaking.get_mut(&from) {
             waiting.push(found_by);
             return Recompute::Wait;

@@ -2,7 +2,6 @@
 
 use super::{Driver, Report};
 use crate::execute::settings::clock::unix_time;
-use crate::fingerprint::NodeKey;
 use crate::node_id::Round;
 use crate::operator::PortType;
 use crate::plan::NodeIndex;
@@ -14,44 +13,45 @@ impl Driver {
         if self.releases.policy.is_idle() {
             return;
         }
-        let (node, store) = (self.run.node(index), &self.run.store);
-        let known = self.known.get(&index);
-        let folders =
-            known.into_iter().flatten().filter(|(port, _)| matches!(node.outputs.get(*port), Some(PortType::Tree(_))));
-        let may_go = self.releases.policy.ports(index);
+        let node = self.run.node(index);
         let (mut lacks, mut has) = (false, false);
-        for (port, output) in folders {
-            let is_here = store.artifact_folder(&output.id).exists();
+        for (port, output) in self.known.get(&index).into_iter().flatten() {
+            if !matches!(node.outputs.get(port), Some(PortType::Tree(_))) {
+                continue;
+            }
+            // An earlier run or `gc --release` may have released it.
+            let is_here = self.run.store.artifact_folder(&output.id).exists();
             lacks |= !is_here;
-            has |= is_here && may_go.contains(port);
+            has |= is_here && self.releases.policy.ports(index).contains(port);
             self.releases.folders.entry(output.id).or_default().insert(index);
         }
-        let found = self.releases.policy.settle(index, lacks, has);
-        self.postpone(found);
+        let free = self.releases.policy.settle(index, lacks, has);
+        self.postpone(free);
     }
 
     /// Releases the rounds that a loop does not hand on after this decision.
     pub(super) fn rule_out(&mut self, decision: NodeIndex, hands_on: Round) {
         if !self.releases.policy.is_idle() {
-            let found = self.releases.policy.rule_out(self.run.plan.passed_over(decision, hands_on));
-            self.postpone(found);
+            let free = self.releases.policy.rule_out(self.run.plan.passed_over(decision, hands_on));
+            self.postpone(free);
         }
     }
 
     /// Releases what only a node would have read that does not run, because a loop ended.
     pub(super) fn leave_out(&mut self, index: NodeIndex) {
-        let found = self.releases.policy.leave_out(index);
-        self.postpone(found);
+        let free = self.releases.policy.leave_out(index);
+        self.postpone(free);
     }
 
-    fn postpone(&mut self, found: Vec<NodeIndex>) {
-        self.releases.postponed.extend(found);
+    fn postpone(&mut self, free: Vec<NodeIndex>) {
+        self.releases.postponed.extend(free);
         self.release_postponed();
     }
 
     /// Releases what may go, unless another process uses the store.
     pub(super) fn release_postponed(&mut self) {
         while let Some(index) = self.releases.postponed.first().copied() {
+            // Meanwhile, a node may run again that reads them.
             if self.releases.policy.can_go(index) {
                 match self.release(index) {
                     Ok(None) => return,
@@ -67,18 +67,32 @@ impl Driver {
 
     /// Releases the folders of one node; `None`: another process uses the store.
     fn release(&mut self, index: NodeIndex) -> Result<Option<Trash>, StoreError> {
-        let run = self.run.clone();
-        let of_key = |key: &NodeKey| run.store.result(key).filter(NodeResult::is_made_again_here);
-        let Some(result) = self.keys.get(&index).and_then(of_key) else { return Ok(Some(Trash::default())) };
-        let mut going = self.releases.going(index, &result);
-        let pinned = self.releases.protected(&run.store)?;
-        going.retain(|id| !pinned.contains(id));
+        let (run, releases) = (&self.run, &mut self.releases);
+        let Some(key) = self.keys.get(&index) else { return Ok(Some(Trash::default())) };
+        let Some(result) = run.store.result(key).filter(NodeResult::is_made_again_here) else {
+            return Ok(Some(Trash::default()));
+        };
+        // Pins may be added while the run goes. Of a shared store only the copy here goes, so what they protect stays.
+        let pins = if run.store.is_shared() { Vec::new() } else { run.store.pins()? };
+        if pins != releases.pinned.0 {
+            let protected = run.store.pinned_artifacts(&pins);
+            releases.pinned = (pins, protected);
+        }
+        let mut going = Vec::new();
+        for port in releases.policy.ports(index) {
+            let Some(output) = result.outputs.get(port) else { continue };
+            // Another node may have given the same bytes, and with them the same folder.
+            let mut makers = releases.folders.get(&output.id).into_iter().flatten();
+            if !releases.pinned.1.contains(&output.id) && makers.all(|maker| releases.policy.can_go(*maker)) {
+                going.push(output.id);
+            }
+        }
         if going.is_empty() {
             return Ok(Some(Trash::default()));
         }
         let (node, pipeline) = (run.node(index).id().to_owned(), run.plan.name.clone());
         let of = Releasing { node, pipeline, time: unix_time() };
-        run.store.release(&going, &of, &self.in_use, &mut self.releases.neighbours)
+        run.store.release(&going, &of, &self.in_use, &mut releases.neighbours)
     }
 
     /// Removes released files on another thread.
@@ -88,6 +102,7 @@ impl Driver {
         }
         self.releases.policy.released(index);
         self.log.released(self.run.node(index), trash.bytes);
+        // The run ends only when they are gone; else the next process would have to remove them.
         self.releases.running += 1;
         self.elsewhere(move |run| {
             if let Err(error) = trash.empty() {

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::node_id::Round;
+use crate::node_id::{NodeId, Round};
 use crate::operator::{Effect, PortType, Repeatability};
 use crate::plan::{Node, NodeIndex, Plan, Tie};
 
@@ -59,7 +59,7 @@ impl ReleasePolicy {
         }
         let mut nodes: Vec<Folders> = plan.nodes.iter().map(|_| Folders::default()).collect();
         let mut readers: BTreeMap<NodeIndex, Vec<NodeIndex>> = BTreeMap::new();
-        let mut used: Vec<Vec<&str>> = plan.nodes.iter().map(|_| Vec::new()).collect();
+        let mut used: BTreeSet<(NodeIndex, &str)> = BTreeSet::new();
         for (index, node) in plan.indexed() {
             for input in node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Tree(_))) {
                 // Of a loop whose rows choose the round, any round may be read until they rule it out.
@@ -69,14 +69,17 @@ impl ReleasePolicy {
                     }
                     nodes[index.index()].takes.push(maker);
                     nodes[maker.index()].uses += 1;
-                    used[maker.index()].push(&input.output);
+                    used.insert((maker, &input.output));
                 }
             }
         }
         for (index, node) in plan.indexed() {
-            let Some(after) = after(plan, node).filter(|_| !asked.contains(&index)) else { continue };
-            let ports: Vec<String> =
-                node.outputs.keys().filter(|port| used[index.index()].contains(&port.as_str())).cloned().collect();
+            if asked.contains(&index) {
+                continue;
+            }
+            let Some(after) = after(plan, node) else { continue };
+            let ports = node.outputs.keys().filter(|port| used.contains(&(index, port.as_str())));
+            let ports: Vec<String> = ports.cloned().collect();
             if !ports.is_empty() {
                 nodes[index.index()].rule = Some(Rule { ports, after });
                 nodes[after.index()].opens = Some(index);
@@ -99,16 +102,20 @@ impl ReleasePolicy {
 
     /// Returns the ports of a node's folders that may be released.
     pub(crate) fn ports(&self, index: NodeIndex) -> &[String] {
-        self.nodes.get(index.index()).and_then(|held| held.rule.as_ref()).map_or(&[], |rule| &rule.ports)
+        match self.nodes.get(index.index()) {
+            Some(Folders { rule: Some(rule), .. }) => &rule.ports,
+            _ => &[],
+        }
     }
 
     /// Records that a node has a result. `lacks`: some of its folders are not here; `has`: some of those that may go
     /// are. Returns the nodes whose folders can go now.
     pub(crate) fn settle(&mut self, index: NodeIndex, lacks: bool, has: bool) -> Vec<NodeIndex> {
-        let Some(held) = self.nodes.get_mut(index.index()) else { return Vec::new() };
-        let was_live = !held.is_settled || (held.lacks && held.uses > 0);
-        (held.is_settled, held.lacks, held.has) = (true, lacks, has);
-        let mut changed: Vec<NodeIndex> = [index].into_iter().chain(held.opens).collect();
+        let was_live = self.is_live(index);
+        let Some(node) = self.nodes.get_mut(index.index()) else { return Vec::new() };
+        (node.is_settled, node.lacks, node.has) = (true, lacks, has);
+        let mut changed = vec![index];
+        changed.extend(node.opens);
         if was_live && !self.is_live(index) {
             self.lower_all(self.nodes[index.index()].takes.clone(), &mut changed);
         }
@@ -125,8 +132,8 @@ impl ReleasePolicy {
     /// Records that a settled node runs again.
     pub(super) fn reopen(&mut self, index: NodeIndex) {
         let was_live = self.is_live(index);
-        let Some(held) = self.nodes.get_mut(index.index()) else { return };
-        held.is_settled = false;
+        let Some(node) = self.nodes.get_mut(index.index()) else { return };
+        node.is_settled = false;
         if !was_live {
             self.raise(index);
         }
@@ -136,13 +143,16 @@ impl ReleasePolicy {
     pub(super) fn rule_out(&mut self, indices: Vec<NodeIndex>) -> Vec<NodeIndex> {
         let mut changed = Vec::new();
         for index in indices {
-            let Some(held) = self.nodes.get_mut(index.index()).filter(|held| held.is_candidate) else { continue };
-            held.is_candidate = false;
+            // Each decision rules out the rounds of the earlier ones again.
+            match self.nodes.get_mut(index.index()) {
+                Some(node) if node.is_candidate => node.is_candidate = false,
+                _ => continue,
+            }
             changed.push(index);
             for reader in self.readers.remove(&index).unwrap_or_default() {
                 let takes = &mut self.nodes[reader.index()].takes;
-                if let Some(at) = takes.iter().position(|maker| *maker == index) {
-                    takes.swap_remove(at);
+                if let Some(position) = takes.iter().position(|maker| *maker == index) {
+                    takes.swap_remove(position);
                     if self.is_live(reader) {
                         self.lower_all(vec![index], &mut changed);
                     }
@@ -155,45 +165,50 @@ impl ReleasePolicy {
     /// Records that a node does not run, because a loop ended: it will read nothing. Returns the nodes whose folders
     /// can go now.
     pub(super) fn leave_out(&mut self, index: NodeIndex) -> Vec<NodeIndex> {
-        let Some(held) = self.nodes.get_mut(index.index()).filter(|held| !held.is_settled) else { return Vec::new() };
-        let (makers, mut changed) = (std::mem::take(&mut held.takes), Vec::new());
-        self.lower_all(makers, &mut changed);
+        let mut changed = Vec::new();
+        if let Some(node) = self.nodes.get_mut(index.index())
+            && !node.is_settled
+        {
+            // It is never settled: without makers, it can stay live.
+            let makers = std::mem::take(&mut node.takes);
+            self.lower_all(makers, &mut changed);
+        }
         self.those_that_can_go(changed)
     }
 
     /// Records that the folders of a node were released.
     pub(super) fn released(&mut self, index: NodeIndex) {
-        if let Some(held) = self.nodes.get_mut(index.index()) {
-            (held.lacks, held.has) = (true, false);
+        if let Some(node) = self.nodes.get_mut(index.index()) {
+            (node.lacks, node.has) = (true, false);
         }
     }
 
     /// Records that the folders of a node stay here.
     pub(crate) fn retained(&mut self, index: NodeIndex) {
-        if let Some(held) = self.nodes.get_mut(index.index()) {
-            held.has = false;
+        if let Some(node) = self.nodes.get_mut(index.index()) {
+            node.has = false;
         }
     }
 
     /// Whether the folders of a node can go now.
     pub(super) fn can_go(&self, index: NodeIndex) -> bool {
-        self.nodes.get(index.index()).is_some_and(|held| {
-            let passed = |rule: &Rule| self.nodes.get(rule.after.index()).is_some_and(|after| after.is_settled);
-            let is_free = held.is_settled && held.uses == 0 && !held.is_candidate;
-            is_free && held.has && held.rule.as_ref().is_some_and(passed)
-        })
+        let Some(node) = self.nodes.get(index.index()) else { return false };
+        let Some(rule) = &node.rule else { return false };
+        let is_free = node.is_settled && node.uses == 0 && !node.is_candidate;
+        is_free && node.has && self.nodes.get(rule.after.index()).is_some_and(|after| after.is_settled)
     }
 
     fn is_live(&self, index: NodeIndex) -> bool {
-        self.nodes.get(index.index()).is_some_and(|held| !held.is_settled || (held.lacks && held.uses > 0))
+        self.nodes.get(index.index()).is_some_and(|node| !node.is_settled || (node.lacks && node.uses > 0))
     }
 
     /// Takes away a use of each of these makers, and those of the makers that are not live any more for that reason.
     fn lower_all(&mut self, mut makers: Vec<NodeIndex>, changed: &mut Vec<NodeIndex>) {
         while let Some(maker) = makers.pop() {
             let was_live = self.is_live(maker);
-            self.nodes[maker.index()].uses = self.nodes[maker.index()].uses.saturating_sub(1);
-            if self.nodes[maker.index()].uses == 0 {
+            let node = &mut self.nodes[maker.index()];
+            node.uses = node.uses.saturating_sub(1);
+            if node.uses == 0 {
                 changed.push(maker);
             }
             if was_live && !self.is_live(maker) {
@@ -219,19 +234,21 @@ impl ReleasePolicy {
 /// Returns the same node in the first of the later rounds that stay; `None` if its own folders stay: by `keep:`,
 /// because they could not be made again, or because no such round is in the plan.
 fn after(plan: &Plan, node: &Node) -> Option<NodeIndex> {
-    let (kept, (of_loop, round)) = (node.spec.keep?, node.spec.round()?);
+    let (keep, (of_loop, round)) = (node.spec.keep?, node.spec.round()?);
     let declaration = &node.operator.declaration;
     let is_repeatable = declaration.effect != Effect::External && declaration.repeatability > Repeatability::Device;
-    if kept.keeps(round) || !is_repeatable || node.spec.freeze || !declaration.destinations().is_empty() {
+    if keep.keeps(round) || !is_repeatable || node.spec.freeze || !declaration.destinations().is_empty() {
         return None;
     }
-    let later = node.spec.matrix.iter().cloned().map(|coordinate| {
-        let is_round = coordinate.repeats.as_deref() == Some(of_loop);
-        let name = if is_round { (round + kept.last).to_string() } else { coordinate.name };
-        format!("{}={name}", coordinate.key)
-    });
-    let base = node.id().name();
-    let id = format!("{base}@{}", later.collect::<Vec<_>>().join(","));
+    let mut coordinates = Vec::new();
+    for coordinate in &node.spec.matrix {
+        let name = match &coordinate.repeats {
+            Some(repeats) if repeats == of_loop => (round + keep.last).to_string(),
+            _ => coordinate.name.clone(),
+        };
+        coordinates.push((coordinate.key.clone(), name));
+    }
+    let id = NodeId::new(node.id().name(), &coordinates);
     plan.node(&id).map(|(index, _)| index)
 }
 

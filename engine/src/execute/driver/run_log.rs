@@ -1,6 +1,5 @@
 //! The record of a run: reports, counts and records the outcome of each node.
 
-use crate::plan::NodeIndex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -18,10 +17,10 @@ use crate::execute::settings::clock::unix_time;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::node_id::NodeId;
 use crate::operator::Effect;
-use crate::plan::{End, Loop, Node, NotReached, Plan};
+use crate::plan::{End, Loop, Node, NodeIndex, NotReached, Plan};
 use crate::spec::{OnFailure, RowLimit};
 use crate::store::{
-    ArtifactType, CheckOutcome, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
+    ArtifactType, CheckOutcome, NodeOutcome, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError,
 };
 
 /// The reporter, counters and records of one run.
@@ -151,86 +150,62 @@ impl RunLog {
         result: &KnownResult,
         held_back: Option<String>,
     ) -> Result<(), StoreError> {
-        match result {
-            KnownResult::Stored { key, outputs, figures } => self.cached(node, *key, outputs, figures, held_back),
-            KnownResult::Computed { result, reasons, cached_rows } => {
-                self.finished(node, result, reasons.clone(), *cached_rows, held_back)
-            }
-        }
-    }
-
-    fn cached(
-        &mut self,
-        node: &Node,
-        key: Option<NodeKey>,
-        outputs: &IndexMap<String, OutputRecord>,
-        figures: &BTreeMap<String, f64>,
-        held_back: Option<String>,
-    ) -> Result<(), StoreError> {
-        self.summary.cached += 1;
-        let (output, rows, bytes) = default_output(node, outputs);
-        let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
-        self.summary.emptied += usize::from(is_emptied(node, outputs));
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let figures = figures.clone();
-        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures });
-        let outcome = self.report_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
-        self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
-    }
-
-    fn finished(
-        &mut self,
-        node: &Node,
-        result: &NodeResult,
-        reasons: Vec<Reason>,
-        cached_rows: u64,
-        held_back: Option<String>,
-    ) -> Result<(), StoreError> {
-        self.summary.finished += 1;
-        if node.operator.declaration.effect == Effect::External {
-            self.summary.dead_letters += result.rejects();
-        } else {
-            self.summary.rejects += result.rejects();
+        let outputs = result.outputs();
+        let (output, rows, bytes) = default_output(node, outputs);
+        let rejects = outputs.get("rejects").filter(|output| output.rows > 0);
+        self.summary.emptied += usize::from(is_emptied(node, outputs));
+        let mut run = match result {
+            KnownResult::Stored { key, figures, .. } => {
+                self.summary.cached += 1;
+                let (key, figures, rejects) = (*key, figures.clone(), rejects.map_or(0, |rejects| rejects.rows));
+                let event = Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key, figures };
+                self.reporter.event(&event);
+                NodeRun { key, ..ended(node, NodeOutcome::Cached) }
+            }
+            KnownResult::Computed { result, reasons, cached_rows } => {
+                self.summary.finished += 1;
+                if node.operator.declaration.effect == Effect::External {
+                    self.summary.dead_letters += result.rejects();
+                } else {
+                    self.summary.rejects += result.rejects();
+                }
+                let mut rejected_for = rejects.map_or(Vec::new(), |rejects| reject_reasons(&self.store, rejects));
+                RejectReason::add(&mut self.reject_reasons, &rejected_for);
+                // The run counts all of them; an event has only the most frequent ones.
+                rejected_for.truncate(RejectReason::MOST);
+                self.reporter.event(&Event::NodeFinished {
+                    output,
+                    bytes,
+                    node: id,
+                    operator,
+                    rows,
+                    rejects: result.rejects(),
+                    rejected_for: rejected_for.first().map(ToString::to_string),
+                    reject_reasons: rejected_for,
+                    key: result.key,
+                    cached_rows: *cached_rows,
+                    calls: result.calls,
+                    service_calls: result.service_calls,
+                    failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
+                    prompt_tokens: result.prompt_tokens,
+                    completion_tokens: result.completion_tokens,
+                    cost: result.usage().cost(),
+                    seconds: result.seconds,
+                    figures: result.figures.clone(),
+                    summary: result.summary.clone(),
+                });
+                let (key, reasons, seconds) = (Some(result.key), reasons.clone(), result.seconds);
+                NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Finished) }
+            }
+        };
+        if let Some(reason) = held_back.clone() {
+            self.summary.held_back += 1;
+            let (node, destinations) = (node.id().to_owned(), node.operator.declaration.destinations());
+            self.reporter.event(&Event::HeldBack { node, destinations, reason });
+            run.outcome = NodeOutcome::HeldBack;
         }
-        self.summary.emptied += usize::from(is_emptied(node, &result.outputs));
-        let (output, rows, bytes) = default_output(node, &result.outputs);
-        let rejects = result.outputs.get("rejects").filter(|output| output.rows > 0);
-        let mut rejected_for = rejects.map(|rejects| reject_reasons(&self.store, rejects)).unwrap_or_default();
-        RejectReason::add(&mut self.reject_reasons, &rejected_for);
-        rejected_for.truncate(RejectReason::MOST);
-        self.reporter.event(&Event::NodeFinished {
-            output,
-            bytes,
-            node: node.id().to_owned(),
-            operator: node.entry.name.to_owned(),
-            rows,
-            rejects: result.rejects(),
-            rejected_for: rejected_for.first().map(ToString::to_string),
-            reject_reasons: rejected_for,
-            key: result.key,
-            cached_rows,
-            calls: result.calls,
-            service_calls: result.service_calls,
-            failed_calls: self.failed_calls.remove(node.id()).unwrap_or_default(),
-            prompt_tokens: result.prompt_tokens,
-            completion_tokens: result.completion_tokens,
-            cost: result.usage().cost(),
-            seconds: result.seconds,
-            figures: result.figures.clone(),
-            summary: result.summary.clone(),
-        });
-        let outcome = self.report_held_back(node, held_back.as_ref(), NodeOutcome::Finished);
-        let (key, outputs, seconds) = (Some(result.key), result.outputs.clone(), result.seconds);
-        self.note(&NodeRun { key, reasons, outputs, error: held_back, seconds, ..ended(node, outcome) })
-    }
-
-    /// Returns the outcome of a node: `outcome`, unless its outputs are held back, which is reported.
-    fn report_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
-        let Some(why) = why else { return outcome };
-        self.summary.held_back += 1;
-        let (destinations, reason) = (node.operator.declaration.destinations(), why.clone());
-        self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
-        NodeOutcome::HeldBack
+        self.note(NodeRun { outputs: outputs.clone(), error: held_back, ..run })
     }
 
     /// Records a failed node.
@@ -243,7 +218,7 @@ impl RunLog {
         seconds: f64,
     ) -> Result<(), StoreError> {
         let error = Some(self.report_failure(node, error));
-        self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
+        self.note(NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
     }
 
     /// Counts and reports a failure. Returns the message as it is recorded: without secrets.
@@ -258,9 +233,10 @@ impl RunLog {
 
     /// Reports the outcomes of a node's checks; they are recorded with the node.
     pub(crate) fn checked(&mut self, node: &Node, outcomes: Vec<CheckOutcome>) {
-        let failed = |reaction| outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction).count();
-        self.summary.checks_held += failed(OnFailure::Hold);
-        self.summary.checks_warned += failed(OnFailure::Warn);
+        for failed in outcomes.iter().filter(|outcome| !outcome.passed) {
+            self.summary.checks_held += usize::from(failed.check.on_failure == OnFailure::Hold);
+            self.summary.checks_warned += usize::from(failed.check.on_failure == OnFailure::Warn);
+        }
         self.reporter.event(&Event::NodeChecked { node: node.id().to_owned(), checks: outcomes.clone() });
         self.checks.insert(node.id().to_owned(), outcomes);
     }
@@ -275,7 +251,7 @@ impl RunLog {
         let error = Some(self.report_failure(node, error));
         let (reasons, seconds) = result.ran();
         let (key, outputs) = (result.key(), result.outputs().clone());
-        self.note(&NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
+        self.note(NodeRun { key, reasons, outputs, error, seconds, ..ended(node, NodeOutcome::CheckFailed) })
     }
 
     /// Reports that folders of a middle round were released.
@@ -294,7 +270,7 @@ impl RunLog {
     ) -> Result<(), StoreError> {
         self.summary.skipped += 1;
         self.reporter.event(&Event::NodeSkipped { node: node.id().to_owned() });
-        self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
+        self.note(NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
     }
 
     /// Records what a loop hands on, now that this is known, and reports that it ended if rows ended it.
@@ -310,10 +286,8 @@ impl RunLog {
 
     /// Notes what a loop hands on; it is recorded with the node that decided that.
     pub(crate) fn hands_on(&mut self, plan: &Plan, decision: NodeIndex) {
-        let Some((repeats, end)) = plan.decides(decision).and_then(|repeats| Some((repeats, repeats.end.as_ref()?)))
-        else {
-            return;
-        };
+        let Some(repeats) = plan.decides(decision) else { return };
+        let Some(end) = &repeats.end else { return };
         let ids = repeats.nodes(end.hands_on).iter().map(|index| plan[*index].id().to_owned()).collect();
         self.hands_on.insert(plan[decision].id().to_owned(), ids);
     }
@@ -325,15 +299,15 @@ impl RunLog {
         let (needs, reason) = (end.needs.map(ToString::to_string), end.to_string());
         self.reporter.event(&Event::NodeEnded { node: id, repeats, needs, reason });
         let error = Some(self.redactor.strike(&end.to_string()).into_owned());
-        self.note(&NodeRun { error, ..ended(node, NodeOutcome::Ended) })
+        self.note(NodeRun { error, ..ended(node, NodeOutcome::Ended) })
     }
 
-    fn note(&mut self, run: &NodeRun) -> Result<(), StoreError> {
-        let checks = self.checks.remove(&run.node).unwrap_or_default();
-        let hands_on = self.hands_on.remove(&run.node).unwrap_or_default();
-        let run = &NodeRun { checks, hands_on, ..run.clone() };
+    fn note(&mut self, mut run: NodeRun) -> Result<(), StoreError> {
+        run.checks = self.checks.remove(&run.node).unwrap_or_default();
+        run.hands_on = self.hands_on.remove(&run.node).unwrap_or_default();
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        records.node(run)?;
+        records.node(&run)?;
+        // A flush for each of thousands of cached nodes would take long; the next node that starts flushes them, too.
         if matches!(run.outcome, NodeOutcome::Cached | NodeOutcome::Ended) { Ok(()) } else { records.flush() }
     }
 
@@ -349,10 +323,12 @@ impl RunLog {
     /// Writes the final record and shares it.
     pub(crate) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        // Also if the run has failed: its record says what was done. The failure of the run is reported first.
         records.finish(&self.record)?;
         drop(records);
         let shared = self.store.share_run(&self.record.id);
-        outcome.and(shared).map(|()| self.summary)
+        outcome.and(shared)?;
+        Ok(self.summary)
     }
 }
 
@@ -377,12 +353,12 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
 /// failed rows are reported in any case.
 fn is_emptied(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> bool {
     let pays = node.operator.declaration.effect == Effect::External;
-    let (tables, rejects): (Vec<_>, Vec<_>) = outputs
+    let lost = outputs.get("rejects").is_some_and(|rejects| rejects.rows > 0);
+    let tables = outputs
         .iter()
-        .filter(|(_, output)| matches!(output.artifact_type, ArtifactType::Rows { .. }))
-        .partition(|(port, _)| *port != "rejects");
-    let lost = rejects.iter().any(|(_, output)| output.rows > 0);
-    !pays && lost && !tables.is_empty() && tables.iter().all(|(_, output)| output.rows == 0)
+        .filter(|(port, output)| *port != "rejects" && matches!(output.artifact_type, ArtifactType::Rows { .. }));
+    let rows: Vec<u64> = tables.map(|(_, output)| output.rows).collect();
+    !pays && lost && !rows.is_empty() && rows.iter().all(|rows| *rows == 0)
 }
 
 /// Returns type, rows and bytes of a node's default output.

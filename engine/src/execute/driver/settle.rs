@@ -106,6 +106,7 @@ impl Driver {
         // Only now may others read it: its record is written.
         self.known.insert(index, result.into_outputs());
         self.release_settled(index);
+        // Last, because it may launch nodes that read the outputs.
         self.end(Step::Succeeded(index))
     }
 
@@ -178,7 +179,8 @@ impl Driver {
         }
         match self.recomputes.damaged(from, index, damage) {
             Recompute::Launch => {
-                self.releases.reopen(from);
+                // It reads its own inputs again: these must not go now.
+                self.releases.policy.reopen(from);
                 self.launch(from)
             }
             Recompute::Wait => Ok(()),

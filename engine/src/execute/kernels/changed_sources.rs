@@ -1,17 +1,11 @@
 //! Discards results computed from sources that changed while they were read.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use futures::FutureExt;
-use futures::future::BoxFuture;
-
-use crate::endpoint::{FailureKind, RowFailure};
 use crate::error::OperatorError;
 use crate::fingerprint::SeenSources;
-use crate::operator::{AsyncMapKernel, BoundOperator, Context, Pieces, RowOutput};
+use crate::operator::{BoundOperator, Pieces};
 
 /// Compares the sources of a node with those of its key, after the kernel ran.
 ///
@@ -21,62 +15,6 @@ pub(crate) fn unchanged(seen: &SeenSources, operator: &BoundOperator, directory:
     match seen.changed_at_end(&operator.declaration.sources(directory)) {
         None => Ok(()),
         Some(what) => Err(OperatorError::changed(&what)),
-    }
-}
-
-/// A row kernel whose rows do not count once a source has changed: they are neither done nor failed.
-pub(super) struct WatchedRows {
-    pub(crate) kernel: Arc<dyn AsyncMapKernel>,
-    pub(crate) sources: Arc<SeenSources>,
-}
-
-impl AsyncMapKernel for WatchedRows {
-    fn samples(&self) -> u32 {
-        self.kernel.samples()
-    }
-
-    fn reads(&self) -> Vec<String> {
-        self.kernel.reads()
-    }
-
-    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
-        self.kernel.label(row, sample, output)
-    }
-
-    fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
-        self.kernel.said(rows)
-    }
-
-    fn figures(&self, output: &RowOutput) -> Vec<(&'static str, f64)> {
-        self.kernel.figures(output)
-    }
-
-    fn summary(&self, sums: &BTreeMap<&'static str, f64>) -> String {
-        self.kernel.summary(sums)
-    }
-
-    fn counts(&self, output: &RowOutput) -> Result<u64, OperatorError> {
-        self.kernel.counts(output)
-    }
-
-    fn fault(&self) -> Option<OperatorError> {
-        self.kernel.fault()
-    }
-
-    fn run<'a>(
-        &'a self,
-        row: &'a RecordBatch,
-        sample: u32,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
-        async move {
-            let done = self.kernel.run(row, sample, context).await;
-            match self.sources.changed() {
-                None => done,
-                Some(what) => Err(RowFailure::new(FailureKind::Cancelled, OperatorError::changed(&what).message)),
-            }
-        }
-        .boxed()
     }
 }
 

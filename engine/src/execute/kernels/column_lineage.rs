@@ -32,7 +32,10 @@ impl Reader<'_> {
             LogicalPlan::SubqueryAlias(alias) if is_table(&alias.input) && self.is_input(&alias.alias) => {
                 self.table(&alias.alias, plan.schema())
             }
-            LogicalPlan::Projection(projection) => self.expressions(&projection.input, &projection.expr),
+            LogicalPlan::Projection(projection) => {
+                let below = self.plan(&projection.input);
+                self.each(&projection.expr, projection.input.schema(), &below)
+            }
             LogicalPlan::Filter(filter) => {
                 let below = self.plan(&filter.input);
                 self.decide(&filter.predicate, filter.input.schema(), &below, Transformation::Filter);
@@ -51,16 +54,15 @@ impl Reader<'_> {
                 for key in &aggregate.group_expr {
                     self.decide(key, schema, &below, Transformation::GroupBy);
                 }
-                let mut columns = self.grouping(&aggregate.group_expr, plan, schema, &below);
-                columns.extend(aggregate.aggr_expr.iter().map(|expr| self.expression(expr, schema, &below)));
+                let width = plan.schema().fields().len() - aggregate.aggr_expr.len();
+                let mut columns = self.grouping(&aggregate.group_expr, width, schema, &below);
+                columns.extend(self.each(&aggregate.aggr_expr, schema, &below));
                 columns
             }
             LogicalPlan::Window(window) => {
-                let mut columns = self.plan(&window.input);
-                let below = columns.clone();
-                let schema = window.input.schema();
-                columns.extend(window.window_expr.iter().map(|expr| self.expression(expr, schema, &below)));
-                columns
+                let below = self.plan(&window.input);
+                let windows = self.each(&window.window_expr, window.input.schema(), &below);
+                [below, windows].concat()
             }
             LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Union(union) => self.union(&union.inputs, plan.schema().fields().len()),
@@ -73,11 +75,11 @@ impl Reader<'_> {
                 for key in distinct.sort_expr.iter().flatten() {
                     self.decide(&key.expr, schema, &below, Transformation::Sort);
                 }
-                distinct.select_expr.iter().map(|expr| self.expression(expr, schema, &below)).collect()
+                self.each(&distinct.select_expr, schema, &below)
             }
             LogicalPlan::Unnest(unnest) => self.unnest(unnest),
             LogicalPlan::RecursiveQuery(query) => self.plan(&query.static_term),
-            LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => nothing(plan),
+            LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => vec![Uses::new(); plan.schema().fields().len()],
             other => self.through(other),
         }
     }
@@ -88,15 +90,16 @@ impl Reader<'_> {
 
     /// Returns the columns of an input table.
     fn table(&self, name: &TableReference, schema: &DFSchema) -> Vec<Uses> {
-        let port = name.table();
-        let field = |column: &str| {
-            let (port, column) = (port.to_owned(), column.to_owned());
-            Uses::from([ColumnUse { port, column, how: Transformation::Identity }])
-        };
+        // A table of the query's own: a common table expression, for example.
         if !self.is_input(name) {
             return vec![Uses::new(); schema.fields().len()];
         }
-        schema.fields().iter().map(|column| field(column.name())).collect()
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for field in schema.fields() {
+            let (port, column) = (name.table().to_owned(), field.name().clone());
+            columns.push(Uses::from([ColumnUse { port, column, how: Transformation::Identity }]));
+        }
+        columns
     }
 
     /// Handles a step that preserves the columns of its single input (limit, distinct, alias). For any other step,
@@ -108,16 +111,19 @@ impl Reader<'_> {
                 self.plan(only)
             }
             inputs => {
-                let below = inputs.iter().flat_map(|input| self.plan(input)).flatten();
-                let all: Uses = below.map(|found| with(&found, Transformation::Transformation)).collect();
+                let mut all = Uses::new();
+                for input in inputs {
+                    for column in self.plan(input) {
+                        all.extend(column.iter().map(|used| with(used, Transformation::Transformation)));
+                    }
+                }
                 vec![all; width]
             }
         }
     }
 
-    fn expressions(&mut self, input: &LogicalPlan, expressions: &[Expr]) -> Vec<Uses> {
-        let below = self.plan(input);
-        expressions.iter().map(|expr| self.expression(expr, input.schema(), &below)).collect()
+    fn each(&mut self, expressions: &[Expr], schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
+        expressions.iter().map(|expr| self.expression(expr, schema, below)).collect()
     }
 
     fn join(&mut self, join: &Join) -> Vec<Uses> {
@@ -130,12 +136,13 @@ impl Reader<'_> {
             self.decide(filter, join.left.schema(), &left, Transformation::Join);
             self.decide(filter, join.right.schema(), &right, Transformation::Join);
         }
-        let mark = || vec![Uses::new()];
+        // The column of a mark join comes from no input column; the keys above decide it.
+        let mark = vec![Uses::new()];
         match join.join_type {
             JoinType::LeftSemi | JoinType::LeftAnti => left,
             JoinType::RightSemi | JoinType::RightAnti => right,
-            JoinType::LeftMark => [left, mark()].concat(),
-            JoinType::RightMark => [right, mark()].concat(),
+            JoinType::LeftMark => [left, mark].concat(),
+            JoinType::RightMark => [right, mark].concat(),
             _ => [left, right].concat(),
         }
     }
@@ -153,33 +160,28 @@ impl Reader<'_> {
 
     fn unnest(&mut self, unnest: &Unnest) -> Vec<Uses> {
         let below = self.plan(&unnest.input);
-        let taken = |place: &usize| below.get(*place).cloned().unwrap_or_default();
-        let opened: BTreeSet<usize> = unnest
-            .list_type_columns
-            .iter()
-            .map(|(place, _)| *place)
-            .chain(unnest.struct_type_columns.clone())
-            .collect();
-        let column = |place: &usize| {
-            let found = taken(place);
-            if !opened.contains(place) {
-                return found;
+        let mut opened: BTreeSet<usize> = unnest.struct_type_columns.iter().copied().collect();
+        opened.extend(unnest.list_type_columns.iter().map(|(index, _)| *index));
+        let mut columns = Vec::with_capacity(unnest.dependency_indices.len());
+        for index in &unnest.dependency_indices {
+            let mut column = below.get(*index).cloned().unwrap_or_default();
+            if opened.contains(index) {
+                column = column.iter().map(|used| with(used, Transformation::Transformation)).collect();
             }
-            found.iter().map(|found| with(found, Transformation::Transformation)).collect()
-        };
-        unnest.dependency_indices.iter().map(column).collect()
+            columns.push(column);
+        }
+        columns
     }
 
     /// Returns the group columns of an aggregate: one per key and, with grouping sets, those that identify the set.
-    fn grouping(&mut self, keys: &[Expr], plan: &LogicalPlan, schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
-        let LogicalPlan::Aggregate(aggregate) = plan else { return Vec::new() };
-        let width = plan.schema().fields().len() - aggregate.aggr_expr.len();
+    fn grouping(&mut self, keys: &[Expr], width: usize, schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
         let mut columns: Vec<Uses> = match keys {
             [Expr::GroupingSet(set)] => {
                 set.distinct_expr().into_iter().map(|key| self.expression(key, schema, below)).collect()
             }
-            keys => keys.iter().map(|key| self.expression(key, schema, below)).collect(),
+            keys => self.each(keys, schema, below),
         };
+        // The columns that identify the set come from no input column.
         columns.resize(width, Uses::new());
         columns
     }
@@ -191,10 +193,12 @@ impl Reader<'_> {
             Expr::Column(column) => uses_of(column, schema, below),
             Expr::AggregateFunction(_) => self.gathered(expr, schema, below, Transformation::Aggregation),
             Expr::WindowFunction(window) => {
-                let keys = window.params.partition_by.iter().chain(window.params.order_by.iter().map(|key| &key.expr));
                 let mut uses = Uses::new();
-                for key in keys {
+                for key in &window.params.partition_by {
                     uses.extend(self.gathered(key, schema, below, Transformation::Window));
+                }
+                for key in &window.params.order_by {
+                    uses.extend(self.gathered(&key.expr, schema, below, Transformation::Window));
                 }
                 for argument in &window.params.args {
                     uses.extend(self.gathered(argument, schema, below, Transformation::Aggregation));
@@ -226,16 +230,17 @@ impl Reader<'_> {
             tracing::debug!("column lineage of {expr}: {error}");
         }
         for query in subqueries {
-            let found = self.plan(&query).into_iter().flatten();
-            uses.extend(found.map(|found| with(&found, how)));
+            for column in self.plan(&query) {
+                uses.extend(column.iter().map(|used| with(used, how)));
+            }
         }
         uses
     }
 
     /// Adds the columns that decide which rows the result has, or in which order.
     fn decide(&mut self, expr: &Expr, schema: &DFSchema, below: &[Uses], how: Transformation) {
-        let found = self.gathered(expr, schema, below, how);
-        self.rows.extend(found.into_iter().map(|found| ColumnUse { how, ..found }));
+        let uses = self.gathered(expr, schema, below, how);
+        self.rows.extend(uses.into_iter().map(|used| ColumnUse { how, ..used }));
     }
 }
 
@@ -250,16 +255,12 @@ fn is_table(plan: &LogicalPlan) -> bool {
     }
 }
 
-fn nothing(plan: &LogicalPlan) -> Vec<Uses> {
-    vec![Uses::new(); plan.schema().fields().len()]
-}
-
 fn uses_of(column: &Column, schema: &DFSchema, below: &[Uses]) -> Uses {
     schema.maybe_index_of_column(column).and_then(|place| below.get(place)).cloned().unwrap_or_default()
 }
 
 /// Combines two uses of a value: the weaker transformation wins. Indirect uses stay indirect.
-fn with(found: &ColumnUse, how: Transformation) -> ColumnUse {
-    let how = if found.how.is_direct() { found.how.max(how) } else { found.how };
-    ColumnUse { how, ..found.clone() }
+fn with(used: &ColumnUse, how: Transformation) -> ColumnUse {
+    let how = if used.how.is_direct() { used.how.max(how) } else { used.how };
+    ColumnUse { how, ..used.clone() }
 }

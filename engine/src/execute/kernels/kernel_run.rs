@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::observations::Observations;
 use crate::endpoint::Usage;
 use crate::error::OperatorError;
-use crate::execute::settings::progress::NodeProgress;
-use crate::execute::settings::stop::Stop;
 use crate::fingerprint::{Digest, SeenSources};
-use crate::operator::{Context, Inputs};
+use crate::operator::{Context, Inputs, RowsInput};
 use crate::spec::OnError;
 use crate::store::{CallCache, ColumnLineage, Store};
 
@@ -29,8 +27,6 @@ pub(crate) struct KernelRun {
     pub(crate) on_error: OnError,
     /// Whether rows that the budget refuses are rejected, so that the node ends without them.
     pub(crate) finishes: bool,
-    pub(crate) stop: Stop,
-    pub(crate) progress: Arc<NodeProgress>,
     pub(crate) store: Store,
     /// The remembered calls to the node's model.
     pub(crate) calls: Option<Arc<CallCache>>,
@@ -41,6 +37,29 @@ pub(crate) struct KernelRun {
 }
 
 impl KernelRun {
+    /// A run without inputs that recalls nothing and calls nothing: its memos are those of no node.
+    pub(crate) fn new(context: Context, store: &Store, sources: Arc<SeenSources>) -> Self {
+        Self {
+            inputs: Inputs::new(),
+            main_port: None,
+            context,
+            row_base: Digest::from_bytes([0; 32]),
+            block_base: Digest::from_bytes([0; 32]),
+            recall_blocks: false,
+            on_error: OnError::DeadLetter,
+            finishes: false,
+            store: store.clone(),
+            calls: None,
+            observed: Observations::default(),
+            sources,
+        }
+    }
+
+    /// Returns the rows of the main input.
+    pub(crate) fn main_rows(&self) -> Result<&RowsInput, OperatorError> {
+        self.inputs.rows(self.main_port.as_deref().unwrap_or_default())
+    }
+
     /// Returns the stamp before which rows and answers do not count.
     pub(crate) fn since(&self) -> Result<u64, OperatorError> {
         Ok(self.store.floor(&self.row_base)?.since)

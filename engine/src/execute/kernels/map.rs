@@ -49,9 +49,10 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
     let abandoned = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
-        let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
-        scope.spawn(move || feed.all());
-        let written = Writing { job, sink, done: 0, known: 0 }.all(&ordered);
+        let (pool, abandoned) = (&pool, &abandoned);
+        scope.spawn(move || feed(job, pool, &slots, abandoned, slice_rows(job.rows.rows, threads)));
+        let written = write(job, sink, &ordered);
+        // After a failure, the feeding thread must not wait for a place in the queue, nor map what nobody writes.
         abandoned.store(true, Ordering::Relaxed);
         drop(ordered);
         written
@@ -65,50 +66,46 @@ fn slice_rows(rows: u64, threads: usize) -> usize {
     share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
 }
 
-struct Feed<'a> {
-    job: &'a MapJob<'a>,
-    pool: &'a rayon::ThreadPool,
-    slots: SyncSender<Slot>,
-    abandoned: &'a AtomicBool,
+/// Cuts the input into pieces for the pool, and sends a slot for each. Returns `None` if the writer has stopped.
+fn feed(
+    job: &MapJob<'_>,
+    pool: &rayon::ThreadPool,
+    slots: &SyncSender<Slot>,
+    abandoned: &AtomicBool,
     slice: usize,
-}
-
-impl Feed<'_> {
-    fn all(&self) {
-        for part in 0..self.job.rows.parts().len() {
-            let key =
-                self.job.rows.part_digest(part).and_then(Digest::parse).map(|digest| self.job.blocks.key(&digest));
-            let sent = match key.and_then(|key| Some((key, self.job.blocks.find(&key)?))) {
-                Some((key, block)) => self.send(Slot::Known(key, block, part)),
-                None => self.part(part, key),
-            };
-            if sent.is_none() {
-                return;
-            }
+) -> Option<()> {
+    for part in 0..job.rows.parts().len() {
+        let digest = job.rows.part_digest(part).and_then(Digest::parse);
+        let key = digest.map(|digest| job.blocks.key(&digest));
+        if let Some(key) = key
+            && let Some(block) = job.blocks.find(&key)
+        {
+            send(slots, abandoned, Slot::Known(key, block, part))?;
+            continue;
         }
-    }
-
-    /// Returns `None` if the writer has stopped.
-    fn send(&self, slot: Slot) -> Option<()> {
-        if self.abandoned.load(Ordering::Relaxed) { None } else { self.slots.send(slot).ok() }
-    }
-
-    fn part(&self, part: usize, key: Option<RowKey>) -> Option<()> {
         let mut rows = 0;
-        for batch in self.job.rows.part_batches(part) {
+        for batch in job.rows.part_batches(part) {
             rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
-            for piece in pieces(batch, self.slice) {
+            for piece in pieces(batch, slice) {
                 let (sender, slot) = sync_channel(1);
-                self.send(Slot::Piece(slot))?;
-                let kernel = Arc::clone(&self.job.kernel);
-                self.pool.spawn(move || {
+                // Before the piece is mapped: the queue limits how many are in flight.
+                send(slots, abandoned, Slot::Piece(slot))?;
+                let kernel = Arc::clone(&job.kernel);
+                pool.spawn(move || {
                     // Sending fails only when the node has already failed.
                     drop(sender.send(map_piece(kernel.as_ref(), piece)));
                 });
             }
         }
-        key.map_or(Some(()), |key| self.send(Slot::End(key, rows)))
+        if let Some(key) = key {
+            send(slots, abandoned, Slot::End(key, rows))?;
+        }
     }
+    Some(())
+}
+
+fn send(slots: &SyncSender<Slot>, abandoned: &AtomicBool, slot: Slot) -> Option<()> {
+    if abandoned.load(Ordering::Relaxed) { None } else { slots.send(slot).ok() }
 }
 
 fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
@@ -128,44 +125,37 @@ fn map_piece(kernel: &dyn MapKernel, piece: Result<RecordBatch, OperatorError>) 
     Ok((piece.num_rows(), output))
 }
 
-struct Writing<'a, 's> {
-    job: &'a MapJob<'a>,
-    sink: &'s mut StoreSink,
-    done: u64,
-    known: u64,
-}
-
-impl Writing<'_, '_> {
-    fn all(mut self, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
-        for slot in ordered {
-            self.job.context.check_cancelled()?;
-            match slot {
-                Slot::Piece(piece) => {
-                    let died = |_| OperatorError::engine("a worker thread panicked: this is a bug in the operator");
-                    let (rows, output) = piece.recv().map_err(died)??;
-                    output.write(self.sink)?;
-                    self.done += rows as u64;
-                }
-                Slot::End(key, rows) => self.sink.end_block(key, rows)?,
-                Slot::Known(key, block, part) => self.known(key, &block, part)?,
+/// Writes the slots in order and returns the number of known rows.
+fn write(job: &MapJob<'_>, sink: &mut StoreSink, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
+    let (mut done, mut known) = (0, 0);
+    for slot in ordered {
+        job.context.check_cancelled()?;
+        match slot {
+            Slot::Piece(piece) => {
+                let Ok(mapped) = piece.recv() else {
+                    return Err(OperatorError::engine("a worker thread panicked: this is a bug in the operator"));
+                };
+                let (rows, output) = mapped?;
+                output.write(sink)?;
+                done += rows as u64;
             }
-            self.job.context.progress().set(self.done, self.job.rows.rows, "rows");
+            Slot::End(key, rows) => sink.end_block(key, rows)?,
+            Slot::Known(key, block, part) => {
+                done += block.rows;
+                if sink.adopt_block(key, &block)? {
+                    known += block.rows;
+                } else {
+                    // The block's columns differ from those of the rows before it: recomputed, the part fits or fails
+                    // as it would without the memo.
+                    for batch in job.rows.part_batches(part) {
+                        let (_, output) = map_piece(job.kernel.as_ref(), batch)?;
+                        output.write(sink)?;
+                    }
+                    sink.end_block(key, block.rows)?;
+                }
+            }
         }
-        Ok(self.known)
+        job.context.progress().set(done, job.rows.rows, "rows");
     }
-
-    fn known(&mut self, key: RowKey, block: &Block, part: usize) -> Result<(), OperatorError> {
-        self.done += block.rows;
-        if self.sink.adopt_block(key, block)? {
-            self.known += block.rows;
-            return Ok(());
-        }
-        // The block's columns differ from those of the rows before it: recomputed, the part fits or fails as it would
-        // without the memo.
-        for batch in self.job.rows.part_batches(part) {
-            let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
-            output.write(self.sink)?;
-        }
-        self.sink.end_block(key, block.rows)
-    }
+    Ok(known)
 }

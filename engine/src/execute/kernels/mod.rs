@@ -7,9 +7,10 @@
 //!
 //! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order.
 //! A failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries
-//! only the failed rows again and pays only for them. With `until`, `samples` says which sample is next. `call_journal`
-//! is the journal of `Context::call`, `observations` that of the services beside the endpoint. `dry_run` runs the
-//! kernel with a budget of 0 calls to count rows whose answers are all cached.
+//! only the failed rows again and pays only for them. With `until`, `samples` says which sample is next; it also runs
+//! the kernel for one sample, in a run, an estimate or an audit. `call_journal` is the journal of `Context::call`,
+//! `observations` that of the services beside the endpoint. `dry_run` runs the kernel with a budget of 0 calls to count
+//! rows whose answers are all cached.
 //!
 //! `kernel_run` is what a kernel gets and what it gives. `changed_sources` discards a result whose sources changed
 //! while they were read.
@@ -25,18 +26,18 @@ pub(super) mod rows;
 pub(super) mod dry_run;
 pub(super) mod changed_sources;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use self::changed_sources::WatchedRows;
 use self::kernel_run::{KernelRun, RowsRun};
 use self::map::{MapJob, run_map};
 use self::query::run_query;
 use self::rows::{RowsJob, run_rows};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, RowKeys, base_on};
-use crate::operator::{AsyncMapKernel, BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
+use crate::operator::{BoundOperator, Computed, Declaration, InputArtifact, Kernel, OutputSink};
 use crate::store::{Blocks, Memo, StoreSink};
 
 /// Opens and runs the kernel. `declared` lists the sources as the key saw them, without addresses of services.
@@ -61,6 +62,7 @@ fn run_whole(
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let mut context = run.context.clone();
+    // Opening may ask services for their tools: these answers are remembered, too.
     if !run.observed.is_empty() {
         run.observed.read(&context)?;
         context = run.observed.context(context, run.since()?);
@@ -70,14 +72,13 @@ fn run_whole(
     if let Some(what) = run.sources.differs(&declared.sources(&run.context.resolve(""))) {
         return Err(OperatorError::changed(&what));
     }
-    let main = run.main_port.as_deref().unwrap_or_default();
     match kernel {
         Kernel::Blocking(kernel) => {
             kernel.run(&run.inputs, sink, &run.context)?;
             Ok(RowsRun::default())
         }
         Kernel::Map(kernel) => {
-            let rows = run.inputs.rows(main)?;
+            let rows = run.main_rows()?;
             let base = where_computed(operator, run, run.block_base);
             let blocks = Blocks::open(&run.store, &base, run.recall_blocks)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
@@ -90,11 +91,10 @@ fn run_whole(
         Kernel::AsyncMap(kernel) => {
             // Answers of an endpoint are not computed here.
             let base = if run.calls.is_some() { run.row_base } else { where_computed(operator, run, run.row_base) };
-            let kernel: Arc<dyn AsyncMapKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
             let keys = RowKeys::new(base, kernel.reads());
             let since = run.since()?;
             let memo = remembered(run, &base)?.since(since);
-            let rows = run.inputs.rows(main)?;
+            let rows = run.main_rows()?;
             let goal = operator.declaration.goal();
             let job = RowsJob { run, kernel, rows, keys, goal, memo, since };
             let done = run.context.block_on(run_rows(job, sink))?;
@@ -107,13 +107,17 @@ fn run_whole(
 
 /// Writes the columns that the operator adds, also if no row is left: a later node may refer to them.
 fn write_columns(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<(), OperatorError> {
-    let schema = |bound: &[InputArtifact]| match bound {
-        [InputArtifact::Rows(rows)] => Some(Arc::clone(&rows.schema)),
-        _ => None,
-    };
-    let inputs = run.inputs.iter().filter_map(|(port, bound)| Some((port.to_owned(), schema(bound)?))).collect();
+    let mut inputs = BTreeMap::new();
+    for (port, bound) in run.inputs.iter() {
+        if let [InputArtifact::Rows(rows)] = bound {
+            inputs.insert(port.to_owned(), Arc::clone(&rows.schema));
+        }
+    }
     let (outputs, _) = operator.declaration.tables.apply(&inputs, false);
-    outputs.into_iter().try_for_each(|(port, schema)| sink.write(&port, &RecordBatch::new_empty(schema)))
+    for (port, schema) in outputs {
+        sink.write(&port, &RecordBatch::new_empty(schema))?;
+    }
+    Ok(())
 }
 
 /// Keeps rows and parts apart by what computes them, if the kernel depends on more than its operator declares: a model
@@ -130,8 +134,7 @@ fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     if memo.damage().lost == 0 {
         return Ok(memo);
     }
-    let told = memo.damage().text("rows");
-    run.context.progress().log(&format!("{told}: they are recomputed"));
+    run.context.progress().log(&format!("{}: they are recomputed", memo.damage().text("rows")));
     run.store.mend_memo(base, memo.damage())?;
     Ok(Memo::open(&run.store, base)?)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::call_journal::{RowCalls, read_calls};
-use crate::endpoint::{CallJournal, EndpointSession, EndpointUse, Usage};
+use crate::endpoint::{CallJournal, EndpointSession, EndpointUse};
 use crate::error::OperatorError;
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{Context, Declaration};
@@ -16,19 +16,6 @@ pub(crate) struct Observations {
     caches: Vec<Arc<CallCache>>,
 }
 
-/// The journals of one row.
-pub(crate) struct RowObserved(Vec<Arc<RowCalls>>);
-
-impl RowObserved {
-    /// Returns what the remembered observations cost.
-    pub(crate) fn replayed(&self) -> Usage {
-        self.0.iter().fold(Usage::default(), |mut sum, calls| {
-            sum += calls.replayed();
-            sum
-        })
-    }
-}
-
 impl Observations {
     pub(crate) fn new(caches: Vec<Arc<CallCache>>) -> Self {
         Self { caches }
@@ -36,8 +23,8 @@ impl Observations {
 
     /// Returns the remembered observations of an operator, outside a run; `base` is that of the calls to a service.
     pub(crate) fn kept(store: &Store, declaration: &Declaration, base: impl Fn(&EndpointUse) -> Digest) -> Self {
-        let cache = |service| Arc::new(CallCache::new(store, &base(service)));
-        Self::new(declaration.observed.iter().map(cache).collect())
+        let services = declaration.observed.iter();
+        Self::new(services.map(|service| Arc::new(CallCache::new(store, &base(service)))).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,18 +40,19 @@ impl Observations {
         self.caches.iter().map(|calls| calls.base()).collect()
     }
 
-    /// Adds the journals of a row to a session; without a row, those of the node before its rows.
-    pub(crate) fn join(&self, session: &mut EndpointSession, row: Option<&RowKey>, since: u64) -> RowObserved {
+    /// Adds the journals of a row to a session and returns them; without a row, those of the node before its rows.
+    pub(super) fn join(&self, session: &mut EndpointSession, row: Option<&RowKey>, since: u64) -> Vec<Arc<RowCalls>> {
         session.observed.resize_with(self.caches.len(), Default::default);
         let mut journals = Vec::new();
         for (calls, observed) in self.caches.iter().zip(&mut session.observed) {
+            // An observation is shared by all rows that ask for it; a failure stays with the row that met it.
             let by_content = Arc::new(RowCalls::by_content(Arc::clone(calls), since));
             let told = Arc::new(RowCalls::told(Arc::clone(calls), row, since));
             observed.journal = Some(Arc::clone(&by_content) as Arc<dyn CallJournal>);
             observed.failures = Some(Arc::clone(&told) as Arc<dyn CallJournal>);
             journals.extend([by_content, told]);
         }
-        RowObserved(journals)
+        journals
     }
 
     /// Returns the context of a node before its rows.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::metrics::MetricValue;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionContext};
@@ -69,9 +69,13 @@ pub(crate) async fn run_query(
         let plan = in_order(frame.create_physical_plan().await?)?;
         let done = write(&plan, schema, &task, &output.port, outputs, context).await?;
         let more = match kernel.expects_once() {
-            Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
+            Some(port) => {
+                let input = inputs.rows(port)?.rows;
+                More::of(done, input, &format!("the join multiplies rows: {done} came of {input} of `{port}`"))
+            }
             None => joined_to_more(&plan),
         };
+        // Empty inputs match nothing, which surprises nobody.
         if have_rows(inputs)
             && (done == 0 || has_no_match(&plan))
             && let Some(warning) = kernel.told_without_match(&session).await
@@ -139,15 +143,16 @@ fn have_rows(inputs: &Inputs) -> bool {
 
 /// Whether a join of the plan looked rows up and found none. A left join has rows then, too.
 fn has_no_match(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let own = plan.metrics().is_some_and(|metrics| {
-        metrics.iter().any(|metric| match metric.value() {
-            MetricValue::Ratio { name, ratio_metrics } => {
-                name == "probe_hit_rate" && ratio_metrics.total() > 0 && ratio_metrics.part() == 0
-            }
-            _ => false,
-        })
-    });
-    own || plan.children().into_iter().any(has_no_match)
+    for metric in plan.metrics().iter().flat_map(MetricsSet::iter) {
+        if let MetricValue::Ratio { name, ratio_metrics } = metric.value()
+            && name == "probe_hit_rate"
+            && ratio_metrics.total() > 0
+            && ratio_metrics.part() == 0
+        {
+            return true;
+        }
+    }
+    plan.children().into_iter().any(has_no_match)
 }
 
 /// A result with more rows than the joined tables.
@@ -156,33 +161,38 @@ struct More {
     note: String,
 }
 
-fn more_than_input(port: &str, input: u64, output: u64) -> Option<More> {
-    let times = output as f64 / input as f64;
-    (input > 0 && output > input).then(|| More {
-        times,
-        note: format!("the join multiplies rows: {output} came of {input} of `{port}` ({times:.2} times as many)"),
-    })
+impl More {
+    /// `note` describes the rows; `None` if `output` is no more than `input`, or there was no input.
+    fn of(output: u64, input: u64, note: &str) -> Option<Self> {
+        if input == 0 || output <= input {
+            return None;
+        }
+        let times = output as f64 / input as f64;
+        Some(Self { times, note: format!("{note} ({times:.2} times as many)") })
+    }
 }
 
 /// Returns the join that multiplies rows most: its output has more rows than either side.
 fn joined_to_more(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
-    let rows = |node: &Arc<dyn ExecutionPlan>| node.metrics().and_then(|metrics| metrics.output_rows());
-    let own = || {
-        let [left, right] = plan.children()[..] else { return None };
-        let joined = rows(plan).filter(|_| plan.name().contains("Join"))?;
-        // Tables in memory report no row counts; the joins over them do.
-        let counted = |name| plan.metrics()?.sum_by_name(name).map(|count| count.as_usize());
-        let (left, right) =
-            (rows(left).or_else(|| counted("build_input_rows"))?, rows(right).or_else(|| counted("input_rows"))?);
-        let most = left.max(right);
-        let times = joined as f64 / most as f64;
-        (most > 0 && joined > most).then(|| More {
-            times,
-            note: format!("a join multiplies rows: {joined} came of {left} and {right} ({times:.2} times as many)"),
-        })
-    };
     let below = plan.children().into_iter().filter_map(joined_to_more);
-    below.chain(own()).max_by(|one, other| one.times.total_cmp(&other.times))
+    below.chain(more_of_join(plan)).max_by(|one, other| one.times.total_cmp(&other.times))
+}
+
+fn more_of_join(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
+    let [left, right] = plan.children()[..] else { return None };
+    if !plan.name().contains("Join") {
+        return None;
+    }
+    let metrics = plan.metrics()?;
+    let joined = metrics.output_rows()? as u64;
+    let (left, right) = (side_rows(left, &metrics, "build_input_rows")?, side_rows(right, &metrics, "input_rows")?);
+    More::of(joined, left.max(right), &format!("a join multiplies rows: {joined} came of {left} and {right}"))
+}
+
+/// Returns the rows of one side of a join. Tables in memory report none; the joins over them do.
+fn side_rows(side: &Arc<dyn ExecutionPlan>, join: &MetricsSet, name: &str) -> Option<u64> {
+    let own = side.metrics().and_then(|metrics| metrics.output_rows());
+    own.or_else(|| Some(join.sum_by_name(name)?.as_usize())).map(|rows| rows as u64)
 }
 
 /// Makes the parts of a union follow one another. DataFusion's own operator emits whichever part has rows first, so
@@ -193,15 +203,16 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionP
         0 | 1 => plan,
         _ => Arc::new(CoalescePartitionsExec::new(plan)),
     };
-    let merge = |node: Arc<dyn ExecutionPlan>| {
+    let ordered = whole.transform_up(|node: Arc<dyn ExecutionPlan>| {
         let Some(parts) = node.downcast_ref::<CoalescePartitionsExec>() else { return Ok(Transformed::no(node)) };
         let Some(constant) = LexOrdering::new([PhysicalSortExpr::new_default(lit(1_i64))]) else {
             return Ok(Transformed::no(node));
         };
         let merged = SortPreservingMergeExec::new(constant, Arc::clone(parts.input())).with_fetch(parts.fetch());
+        // Round robin would take rows of equal keys from all parts in turn.
         Ok(Transformed::yes(Arc::new(merged.with_round_robin_repartition(false)) as Arc<dyn ExecutionPlan>))
-    };
-    Ok(whole.transform_up(merge)?.data)
+    })?;
+    Ok(ordered.data)
 }
 
 /// Returns the memory pool and disk manager of a query.
@@ -279,16 +290,20 @@ impl TempFileFactory for Spill {
         if let Some(folder) = self.folder.get() {
             return folder.create_tmp_file(description);
         }
-        let place = vec![self.context.scratch().to_owned()];
-        let made = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(place)).build()?;
-        self.folder.get_or_init(|| Arc::new(made)).create_tmp_file(description)
+        let folders = vec![self.context.scratch().to_owned()];
+        let manager = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(folders)).build()?;
+        // Another thread may have been faster; its folder counts.
+        self.folder.get_or_init(|| Arc::new(manager)).create_tmp_file(description)
     }
 }
 
 /// Whether a table is small enough to be read directly: planning a scan of files would cost more.
 fn is_small(rows: &RowsInput) -> bool {
-    let size = |path: &PathBuf| std::fs::metadata(path).map_or(u64::MAX, |file| file.len());
-    rows.parts().len() <= 1 && rows.parts().iter().all(|path| size(path) <= SMALL_BYTES)
+    match rows.parts() {
+        [] => true,
+        [part] => std::fs::metadata(part).is_ok_and(|file| file.len() <= SMALL_BYTES),
+        _ => false,
+    }
 }
 
 /// Makes a table known to a session under that name.
@@ -342,6 +357,8 @@ async fn require_whole(
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use arrow::array::{ArrayRef, Int64Array};
     use futures::FutureExt;
     use futures::future::BoxFuture;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, RecordBatch};
 use futures::StreamExt;
@@ -15,10 +14,10 @@ use super::kernel_run::{KernelRun, RowsRun};
 use super::samples::{Drawing, Pending, Sample};
 use crate::endpoint::{CallJournal, FailureKind, RowFailure, Usage};
 use crate::error::OperatorError;
-use crate::fingerprint::{CallPlace, RowKey, RowKeys};
-use crate::operator::{AsyncMapKernel, COUNTED, Context, DRAWN, Goal, Outputs, ProgressSink, RowOutput, RowsInput};
+use crate::fingerprint::{RowKey, RowKeys};
+use crate::operator::{AsyncMapKernel, COUNTED, DRAWN, Goal, Outputs, RowOutput, RowsInput};
 use crate::spec::OnError;
-use crate::store::Memo;
+use crate::store::{Memo, StoreError};
 
 /// Finished rows waiting to be written, as a multiple of the rows in flight (at most).
 const AHEAD: usize = 64;
@@ -51,6 +50,15 @@ struct Done {
     replayed: Usage,
 }
 
+impl Done {
+    /// A result that is not from the memo and used no remembered answers.
+    fn new(sample: &Sample, number: usize, result: Result<RowOutput, RowFailure>) -> Self {
+        let row_id = row_id(&sample.row, number);
+        let replayed = Usage::default();
+        Self { number, place: sample.place, key: sample.key, row_id, result, counts: 0, cached: false, replayed }
+    }
+}
+
 pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
     let mut rows = Rows::new(&job);
     loop {
@@ -58,20 +66,28 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         rows.unless_failed(filled);
         match rows.flying.next().await {
             Some(done) => {
-                let kept = rows.keep(&mut job, done);
-                rows.unless_failed(kept);
+                let landed = rows.land(&mut job, done);
+                rows.unless_failed(landed);
             }
             None if rows.exhausted => break,
             None => {}
         }
     }
     rows.report_outcome(&job, outputs);
-    let synced = job.memo.sync().and_then(|()| job.run.calls.as_ref().map_or(Ok(()), |calls| calls.sync()));
-    let synced = synced.and_then(|()| job.run.observed.sync());
+    // Also after a failure: the finished rows are paid for.
+    let synced = sync(&mut job);
     match rows.state.failure.take() {
         Some(error) => Err(error),
         None => Ok(synced.map(|()| rows.state)?),
     }
+}
+
+fn sync(job: &mut RowsJob<'_>) -> Result<(), StoreError> {
+    job.memo.sync()?;
+    if let Some(calls) = &job.run.calls {
+        calls.sync()?;
+    }
+    job.run.observed.sync()
 }
 
 /// The rows of a node on their way from input to output.
@@ -119,6 +135,7 @@ impl Rows {
     fn fill(&mut self, job: &mut RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<(), OperatorError> {
         let most = job.run.context.concurrency();
         loop {
+            // First, because writing may reach the goal or meet a failure.
             self.write(job, outputs)?;
             self.ends_early(job);
             if self.exhausted || self.flying.len() >= most || self.waiting.len() >= most * AHEAD {
@@ -141,7 +158,7 @@ impl Rows {
     /// then that are never written.
     fn ends_early(&mut self, job: &RowsJob<'_>) {
         self.exhausted |= self.pending.draw().is_some_and(|draw| draw.is_reached());
-        if !self.exhausted && (job.run.stop.is_draining() || self.state.failure.is_some()) {
+        if !self.exhausted && (job.run.context.is_draining() || self.state.failure.is_some()) {
             self.state.stopped = true;
             self.exhausted = true;
         }
@@ -149,18 +166,24 @@ impl Rows {
 
     /// Starts a sample, or takes its remembered result. Returns a sample that must wait for others.
     fn start(&mut self, job: &mut RowsJob<'_>, sample: Sample) -> Result<Option<Sample>, OperatorError> {
-        if let Some(mut done) = recall(job, &sample, self.next_number) {
+        let known = job.memo.get(&sample.key).find_map(|output| job.kernel.label(&sample.row, sample.index, output));
+        if let Some(output) = known {
+            let mut done = Done { cached: true, ..Done::new(&sample, self.next_number, Ok(output)) };
             self.count(job, &mut done)?;
             self.waiting.insert(self.next_number, done);
             self.next_number += 1;
             return Ok(None);
         }
         let draws = self.pending.draw().is_some();
-        if (draws || !job.run.finishes) && is_broke(&job.run.context) {
+        // A node without limiters makes no calls: the budget does not stop it.
+        let session = job.run.context.session();
+        let is_broke = session.limiters().next().is_some() && session.budget.refused().is_some();
+        if (draws || !job.run.finishes) && is_broke {
             self.exhausted = true;
             if job.run.finishes {
                 // The first sample that was not asked says why drawing ends.
-                self.waiting.insert(self.next_number, unasked(sample, self.next_number));
+                let refused = RowFailure::new(FailureKind::Budget, "the budget is used up");
+                self.waiting.insert(self.next_number, Done::new(&sample, self.next_number, Err(refused)));
                 self.next_number += 1;
             } else {
                 self.state.stopped = true;
@@ -171,8 +194,11 @@ impl Rows {
         if self.pending.draw().is_some_and(|draw| !draw.may_pay(at_once)) {
             return Ok(Some(sample));
         }
-        if !std::mem::replace(&mut self.calls_read, true) {
-            job.run.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.run.context))?;
+        // Only once a call may follow: if all rows are known, damaged answers are not needed.
+        if !std::mem::replace(&mut self.calls_read, true)
+            && let Some(calls) = &job.run.calls
+        {
+            read_calls(calls, &job.run.context)?;
         }
         self.flying.push(launch(job, sample, self.next_number));
         self.next_number += 1;
@@ -211,8 +237,8 @@ impl Rows {
                 *self.sums.entry(name).or_default() += value;
             }
             write(job, done, outputs, &mut self.state)?;
-            job.run.progress.cached_rows.store(self.state.cached_rows, Ordering::Relaxed);
-            job.run.progress.set(written, self.total, "rows");
+            job.run.context.progress().resumed(self.state.cached_rows);
+            job.run.context.progress().set(written, self.total, "rows");
         }
         Ok(())
     }
@@ -233,14 +259,10 @@ impl Rows {
         if !text.is_empty() {
             outputs.summary(&text);
         }
-        self.report_beyond(job);
-    }
-
-    /// Accounts for results beyond the goal: they are remembered, and not part of the output.
-    fn report_beyond(&mut self, job: &RowsJob<'_>) {
         if self.pending.draw().is_none_or(|draw| !draw.is_reached()) {
             return;
         }
+        // Results beyond the goal are remembered and paid for, but not part of the output.
         let mut count = 0_u64;
         for done in std::mem::take(&mut self.waiting).into_values().filter(|done| !done.cached) {
             let usage = done.result.as_ref().map_or_else(|failure| &failure.usage, |output| &output.usage);
@@ -254,76 +276,48 @@ impl Rows {
     }
 
     /// Remembers a row that was in flight.
-    fn keep(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
-        let mut done =
-            done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
-        let remembered = remember(&mut job.memo, &done);
+    fn land(&mut self, job: &mut RowsJob<'_>, done: Result<Done, JoinError>) -> Result<(), OperatorError> {
+        let Ok(mut done) = done else {
+            return Err(OperatorError::engine("a row's task panicked: this is a bug in the operator"));
+        };
+        let remembered = match &done.result {
+            Ok(output) => job.memo.put(&done.key, output),
+            Err(_) => Ok(()),
+        };
         let counted = self.count(job, &mut done);
+        // Before any error: the rows after this one are written only once it is there.
         self.waiting.insert(done.number, done);
         remembered?;
         counted?;
-        job.kernel.fault().map_or(Ok(()), Err)?;
+        if let Some(fault) = job.kernel.fault() {
+            return Err(fault);
+        }
         job.run.context.session().budget.check()?;
         job.run.observed.check()?;
-        Ok(job.run.calls.as_ref().map_or(Ok(()), |calls| calls.check())?)
+        if let Some(calls) = &job.run.calls {
+            calls.check()?;
+        }
+        Ok(())
     }
-}
-
-/// A sample that is not asked, because a call of the node was refused or of another one before it.
-fn unasked(sample: Sample, number: usize) -> Done {
-    let failure = RowFailure::new(FailureKind::Budget, "the budget is used up");
-    Done {
-        number,
-        place: sample.place,
-        key: sample.key,
-        row_id: row_id(&sample.row, number),
-        result: Err(failure),
-        counts: 0,
-        cached: false,
-        replayed: Usage::default(),
-    }
-}
-
-/// Whether a call was refused because the budget is used up, and this node may need more calls.
-fn is_broke(context: &Context) -> bool {
-    let session = context.session();
-    session.limiters().next().is_some() && session.budget.refused().is_some()
-}
-
-/// Returns the remembered result of a sample, with the row's current labels.
-fn recall(job: &RowsJob<'_>, sample: &Sample, number: usize) -> Option<Done> {
-    let (row_id, key) = (row_id(&sample.row, number), sample.key);
-    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&sample.row, sample.index, output))?;
-    let (result, place) = (Ok(output), sample.place);
-    Some(Done { number, place, key, row_id, result, counts: 0, cached: true, replayed: Usage::default() })
 }
 
 fn launch(job: &RowsJob<'_>, sample: Sample, number: usize) -> JoinHandle<Done> {
-    let mut session = job.run.context.session().clone();
-    let place = CallPlace {
-        seed: job.run.context.seed(),
-        sample: sample.index,
-        occurrence: sample.identity.occurrence,
-        ..CallPlace::default()
-    };
-    let journal = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
-    session.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
-    let observed = job.run.observed.join(&mut session, Some(&sample.key), job.since);
-    let (kernel, context) = (Arc::clone(&job.kernel), job.run.context.clone().with_session(session));
+    let (kernel, context, since) = (Arc::clone(&job.kernel), job.run.context.clone(), job.since);
+    let (observed, sources) = (job.run.observed.clone(), Arc::clone(&job.run.sources));
+    let place = sample.call_place(&context);
+    let calls = job.run.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, since)));
     tokio::spawn(async move {
-        let Sample { place, row, index, key, .. } = sample;
-        let result = kernel.run(&row, index, &context).await;
-        let mut replayed = journal.map(|journal| journal.replayed()).unwrap_or_default();
-        replayed += observed.replayed();
-        Done { number, place, key, row_id: row_id(&row, number), result, counts: 0, cached: false, replayed }
+        let journal = calls.clone().map(|calls| calls as Arc<dyn CallJournal>);
+        let (mut result, mut replayed) = sample.run(kernel.as_ref(), &context, journal, &observed, since).await;
+        if let Some(calls) = calls {
+            replayed += calls.replayed();
+        }
+        // The row may have read a source after its change: it is neither done nor failed, and is not remembered.
+        if let Some(what) = sources.changed() {
+            result = Err(RowFailure::new(FailureKind::Cancelled, OperatorError::changed(&what).message));
+        }
+        Done { replayed, ..Done::new(&sample, number, result) }
     })
-}
-
-fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {
-    match &done.result {
-        Ok(output) if !done.cached => Ok(memo.put(&done.key, output)?),
-        _ => Ok(()),
-    }
 }
 
 fn row_id(row: &RecordBatch, number: usize) -> String {
@@ -334,7 +328,7 @@ fn row_id(row: &RecordBatch, number: usize) -> String {
 }
 
 fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut RowsRun) -> Result<(), OperatorError> {
-    match done.result {
+    let failure = match done.result {
         Ok(output) => {
             if done.cached {
                 state.cached_rows += 1;
@@ -344,25 +338,14 @@ fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut R
             for (port, batch) in &output.batches {
                 outputs.write(port, batch)?;
             }
-            Ok(())
+            return Ok(());
         }
-        Err(failure) => {
-            state.usage += failure.usage.without(&done.replayed);
-            refuse(job, &done.row_id, failure, outputs, state)
-        }
-    }
-}
-
-fn refuse(
-    job: &RowsJob<'_>,
-    row_id: &str,
-    failure: RowFailure,
-    outputs: &mut Outputs<'_>,
-    state: &mut RowsRun,
-) -> Result<(), OperatorError> {
+        Err(failure) => failure,
+    };
+    state.usage += failure.usage.without(&done.replayed);
     if failure.kind == FailureKind::Budget && job.run.finishes {
         state.unasked += 1;
-        return outputs.reject(failure.reject(row_id));
+        return outputs.reject(failure.reject(&done.row_id));
     }
     if failure.kind.is_postponed() {
         state.stopped = true;
@@ -374,20 +357,20 @@ fn refuse(
             Ok(())
         }
         OnError::Fail => {
-            let (kind, attempts) = (failure.kind.name(), failure.attempts);
+            let (row_id, kind, attempts) = (&done.row_id, failure.kind.name(), failure.attempts);
             let message = format!("row `{row_id}` failed ({kind}, attempts: {attempts}): {}", failure.message);
             let error = OperatorError::data(message).with_help("`on_error: dead_letter` keeps the other rows");
             state.failure.get_or_insert(error);
             Ok(())
         }
-        OnError::DeadLetter => outputs.reject(failure.reject(row_id)),
+        OnError::DeadLetter => outputs.reject(failure.reject(&done.row_id)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use futures::FutureExt;
@@ -395,12 +378,9 @@ mod tests {
     use searchmill_schemas::Question;
 
     use super::*;
-    use crate::execute::kernels::observations::Observations;
-    use crate::execute::settings::progress::NodeProgress;
-    use crate::execute::settings::stop::Stop;
-    use crate::fingerprint::{SeenSources, hash_bytes};
+    use crate::fingerprint::hash_bytes;
     use crate::operator::testing::rows_input;
-    use crate::operator::{ContextParts, InputArtifact, Inputs, OutputSink};
+    use crate::operator::{Context, ContextParts, InputArtifact, OutputSink};
     use crate::store::Store;
 
     /// Each row takes a while, and the first one less; it counts the rows that end.
@@ -476,22 +456,8 @@ mod tests {
         let base = hash_bytes(b"base");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let bare = ContextParts::bare(store.root(), runtime.handle(), reqwest::Client::new());
-        let run = KernelRun {
-            inputs: Inputs::new(),
-            main_port: None,
-            context: Context::new(ContextParts { concurrency, ..bare }),
-            row_base: base,
-            block_base: base,
-            recall_blocks: false,
-            on_error,
-            finishes: false,
-            stop: Stop::default(),
-            progress: Arc::new(NodeProgress::unseen()),
-            store: store.clone(),
-            calls: None,
-            observed: Observations::default(),
-            sources: Arc::new(SeenSources::default()),
-        };
+        let context = Context::new(ContextParts { concurrency, ..bare });
+        let run = KernelRun { on_error, ..KernelRun::new(context, store, Arc::default()) };
         let keys = RowKeys::new(base, kernel.reads());
         let memo = Memo::open(store, &base).unwrap();
         let job = RowsJob { run: &run, kernel, rows: &input, keys, goal, memo, since: 0 };

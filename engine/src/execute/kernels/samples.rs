@@ -1,10 +1,15 @@
-//! The samples of the rows of a node, in the order in which they are started and written.
+//! The samples of the rows of a node, in the order in which they are started and written, and the run of one sample.
+
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
+use super::observations::Observations;
+use crate::endpoint::{CallJournal, RowFailure, Usage};
 use crate::error::OperatorError;
-use crate::fingerprint::{RowIdentity, RowKey, RowKeys};
-use crate::operator::{Draw, Goal, Next, RowsInput};
+use crate::fingerprint::{CallPlace, RowIdentity, RowKey, RowKeys};
+use crate::operator::{AsyncMapKernel, Context, Draw, Goal, Next, RowOutput, RowsInput};
+use crate::store::Memo;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>> + Send>;
 
@@ -17,6 +22,34 @@ pub(crate) struct Sample {
     pub(crate) index: u32,
     pub(crate) identity: RowIdentity,
     pub(crate) key: RowKey,
+}
+
+impl Sample {
+    /// Returns the place of its calls in the node of that context.
+    pub(crate) fn call_place(&self, context: &Context) -> CallPlace {
+        CallPlace { seed: context.seed(), sample: self.index, occurrence: self.identity.occurrence, repeat: 0 }
+    }
+
+    /// Runs a kernel for this sample. `journal` is that of its calls to the endpoint. Returns what the remembered
+    /// observations cost, too.
+    pub(crate) async fn run(
+        &self,
+        kernel: &dyn AsyncMapKernel,
+        context: &Context,
+        journal: Option<Arc<dyn CallJournal>>,
+        observed: &Observations,
+        since: u64,
+    ) -> (Result<RowOutput, RowFailure>, Usage) {
+        let mut session = context.session().clone();
+        session.journal = journal;
+        let observations = observed.join(&mut session, Some(&self.key), since);
+        let result = kernel.run(&self.row, self.index, &context.clone().with_session(session)).await;
+        let mut replayed = Usage::default();
+        for calls in observations {
+            replayed += calls.replayed();
+        }
+        (result, replayed)
+    }
 }
 
 /// What is started next.
@@ -65,6 +98,19 @@ impl Drawing {
         }
     }
 
+    /// Counts the samples that a memo has, and the others.
+    ///
+    /// # Errors
+    /// Fails like [`Drawing::next`].
+    pub(crate) fn count_known(mut self, memo: &Memo) -> Result<(u64, u64), OperatorError> {
+        let (mut known, mut missing) = (0, 0);
+        while let Pending::Sample(sample) = self.next()? {
+            let number = if memo.contains(&sample.key) { &mut known } else { &mut missing };
+            *number += 1;
+        }
+        Ok((known, missing))
+    }
+
     /// The state of drawing up to a goal.
     pub(crate) fn draw(&mut self) -> Option<&mut Draw> {
         self.draw.as_mut()
@@ -80,6 +126,7 @@ impl Drawing {
     /// # Errors
     /// Fails if the input cannot be read, or a row has no identity.
     pub(crate) fn next(&mut self) -> Result<Pending, OperatorError> {
+        // Then a sample that was held is not needed, either.
         if self.draw.as_ref().is_some_and(Draw::is_reached) {
             return Ok(Pending::End);
         }
@@ -155,6 +202,7 @@ impl Drawing {
 
     /// Goes on to the next sample of the first row; `false` if there is none.
     fn begins_round(&mut self) -> bool {
+        // An empty input has no second round.
         let is_needed = self.draw.as_ref().is_some_and(Draw::needs_more);
         let more = is_needed && self.place > 0 && self.sample + 1 < self.samples;
         if more {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::context_parts;
-use super::executor::{Task, blocking, executor};
+use super::executor::{Task, blocking, worker_of};
 use super::job::{NodeJob, Ran};
 use super::lease_check::LeaseCheck;
 use super::service::Services;
@@ -23,7 +23,6 @@ struct Prepared {
     checkpoint: Arc<Checkpoint>,
     pieces: Arc<KeptPieces>,
     row_base: Digest,
-    asks_rows: bool,
 }
 
 /// Runs the kernel of a node and records the result. The caller must hold the node's lease. `lease_check`: that of a node
@@ -34,8 +33,8 @@ pub(crate) async fn compute(
     lease_check: Option<&LeaseCheck>,
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
-    let (prepared, parts, progress) = blocking(move || prepare(&own)).await?;
-    let ran = with_services(&job, parts, progress).await;
+    let (prepared, parts) = blocking(move || prepare(&own)).await?;
+    let ran = with_services(&job, parts).await;
     // A machine that slept while it waited for its last answers must not overwrite what another one has recorded.
     if let Some(lease_check) = lease_check
         && lease_check.has_ended().await
@@ -46,24 +45,22 @@ pub(crate) async fn compute(
 }
 
 /// Runs the kernel while the node's services run.
-async fn with_services(
-    job: &Arc<NodeJob>,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-) -> Result<Ran, OperatorError> {
-    let (job, executor) = (Arc::clone(job), executor(job)?);
+async fn with_services(job: &Arc<NodeJob>, parts: ContextParts) -> Result<Ran, OperatorError> {
+    // Before the services: they may take minutes to start.
+    let worker = worker_of(job)?;
+    let mut task = Task { job: Arc::clone(job), worker, operator: None, alive: None, parts };
     if job.node().spec.services.is_empty() {
-        return executor.submit(Task { job, operator: None, alive: None, parts, progress }).outcome().await;
+        return task.run().await;
     }
-    let services = Services::start(&job, &progress).await?;
-    let ran = match services.bind(&job) {
+    let services = Services::start(job, &task.parts.progress).await?;
+    let ran = match services.bind(job) {
         Ok(operator) => {
-            let (operator, alive) = (Some(operator), Some(services.alive()));
-            let task = Task { job: Arc::clone(&job), operator, alive, parts, progress };
-            services.watched(&job, executor.submit(task).outcome()).await
+            (task.operator, task.alive) = (Some(operator), Some(services.alive()));
+            services.watched(job, task.run()).await
         }
         Err(error) => Err(error),
     };
+    // Before they are ended: a service that is ended here has not failed.
     let fault = services.fault();
     services.end().await;
     match fault {
@@ -73,7 +70,7 @@ async fn with_services(
     }
 }
 
-fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>), OperatorError> {
+fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.run.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
@@ -82,6 +79,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>),
     let progress = Arc::new(progress);
     let checkpoint = Arc::new(store.checkpoint(&job.key));
     if !job.recall {
+        // The state of an earlier run must not count in a forced one.
         checkpoint.remove()?;
     }
     let row_base = job.parts.row_base(node);
@@ -98,7 +96,7 @@ fn prepare(job: &NodeJob) -> Result<(Prepared, ContextParts, Arc<NodeProgress>),
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
     let parts = context_parts(&job.run, node, &progress);
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
-    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, parts, progress))
+    Ok((Prepared { checkpoint, pieces, row_base }, parts))
 }
 
 fn record(
@@ -117,19 +115,24 @@ fn record(
     if let Some(known) = better(job, prepared, &result)? {
         let line = "the budget was used up before more was known than before: the earlier result stays";
         job.run.reporter.event(&Event::NodeLog { node: node.id().to_owned(), line: line.to_owned() });
-        result = instead(known, &result);
+        // The usage is from this run in this case, too.
+        let NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, .. } = result;
+        result = NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, ..known };
     } else if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
         // The usage is from this run, but the outputs of the first recorded result count.
         result.outputs = first.outputs;
     }
-    if prepared.asks_rows && ran.rows.unasked == 0 {
+    if node.operator.declaration.rows.is_some() && ran.rows.unasked == 0 {
+        // After the record: a run that is killed before leaves the floor open, and the next one resumes the forced run.
         // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }
+    // After the record: a run that is killed before it resumes there.
     prepared.checkpoint.remove()?;
     if !blocks.is_empty() {
+        // They are links into the outputs, which a recorded result protects now.
         let base = ran.rows.memo.unwrap_or_else(|| job.parts.block_base(node));
         Blocks::open(store, &base, true)?.keep(&blocks)?;
     }
@@ -144,25 +147,27 @@ fn better(job: &NodeJob, prepared: &Prepared, result: &NodeResult) -> Result<Opt
     }
     let store = &job.run.store;
     let wanted = store.floor(&prepared.row_base)?.wanted(&job.key);
-    let is_whole = |known: &NodeResult| known.outputs.values().all(|output| store.check_output(output).is_ok());
-    let stays = |known: &NodeResult| known.since() >= wanted && !result.is_better_than(known) && is_whole(known);
-    Ok(store.result(&job.key).filter(stays))
-}
-
-/// Returns the known result with what this run paid.
-fn instead(known: NodeResult, ran: &NodeResult) -> NodeResult {
-    let NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, .. } = *ran;
-    NodeResult { calls, service_calls, prompt_tokens, completion_tokens, cost_nanos, seconds, ..known }
+    let Some(known) = store.result(&job.key) else { return Ok(None) };
+    let stays = known.since() >= wanted
+        && !result.is_better_than(&known)
+        && known.outputs.values().all(|output| store.check_output(output).is_ok());
+    Ok(if stays { Some(known) } else { None })
 }
 
 fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
-    let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
-    let declared = Computed::declared(job.node().operator.declaration.repeatability);
-    let computed = Some(declared.and(ran.computed.clone()));
+    let (written, rows, node) = (std::mem::take(&mut ran.written), &ran.rows, job.node());
+    let declared = Computed::declared(node.operator.declaration.repeatability);
     NodeResult {
         key: job.key,
         preimage: job.preimage.clone(),
-        origin: Some(Origin { computed, ..origin(job) }),
+        origin: Some(Origin {
+            node: node.id().to_owned(),
+            pipeline: job.run.plan.name.clone(),
+            params: node.operator.params.clone(),
+            directory: job.run.options.directory.display().to_string(),
+            sources: job.parts.files(),
+            computed: Some(declared.and(ran.computed.clone())),
+        }),
         outputs: written.outputs,
         figures: written.figures,
         summary: written.summary,
@@ -182,17 +187,5 @@ fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
         observed: rows.observed.clone(),
         unasked: rows.unasked,
         floor: (rows.since > 0).then_some(rows.since),
-    }
-}
-
-fn origin(job: &NodeJob) -> Origin {
-    let node = job.node();
-    Origin {
-        node: node.id().to_owned(),
-        pipeline: job.run.plan.name.clone(),
-        params: node.operator.params.clone(),
-        directory: job.run.options.directory.display().to_string(),
-        sources: job.parts.files(),
-        computed: None,
     }
 }

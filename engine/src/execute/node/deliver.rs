@@ -13,7 +13,7 @@ use crate::error::OperatorError;
 use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{Context, PortType};
 use crate::plan::{Node, NodeIndex};
-use crate::store::{NodeResult, NodeRun, OutputRecord, Store};
+use crate::store::{NodeResult, NodeRun, OutputRecord};
 
 /// The result of a node, once it is known.
 #[derive(Clone)]
@@ -76,17 +76,6 @@ pub(crate) fn hands_over(node: &Node) -> bool {
     node.outputs.values().any(|port| matches!(port, PortType::Tree(_)))
 }
 
-/// Returns the folders of the node's tree outputs.
-fn folders(node: &Node, outputs: &IndexMap<String, OutputRecord>, store: &Store) -> BTreeMap<String, PathBuf> {
-    let mut folders = BTreeMap::new();
-    for (port, record) in outputs {
-        if matches!(node.outputs.get(port), Some(PortType::Tree(_))) {
-            folders.insert(port.clone(), store.artifact_folder(&record.id));
-        }
-    }
-    folders
-}
-
 /// What became of the outputs that have destinations.
 pub(crate) enum Delivery {
     /// These destinations were written.
@@ -100,22 +89,28 @@ pub(crate) enum Delivery {
 pub(super) fn deliver(
     run: &Run,
     index: NodeIndex,
-    made: &KnownResult,
+    result: &KnownResult,
     upstream: &Upstream,
     check: Option<String>,
 ) -> Result<Delivery, OperatorError> {
     let (node, store) = (run.node(index), &run.store);
     let declaration = &node.operator.declaration;
-    let folders = folders(node, made.outputs(), store);
+    let mut folders = BTreeMap::new();
+    for (port, record) in result.outputs() {
+        if matches!(node.outputs.get(port), Some(PortType::Tree(_))) {
+            folders.insert(port.clone(), store.artifact_folder(&record.id));
+        }
+    }
     // Files that go nowhere may have been released, or not been fetched.
     if folders.is_empty() || declaration.destinations().is_empty() {
         return Ok(Delivery::Done(Vec::new()));
     }
     let context = bare_context(run, node);
-    if let Some(why) = held_back(run, index, made, upstream, check, &folders, &context) {
+    if let Some(why) = held_back(run, index, result, upstream, check, &folders, &context) {
         return Ok(Delivery::HeldBack(run.endpoints.redactor.strike(&why).into_owned()));
     }
-    for (port, record) in made.outputs() {
+    // The files may be only in a shared store so far.
+    for (port, record) in result.outputs() {
         if !folders.contains_key(port) {
             continue;
         }
@@ -131,7 +126,7 @@ pub(super) fn deliver(
 fn held_back(
     run: &Run,
     index: NodeIndex,
-    made: &KnownResult,
+    result: &KnownResult,
     upstream: &Upstream,
     check: Option<String>,
     folders: &BTreeMap<String, PathBuf>,
@@ -145,7 +140,7 @@ fn held_back(
         return Some(why);
     }
     let mut keys = upstream.keys.clone();
-    keys.extend(made.key().map(|key| (index, key)));
+    keys.extend(result.key().map(|key| (index, key)));
     let (store, directory) = (&run.store, &run.options.directory);
     let shares = RejectShares { plan: &run.plan, known: &upstream.known, keys: &keys, store, directory };
     let why = shares.held_back(index)?;

@@ -40,48 +40,48 @@ impl Endpoints {
     /// the strictest apply.
     pub(crate) fn new(plan: &Plan, options: &Settings, store: &Store, run: &str, redactor: Redactor) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
-        let found =
-            plan.nodes.iter().flat_map(|node| node.operator.declaration.endpoints().map(move |found| (node, found)));
-        for (node, found) in found {
-            let name = name(node, found);
-            match uses.get_mut(&name) {
-                Some(before) => {
-                    before.limits = before.limits.stricter(&found.limits);
-                    before.stall_after = before.stall_after.min(found.stall_after);
-                }
-                None => drop(uses.insert(name, found.clone())),
+        for node in &plan.nodes {
+            for endpoint in node.operator.declaration.endpoints() {
+                let known = uses.entry(name(node, endpoint)).or_insert_with(|| endpoint.clone());
+                known.limits = known.limits.stricter(&endpoint.limits);
+                known.stall_after = known.stall_after.min(endpoint.stall_after);
             }
         }
-        let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);
-        let limiter = |(name, found): (String, EndpointUse)| {
-            let limiter = RateLimiter::new(&name, &found.limits, found.stall_after);
-            (name, limiter)
-        };
-        let limiters = uses.into_iter().map(limiter).collect();
+        let (mut limiters, mut shortest) = (BTreeMap::new(), None);
+        for (name, endpoint) in uses {
+            shortest = Some(endpoint.stall_after.min(shortest.unwrap_or(endpoint.stall_after)));
+            let limiter = RateLimiter::new(&name, &endpoint.limits, endpoint.stall_after);
+            limiters.insert(name, limiter);
+        }
         let zone = plan.schedule.as_ref().map_or("UTC", |schedule| schedule.cadence.timezone());
         let limits = options.asked.budget;
+        // What a test spends does not count towards the limits of a day and a month.
         let budget = match options.trial {
             Some(_) => Budget::new(limits),
             None => Budget::recorded(limits, Arc::new(Ledger::open(store, &plan.name, run, plan.periods, zone))),
         };
-        let rebuy = options.asked.rebuy;
+        let (shortest, rebuy) = (shortest.unwrap_or(LOOK), options.asked.rebuy);
         Self { limiters, budget, redactor, shortest, calls: Mutex::default(), rebuy }
     }
 
     /// Returns the endpoint session of a node.
     pub(crate) fn session(&self, node: &Node) -> EndpointSession {
         let declaration = &node.operator.declaration;
-        let limiter = |found: &EndpointUse| self.limiters.get(&name(node, found)).cloned();
-        let observe = |found: &EndpointUse| {
-            let caller = format!("{} ({})", node.id(), found.model).into();
-            ObservedSession { limiter: limiter(found), caller, ..ObservedSession::default() }
-        };
-        let observed = declaration.observed.iter().map(observe).collect();
-        let limiter = declaration.endpoint.as_ref().and_then(limiter);
+        let mut observed = Vec::with_capacity(declaration.observed.len());
+        for service in &declaration.observed {
+            let caller = format!("{} ({})", node.id(), service.model).into();
+            let limiter = self.limiter(node, service);
+            observed.push(ObservedSession { limiter, caller, ..ObservedSession::default() });
+        }
+        let limiter = declaration.endpoint.as_ref().and_then(|endpoint| self.limiter(node, endpoint));
         let redactor = self.redactor.clone();
         let caller = node.id().as_str().into();
         let budget = Arc::clone(&self.budget);
         EndpointSession { budget, caller, limiter, redactor, observed, ..EndpointSession::default() }
+    }
+
+    fn limiter(&self, node: &Node, endpoint: &EndpointUse) -> Option<Arc<RateLimiter>> {
+        self.limiters.get(&name(node, endpoint)).cloned()
     }
 
     /// Returns the call cache of the model that a node calls.
@@ -92,14 +92,18 @@ impl Endpoints {
 
     /// Returns the observations of the services that a node calls beside its endpoint.
     pub(crate) fn observed(&self, node: &Node, parts: &Parts, store: &Store) -> Observations {
-        let services = node.operator.declaration.observed.iter();
-        Observations::new(services.map(|service| self.calls_of(parts.calls_base(node, service, true), store)).collect())
+        let mut caches = Vec::new();
+        for service in &node.operator.declaration.observed {
+            caches.push(self.calls_of(parts.calls_base(node, service, true), store));
+        }
+        Observations::new(caches)
     }
 
     fn calls_of(&self, base: Digest, store: &Store) -> Arc<CallCache> {
-        let new = || Arc::new(CallCache::new(store, &base).asking(self.rebuy));
+        // Nodes that call the same model share its cache, so that equal calls in flight are one.
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(calls.entry(base).or_insert_with(new))
+        let calls = calls.entry(base);
+        Arc::clone(calls.or_insert_with(|| Arc::new(CallCache::new(store, &base).asking(self.rebuy))))
     }
 
     /// Returns why a node's endpoint, or a service that it observes, takes no more calls, if one does not.
@@ -117,7 +121,8 @@ impl Endpoints {
         let watch = async move {
             loop {
                 tokio::time::sleep(every).await;
-                for silence in limiters.iter().filter_map(|limiter| limiter.watch(Instant::now())) {
+                for limiter in &limiters {
+                    let Some(silence) = limiter.watch(Instant::now()) else { continue };
                     let endpoint = silence.endpoint;
                     reporter.event(&match silence.silent {
                         Some(silent) => {
@@ -140,9 +145,11 @@ pub(crate) fn redactor(plan: &Plan, options: &Settings) -> Redactor {
             redactor.learn(&name, &value);
         }
     }
-    let services = plan.nodes.iter().flat_map(|node| &node.spec.services);
-    for name in services.flat_map(|service| &service.env) {
-        redactor.learn_variable(name);
+    // Variables that are passed to services may be secrets, and services may print them.
+    for service in plan.nodes.iter().flat_map(|node| &node.spec.services) {
+        for name in &service.env {
+            redactor.learn_variable(name);
+        }
     }
     redactor
 }

@@ -3,11 +3,10 @@
 //! This decides nothing else: keys, leases, retries of nodes and the result record are the caller's. What a kernel made is
 //! read from the parts that were committed to the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::job::{NodeJob, Ran};
 use super::worker::run_in_worker;
@@ -15,146 +14,100 @@ use crate::endpoint::{Alive, EndpointSession};
 use crate::error::OperatorError;
 use crate::execute::kernels::kernel_run::KernelRun;
 use crate::execute::kernels::run_kernel;
-use crate::execute::settings::progress::NodeProgress;
 use crate::fingerprint::Reason;
 use crate::operator::{BoundOperator, Context, ContextParts, Inputs};
 use crate::store::StoreSink;
 
-/// Runs kernels.
-pub(super) trait Executor: Send + Sync {
-    /// Starts a task.
-    fn submit(&self, task: Task) -> Handle;
-}
-
 /// One run of a node's kernel.
-pub(crate) struct Task {
-    pub(crate) job: Arc<NodeJob>,
+pub(super) struct Task {
+    pub(super) job: Arc<NodeJob>,
+    /// The worker program; `None`: this process.
+    pub(super) worker: Option<PathBuf>,
     /// The node's operator with the addresses of its services; `None`: without services.
-    pub(crate) operator: Option<BoundOperator>,
+    pub(super) operator: Option<BoundOperator>,
     /// Whether the services run.
-    pub(crate) alive: Option<Alive>,
-    pub(crate) parts: ContextParts,
-    pub(crate) progress: Arc<NodeProgress>,
+    pub(super) alive: Option<Alive>,
+    pub(super) parts: ContextParts,
 }
 
-/// A running task.
-pub(crate) struct Handle(JoinHandle<Result<Ran, OperatorError>>);
-
-impl Handle {
-    /// Starts a task on a thread that may block.
-    fn blocking(work: impl FnOnce() -> Result<Ran, OperatorError> + Send + 'static) -> Self {
-        Self(spawn_blocking(work))
-    }
-
-    /// Waits for the task to end.
-    pub(super) async fn outcome(self) -> Result<Ran, OperatorError> {
-        ended(self.0).await
-    }
-}
-
-/// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
-/// here.
-pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
-    let (node, workers) = (job.node(), &job.run.options.asked.workers);
-    if node.operator.declaration.pays() {
-        return Ok(Box::new(Here));
-    }
-    let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
-    Ok(match program {
-        Some(program) => Box::new(Process { program: program.to_owned() }),
-        None => Box::new(Here),
-    })
-}
-
-/// This process.
-struct Here;
-
-impl Executor for Here {
-    fn submit(&self, task: Task) -> Handle {
-        Handle::blocking(move || run_here(task))
-    }
-}
-
-/// A worker process on this machine.
-struct Process {
-    program: PathBuf,
-}
-
-impl Executor for Process {
-    fn submit(&self, task: Task) -> Handle {
-        let program = self.program.clone();
-        Handle::blocking(move || {
-            let operator = task.operator.as_ref().unwrap_or(&task.job.node().operator);
-            run_in_worker(&task.job, &operator.params, &task.parts, &program)
+impl Task {
+    /// Runs the kernel on a thread that may block.
+    pub(super) async fn run(self) -> Result<Ran, OperatorError> {
+        blocking(move || match &self.worker {
+            Some(program) => {
+                let operator = self.operator.as_ref().unwrap_or(&self.job.node().operator);
+                run_in_worker(&self.job, &operator.params, &self.parts, program)
+            }
+            None => run_here(self),
         })
+        .await
     }
+}
+
+/// Returns the worker program of a node, if it runs in one. Budgets and rate limits belong to this process, so nodes
+/// that call an endpoint run here.
+pub(super) fn worker_of(job: &NodeJob) -> Result<Option<PathBuf>, OperatorError> {
+    let node = job.node();
+    if node.operator.declaration.pays() {
+        return Ok(None);
+    }
+    let workers = &job.run.options.asked.workers;
+    let program = workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
+    Ok(program.map(Path::to_owned))
 }
 
 fn run_here(task: Task) -> Result<Ran, OperatorError> {
-    let Task { job, operator, alive, parts, progress } = task;
-    let node = job.node();
-    let mut sink = StoreSink::new(&job.run.store, node.outputs.clone())
+    let Task { job, operator, alive, parts, .. } = task;
+    let (node, store) = (job.node(), &job.run.store);
+    let mut sink = StoreSink::new(store, node.outputs.clone())
         .with_limit(job.limit())
         .with_programs(node.operator.declaration.runs_programs)
         .with_redactor(job.session.redactor.clone());
     let session = EndpointSession { services: alive, ..job.session.clone() };
-    let run = kernel_run(&job, session, parts, progress, &sink)?;
-    let operator = operator.as_ref().unwrap_or(&node.operator);
-    let rows = run_kernel(operator, &node.operator.declaration, &run, &mut sink);
-    let rows = rows.and_then(|rows| if rows.stopped { Err(OperatorError::cancelled()) } else { Ok(rows) });
-    let rows = rows.map_err(|error| job.session.budget.cause_of(error))?;
-    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
-}
-
-fn kernel_run(
-    job: &NodeJob,
-    session: EndpointSession,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-    sink: &StoreSink,
-) -> Result<KernelRun, OperatorError> {
-    let node = job.node();
-    let mut inputs = Inputs::new();
-    for (input, record) in job.kernel_inputs() {
-        inputs.bind(&input.port, job.run.store.open_input(&record.id)?);
-    }
     let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(session);
     let context = context.with_drain(job.run.stop.drain_flag());
+    let mut inputs = Inputs::new();
+    for (input, record) in job.kernel_inputs() {
+        inputs.bind(&input.port, store.open_input(&record.id)?);
+    }
     let (row_base, block_base) = job.bases();
-    progress.cached_rows.store(0, Ordering::Relaxed);
-    Ok(KernelRun {
+    let run = KernelRun {
         inputs,
         main_port: node.main_port.clone(),
-        context,
         row_base,
         block_base,
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
         // A forced run replaces a result, also one that completes it later: not by less.
         finishes: job.run.plan.finishes && job.recall && !job.reasons.contains(&Reason::ForceUnfinished),
-        stop: job.run.stop.clone(),
-        progress,
-        store: job.run.store.clone(),
         calls: job.calls.clone(),
         observed: job.observed.clone(),
-        sources: Arc::clone(job.parts.seen()),
-    })
+        ..KernelRun::new(context, store, Arc::clone(job.parts.seen()))
+    };
+    let operator = operator.as_ref().unwrap_or(&node.operator);
+    let rows = match run_kernel(operator, &node.operator.declaration, &run, &mut sink) {
+        Ok(rows) if !rows.stopped => rows,
+        stopped => {
+            let error = stopped.err().unwrap_or_else(OperatorError::cancelled);
+            // Not by the user, if spending could not be recorded.
+            return Err(job.session.budget.cause_of(error));
+        }
+    };
+    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
 }
 
 /// Runs blocking work on another thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
 ) -> Result<T, OperatorError> {
-    ended(spawn_blocking(work)).await
-}
-
-async fn ended<T>(task: JoinHandle<Result<T, OperatorError>>) -> Result<T, OperatorError> {
-    task.await.unwrap_or_else(|panic| Err(OperatorError::engine(panic_text(panic))))
-}
-
-fn panic_text(error: JoinError) -> String {
-    let text = error.try_into_panic().ok().and_then(|panic| {
-        panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-    });
-    format!("the operator panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+    match spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let panic = error.try_into_panic().ok();
+            // `panic!` with arguments gives a `String`, without them a `&str`.
+            let text = panic.as_ref().and_then(|panic| panic.downcast_ref::<String>().map(String::as_str));
+            let text = text.or_else(|| panic.as_ref()?.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(OperatorError::engine(format!("the operator panicked: {text}")))
+        }
+    }
 }

@@ -54,9 +54,11 @@ impl LeaseCheck {
     async fn look(&self) -> Result<bool, StoreError> {
         let (store, key, lease) = (self.store.clone(), self.key, Arc::clone(&self.lease));
         let before = self.before.clone();
-        let look = move || Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before);
-        let looked = tokio::task::spawn_blocking(look).await;
-        looked.map_err(StoreError::LeaseCheck)?
+        let looked = tokio::task::spawn_blocking(move || {
+            // A result of another run shows that another machine had the lease, even if it has given it back.
+            Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before)
+        });
+        looked.await.map_err(StoreError::LeaseCheck)?
     }
 
     async fn check(&self) -> Result<(), RowFailure> {

@@ -40,7 +40,7 @@ use super::decide::loop_decision::{LoopDecision, is_open, read_decision};
 use super::decide::{Decision, Look, Pending};
 use crate::error::{Blame, OperatorError};
 use crate::fingerprint::{NodeKey, Reason, SourceProblem};
-use crate::plan::{Node, NodeIndex};
+use crate::plan::NodeIndex;
 use crate::spec::OnFailure;
 use crate::store::{CheckOutcome, Damage, NodeRun, StoreError};
 
@@ -161,13 +161,18 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
         let outcomes = match blocking(move || Ok(evaluate(&own, index, &of, &before))).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(Unchecked::Damaged(damage))) => return Err(Ending::DamagedOutput(damage)),
-            Ok(Err(Unchecked::Stopped(error))) | Err(error) => return Err(unchecked(unshared(result), error)),
+            Ok(Err(Unchecked::Stopped(error))) | Err(error) => {
+                return Err(unchecked(Arc::unwrap_or_clone(result), error));
+            }
         };
         let failed = failed_checks(&outcomes, OnFailure::Fail);
         holds = failed_checks(&outcomes, OnFailure::Hold);
         done.checks = Some(outcomes);
         if let Some(which) = failed {
-            return Err(Ending::CheckFailed(unshared(result), failed_check(node, &which)));
+            let id = node.id();
+            let help = format!("the result is stored, and nothing after it ran; `searchmill show {id}` shows it");
+            let error = OperatorError::data(format!("a check failed: {which}")).with_help(help);
+            return Err(Ending::CheckFailed(Arc::unwrap_or_clone(result), error));
         }
     }
     let holds = holds.map(|which| format!("a check of `{}` failed: {which}", node.id()));
@@ -178,7 +183,9 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
         let (own, of, before, check) = (Arc::clone(&run), Arc::clone(&result), Arc::clone(&upstream), holds.clone());
         delivery = match blocking(move || deliver(&own, index, &of, &before, check)).await {
             Ok(delivery) => delivery,
-            Err(error) if error.blame == Blame::Cancelled => return Err(Ending::Interrupted(unshared(result))),
+            Err(error) if error.blame == Blame::Cancelled => {
+                return Err(Ending::Interrupted(Arc::unwrap_or_clone(result)));
+            }
             Err(error) => return Err(Ending::Undelivered(error)),
         };
     }
@@ -193,7 +200,7 @@ async fn stages(run: Arc<Run>, start: Start, upstream: Arc<Upstream>, done: &mut
             Ending::DamagedOutput(Damage::Corrupt)
         })?);
     }
-    Ok(Success { result: unshared(result), delivery, holds, decision })
+    Ok(Success { result: Arc::unwrap_or_clone(result), delivery, holds, decision })
 }
 
 /// Produces the result of a node that must run; ends it if it cannot.
@@ -210,7 +217,9 @@ async fn obtain(run: &Arc<Run>, decision: Decision, known: &Known, done: &mut No
     let pending = startable(decision).map_err(Ending::Failed)?;
     (done.key, done.reasons) = (Some(pending.key), pending.reasons.clone());
     // Recorded and flushed before any work: a killed run leaves a record of what it had started.
-    run.begin(&begun(run, done.index, &pending)).map_err(Ending::StoreFailed)?;
+    let (node, preimage) = (run.node(done.index), pending.preimage.clone());
+    let begun = NodeRun::begun(node.id(), node.entry.name, pending.key, pending.reasons.clone(), preimage);
+    run.begin(&begun).map_err(Ending::StoreFailed)?;
     let (produced, cost) = produce(job(run, done.index, *pending, known)).await;
     done.cost = Some(cost);
     match produced {
@@ -234,17 +243,6 @@ pub(super) fn is_settled_at_once(run: &Run, index: NodeIndex) -> bool {
     !has_checks(run, index) && !hands_over(run.node(index)) && !is_open(&run.plan, index)
 }
 
-/// Takes a result back from the threads that have read it.
-fn unshared(result: Arc<KnownResult>) -> KnownResult {
-    Arc::unwrap_or_clone(result)
-}
-
-/// The record of a node that starts.
-fn begun(run: &Run, index: NodeIndex, pending: &Pending) -> NodeRun {
-    let node = run.node(index);
-    NodeRun::begun(node.id(), node.entry.name, pending.key, pending.reasons.clone(), pending.preimage.clone())
-}
-
 fn job(run: &Arc<Run>, index: NodeIndex, pending: Pending, known: &Known) -> NodeJob {
     let Pending { parts, key, preimage, reasons } = pending;
     let node = run.node(index);
@@ -264,11 +262,6 @@ fn failed_checks(outcomes: &[CheckOutcome], reaction: OnFailure) -> Option<Strin
     let failed = outcomes.iter().filter(|one| !one.passed && one.check.on_failure == reaction);
     let words: Vec<String> = failed.map(ToString::to_string).collect();
     (!words.is_empty()).then(|| words.join("; "))
-}
-
-fn failed_check(node: &Node, which: &str) -> OperatorError {
-    let help = format!("the result is stored, and nothing after it ran; `searchmill show {}` shows it", node.id());
-    OperatorError::data(format!("a check failed: {which}")).with_help(help)
 }
 
 /// How a node ends whose checks were interrupted, or could not be evaluated on this machine. Its result is stored.

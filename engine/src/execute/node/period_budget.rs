@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{Datelike, TimeZone, Utc};
 use chrono_tz::Tz;
 
-use crate::endpoint::{BudgetLimits, PeriodLimits, SpendLedger, Usage};
+use crate::endpoint::{PeriodLimits, SpendLedger, Usage};
 use crate::execute::settings::clock::unix_time;
 use crate::store::{Spending, Store};
 
@@ -53,29 +53,36 @@ impl SpendLedger for Ledger {
         let now = unix_time();
         let begun = Instant::now();
         if state.next.is_none_or(|next| begun >= next) {
+            // A month contains today.
             let first = start(now, self.zone, per_month.is_some());
             state.spending.look(first).map_err(|error| error.to_string())?;
             state.next = Some(Instant::now() + LOOK.max(begun.elapsed() * PAUSE));
         }
-        let of = |limits: Option<BudgetLimits>, month: bool, words: &str| {
-            let limits = limits?;
+        for (limits, month, words) in [(per_day, false, "today"), (per_month, true, "this month")] {
+            let Some(limits) = limits else { continue };
             let spent = state.spending.since(start(now, self.zone, month));
-            limits.used_up(&spent).map(|limit| format!("{limit} {words}"))
-        };
-        Ok(of(per_day, false, "today").or_else(|| of(per_month, true, "this month")))
+            if let Some(limit) = limits.used_up(&spent) {
+                return Ok(Some(format!("{limit} {words}")));
+            }
+        }
+        Ok(None)
     }
 }
 
 /// Returns the start of the day, or of the month, that contains a time.
 fn start(now: f64, zone: Tz, month: bool) -> f64 {
-    let Some(here) = Utc.timestamp_opt(now as i64, 0).single().map(|time| time.with_timezone(&zone)) else {
-        return 0.0;
-    };
-    let date = if month { here.date_naive().with_day(1) } else { Some(here.date_naive()) };
-    let hours = (0..4).filter_map(|hour| date?.and_hms_opt(hour, 0, 0));
-    // Where summer time begins at midnight, the day begins an hour later.
-    let mut starts = hours.filter_map(|time| zone.from_local_datetime(&time).earliest());
-    starts.next().map_or(0.0, |start| start.timestamp() as f64)
+    let Some(time) = Utc.timestamp_opt(now as i64, 0).single() else { return 0.0 };
+    let today = time.with_timezone(&zone).date_naive();
+    let Some(date) = (if month { today.with_day(1) } else { Some(today) }) else { return 0.0 };
+    for hour in 0..4 {
+        // Where summer time begins at midnight, the day begins an hour later.
+        if let Some(time) = date.and_hms_opt(hour, 0, 0)
+            && let Some(start) = zone.from_local_datetime(&time).earliest()
+        {
+            return start.timestamp() as f64;
+        }
+    }
+    0.0
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ use crate::endpoint::{FailedCalls, Usage};
 use crate::error::{Blame, OperatorError};
 use crate::events::Event;
 use crate::execute::decide::lookup::{Lookup, has_floor, look_up};
-use crate::fingerprint::NodeKey;
 use crate::operator::{Effect, PortType, TreeKind};
-use crate::store::{Damage, Lease, NodeResult};
+use crate::store::{Damage, Lease};
 
 /// Pause before a changing source is read again.
 const WRITERS_PAUSE: Duration = Duration::from_millis(300);
@@ -58,16 +57,15 @@ pub(super) async fn produce(job: NodeJob) -> (Produced, Cost) {
 
 async fn attempt(job: NodeJob, start: Instant) -> Produced {
     // From here on, no other process computes this key.
-    let lease = match take_lease(&job, &job.key).await {
+    let lease = match take_lease(&job).await {
         Ok(lease) => Arc::new(lease),
         Err(error) => return Produced::Failed(error),
     };
     // Under the lease: what another process recorded before it gave the lease back is seen here.
-    let looked = blocking(move || look_again(&job).map(|found| (job, found))).await;
+    let looked = blocking(move || look_again(&job).map(|ending| (job, ending))).await;
     let mut job = match looked {
-        Ok((job, Found::Nothing)) => job,
-        Ok((_, Found::Made(result))) => return Produced::Result(KnownResult::stored(*result), 0),
-        Ok((_, Found::Damaged(position, damage))) => return Produced::DamagedInput(position, damage),
+        Ok((job, None)) => job,
+        Ok((_, Some(ending))) => return ending,
         Err(error) => return Produced::Failed(error),
     };
     let asks = job.node().operator.declaration.pays();
@@ -97,53 +95,29 @@ async fn attempt(job: NodeJob, start: Instant) -> Produced {
     }
 }
 
-/// What is found once the lease is held.
-enum Found {
-    /// Another process or machine computed the result meanwhile.
-    Made(Box<NodeResult>),
-    /// This input is damaged.
-    Damaged(usize, Damage),
-    Nothing,
-}
-
-fn look_again(job: &NodeJob) -> Result<Found, OperatorError> {
-    if let Some(result) = made_meanwhile(job) {
-        return Ok(Found::Made(result));
+/// Looks once the lease is held, and returns how the attempt ends here, if it does: another process or machine computed
+/// the result meanwhile, or an input is damaged. Fetches the inputs and compares them with their digests: those of
+/// expensive nodes (external, or reading a model) every time, others once per run.
+fn look_again(job: &NodeJob) -> Result<Option<Produced>, OperatorError> {
+    let (node, store) = (job.node(), &job.run.store);
+    if job.recall {
+        if has_floor(node) {
+            // Another process may have raised it since it was read.
+            store.forget_floor(&job.parts.row_base(node));
+        }
+        let retry = job.run.options.asked.retry();
+        if let Lookup::Hit(result, _) = look_up(store, node, &job.parts, &job.key, retry, true) {
+            return Ok(Some(Produced::Result(KnownResult::stored(*result), 0)));
+        }
     }
-    job.run.store.sound()?;
-    match damaged_input(job)? {
-        Some((position, damage)) => Ok(Found::Damaged(position, damage)),
-        None => Ok(Found::Nothing),
-    }
-}
-
-fn made_meanwhile(job: &NodeJob) -> Option<Box<NodeResult>> {
-    if !job.recall {
-        return None;
-    }
-    let node = job.node();
-    if has_floor(node) {
-        // Another process may have raised it since it was read.
-        job.run.store.forget_floor(&job.parts.row_base(node));
-    }
-    match look_up(&job.run.store, node, &job.parts, &job.key, job.run.options.asked.retry(), true) {
-        Lookup::Hit(result, _) => Some(result),
-        Lookup::Miss(_) => None,
-    }
-}
-
-/// Fetches the inputs, compares them with their digests and returns the first damaged one. Inputs of expensive nodes
-/// (external, or reading a model) are compared every time, others once per run.
-fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
-    let node = job.node();
+    store.sound()?;
     let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
     let is_expensive = learns || node.operator.declaration.effect == Effect::External;
     let begun = Instant::now();
     for (position, input) in job.inputs.iter().enumerate() {
-        let store = &job.run.store;
         let state = if is_expensive { store.intact(&input.id)? } else { store.intact_once(&input.id)? };
         if let Err(damage) = state {
-            return Ok(Some((position, damage)));
+            return Ok(Some(Produced::DamagedInput(position, damage)));
         }
     }
     let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();
@@ -151,13 +125,12 @@ fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError
     Ok(None)
 }
 
-async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<Lease, OperatorError> {
-    if let Some(lease) = job.run.store.try_lease(key)? {
+async fn take_lease(job: &NodeJob) -> Result<Lease, OperatorError> {
+    if let Some(lease) = job.run.store.try_lease(&job.key)? {
         return Ok(lease);
     }
-    let node = job.node().id().to_owned();
-    job.run.reporter.event(&Event::NodeWaiting { node });
+    job.run.reporter.event(&Event::NodeWaiting { node: job.node().id().to_owned() });
     let stop = job.run.stop.clone();
-    let lease = job.run.store.lease(key, move || stop.is_draining()).await?;
+    let lease = job.run.store.lease(&job.key, move || stop.is_draining()).await?;
     lease.ok_or_else(OperatorError::cancelled)
 }

@@ -1,6 +1,5 @@
 //! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
 
-use crate::plan::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use crate::events::RejectReason;
 use crate::execute::decide::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
-use crate::plan::{Input, Node, Plan};
+use crate::plan::{Input, Node, NodeIndex, Plan};
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -79,6 +78,7 @@ impl RejectShares<'_> {
         let node = &self.plan[index];
         let left = self.left(index);
         let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
+        // Shares are products of fractions: a loss of exactly the limit must not exceed it by rounding.
         if lost > most + 1e-9 {
             let why = left.worst.map(|worst| self.words(&worst)).unwrap_or_default();
             let (lost, most) = (lost * 100.0, most * 100.0);
@@ -86,52 +86,71 @@ impl RejectShares<'_> {
                 "{lost:.0} % of the rows were lost before it (`max_reject_share`: {most:.0} %): {why}"
             ));
         }
-        let nothing = || match left.worst {
-            Some(worst) => Some(format!("no rows are left: {}", self.words(&worst))),
-            None if self.had_rows(index) => Some("no rows are left of those that were read".to_owned()),
-            None => self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty")),
-        };
-        if self.is_empty(node) && !node.operator.declaration.allows_empty() { nothing() } else { None }
+        if !self.is_empty(node) || node.operator.declaration.allows_empty() {
+            return None;
+        }
+        if let Some(worst) = left.worst {
+            return Some(format!("no rows are left: {}", self.words(&worst)));
+        }
+        if self.had_rows(index) {
+            return Some("no rows are left of those that were read".to_owned());
+        }
+        // Nothing was lost: an empty delivery is right, unless it would replace something.
+        self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty"))
     }
 
     /// Returns how many rows a node lost itself, and of how many.
     pub(crate) fn lost(&self, index: NodeIndex) -> (u64, u64) {
-        let output = || self.plan[index].default_output().and_then(|port| self.output(index, port));
-        self.own(index).map_or_else(|| (0, output().map_or(0, |output| output.rows)), |own| (own.lost, own.of))
+        match self.own(index) {
+            Some(own) => (own.lost, own.of),
+            None => (0, self.rows_of_default_output(index)),
+        }
     }
 
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan[loss.index];
         let reasons = self.output(loss.index, REJECTS).map(|rejects| reject_reasons(self.store, rejects));
-        let first = reasons.as_ref().and_then(|reasons| reasons.first());
-        let reason = first.map(|reason| format!(", most often `{}`: {}", reason.kind, reason.message));
-        format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
+        let reason = match reasons.as_deref() {
+            Some([first, ..]) => format!(", most often `{}`: {}", first.kind, first.message),
+            _ => String::new(),
+        };
+        format!("`{}` lost {} of {}{reason}", node.id(), loss.lost, loss.of)
     }
 
     fn output(&self, index: NodeIndex, port: &str) -> Option<&OutputRecord> {
         self.known.get(&index)?.get(port)
     }
 
+    fn rows_of_default_output(&self, index: NodeIndex) -> u64 {
+        let output = self.plan[index].default_output().and_then(|port| self.output(index, port));
+        output.map_or(0, |output| output.rows)
+    }
+
     /// Returns the share left after a node, on the path with the most losses, its own included.
     fn left(&self, index: NodeIndex) -> Left {
-        // Places are in topological order: dependencies come first.
+        // Indices are in topological order: dependencies come first.
         let mut reached: BTreeMap<NodeIndex, Reached> = BTreeMap::new();
         for before in self.before(index) {
             let node = &self.plan[before];
-            let of_input = |input: &Input| {
-                let Reached { arriving, leaving, earlier } = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
+            let own_round = round(node);
+            let (mut arriving, mut earlier) = (WHOLE, WHOLE);
+            for input in &node.inputs {
+                let from = reached.get(&input.node).copied().unwrap_or(UNTOUCHED);
                 // A node that reads the rejects does not lose them.
-                let left = if input.output == REJECTS { arriving } else { leaving };
-                let (own, from) = (round(node), round(&self.plan[input.node]));
-                match (own, from) {
-                    (own, from) if own == from => (left, earlier),
-                    (Some((own, _)), Some((from, _))) if own == from => (WHOLE, left.worse(earlier)),
-                    _ => (left.worse(earlier), WHOLE),
+                let left = if input.output == REJECTS { from.arriving } else { from.leaving };
+                match (own_round, round(&self.plan[input.node])) {
+                    (own, other) if own == other => {
+                        arriving = arriving.worse(left);
+                        earlier = earlier.worse(from.earlier);
+                    }
+                    // Of another round of the same loop: its rows are others.
+                    (Some((own, _)), Some((other, _))) if own == other => {
+                        earlier = earlier.worse(left.worse(from.earlier));
+                    }
+                    _ => arriving = arriving.worse(left.worse(from.earlier)),
                 }
-            };
-            let worse = |one: (Left, Left), other: (Left, Left)| (one.0.worse(other.0), one.1.worse(other.1));
-            let (arriving, earlier) = node.inputs.iter().map(of_input).fold((WHOLE, WHOLE), worse);
+            }
             let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
             reached.insert(before, Reached { arriving, leaving, earlier });
         }
@@ -152,45 +171,49 @@ impl RejectShares<'_> {
     fn own(&self, index: NodeIndex) -> Option<Loss> {
         let node = &self.plan[index];
         let rejects = self.output(index, REJECTS).map_or(0, |output| output.rows);
-        let result = self.keys.get(&index).and_then(|key| self.store.result(key));
         // Rows that the budget left out wait for the next run: they are neither lost nor counted.
-        let (unasked, dropped) = result.map_or((0, 0), |result| (result.unasked, result.dropped));
+        let (unasked, dropped) = match self.keys.get(&index).and_then(|key| self.store.result(key)) {
+            Some(result) => (result.unasked, result.dropped),
+            None => (0, 0),
+        };
         let lost = rejects.saturating_sub(unasked) + dropped;
         if lost == 0 {
             return None;
         }
-        let samples = node.operator.declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
-        let is_whole = node.operator.declaration.goal().is_none();
-        let of = match main_input(node).filter(|_| is_whole).and_then(|input| self.output(input.node, &input.output)) {
+        let declaration = &node.operator.declaration;
+        let samples = declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
+        // Up to a goal, not all rows of the input are drawn.
+        let mut tables = rows_inputs(node).filter(|_| declaration.goal().is_none());
+        let main = tables.find(|input| Some(&input.port) == node.main_port.as_ref());
+        let of = match main.and_then(|input| self.output(input.node, &input.output)) {
             Some(input) => input.rows.saturating_mul(samples).saturating_sub(unasked),
-            None => node.default_output().and_then(|port| self.output(index, port)).map_or(0, |out| out.rows) + lost,
+            None => self.rows_of_default_output(index) + lost,
         };
         Some(Loss { index, lost, of: of.max(lost) })
     }
 
     /// Whether the node reads tables and all of them are empty.
     fn is_empty(&self, node: &Node) -> bool {
-        let mut tables = rows_inputs(node).peekable();
-        let rows = |input: &Input| self.output(input.node, &input.output).map_or(0, |output| output.rows);
-        tables.peek().is_some() && tables.all(|input| rows(input) == 0)
+        let mut tables = rows_inputs(node).map(|input| self.output(input.node, &input.output)).peekable();
+        tables.peek().is_some() && tables.all(|output| output.is_none_or(|output| output.rows == 0))
     }
 
     /// Whether any node before it produced rows.
     fn had_rows(&self, index: NodeIndex) -> bool {
-        let gives = |before: NodeIndex| {
+        self.before(index).into_iter().any(|before| {
             let node = &self.plan[before];
-            let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
-            port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
-        };
-        self.before(index).into_iter().filter(|before| *before != index).any(gives)
+            let port_type = node.default_output().and_then(|port| node.outputs.get(port));
+            before != index && matches!(port_type, Some(PortType::Rows(_))) && self.rows_of_default_output(before) > 0
+        })
     }
 
     /// Returns a local destination that exists and is not empty.
     fn existing(&self, node: &Node) -> Option<String> {
-        let holds = |path: &String| {
-            std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0)
-        };
-        node.operator.declaration.destinations().into_iter().find(holds)
+        node.operator
+            .declaration
+            .destinations()
+            .into_iter()
+            .find(|path| std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0))
     }
 }
 
@@ -229,10 +252,4 @@ fn round(node: &Node) -> Option<(&str, &str)> {
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {
     node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_)))
-}
-
-/// Returns the table whose rows a node processes.
-fn main_input(node: &Node) -> Option<&Input> {
-    let main = node.main_port.as_deref();
-    rows_inputs(node).find(|input| Some(input.port.as_str()) == main)
 }

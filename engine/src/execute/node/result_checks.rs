@@ -32,27 +32,32 @@ const VERSION: u32 = 1;
 pub(super) fn evaluate(
     run: &Run,
     index: NodeIndex,
-    made: &KnownResult,
+    result: &KnownResult,
     upstream: &Upstream,
 ) -> Result<Vec<CheckOutcome>, Unchecked> {
     let (node, store, directory) = (run.node(index), &run.store, &run.options.directory);
     let mut known = Known::new();
     for input in &node.inputs {
-        known.extend(upstream.known.get(&input.node).map(|outputs| (input.node, outputs.clone())));
+        if let Some(outputs) = upstream.known.get(&input.node) {
+            known.insert(input.node, outputs.clone());
+        }
     }
-    known.insert(index, made.outputs().clone());
-    let keys = made.key().map(|key| (index, key)).into_iter().collect();
+    known.insert(index, result.outputs().clone());
+    let keys = result.key().map(|key| (index, key)).into_iter().collect();
     let shares = RejectShares { plan: &run.plan, known: &known, keys: &keys, store, directory };
     let before = run.history.last(&run.plan, store, node.id());
     let subject = Subject {
         node,
-        outputs: made.outputs(),
+        outputs: result.outputs(),
         lost: shares.lost(index),
         before: before.map_or(&[], |last| last.checks.as_slice()),
         store,
         context: &bare_context(run, node),
     };
-    let mut outcomes = subject.evaluate()?;
+    let mut outcomes = Vec::with_capacity(node.spec.checks.len());
+    for spec in &node.spec.checks {
+        outcomes.push(subject.one(spec)?);
+    }
     run.endpoints.redactor.clean_all(outcomes.iter_mut().map(|outcome| &mut outcome.found));
     Ok(outcomes)
 }
@@ -84,41 +89,32 @@ impl From<OperatorError> for Unchecked {
 }
 
 impl Subject<'_> {
-    /// Evaluates all checks. An outcome of the last run counts if neither the check nor the table changed.
-    fn evaluate(&self) -> Result<Vec<CheckOutcome>, Unchecked> {
-        self.node.spec.checks.iter().map(|spec| self.one(spec)).collect()
-    }
-
+    /// Evaluates a check. An outcome of the last run counts if neither the check nor the table changed.
     fn one(&self, spec: &CheckSpec) -> Result<CheckOutcome, Unchecked> {
         let check = &spec.check;
-        let outcome = |passed, found: String| CheckOutcome {
-            check: check.clone(),
-            artifact: None,
-            passed,
-            found,
-            version: VERSION,
-            fleeting: false,
-        };
         let port = check.port.as_deref().or(self.node.default_output()).unwrap_or_default();
         let output = self.outputs.get(port);
-        let query = match (&check.rule, output) {
+        let (query, output) = match (&check.rule, output) {
             (Rule::Rejects { max }, _) => {
                 let (lost, of) = self.lost;
                 let share = lost as f64 / of.max(1) as f64;
-                return Ok(outcome(share <= *max, format!("{lost} of {of} rows ({})", percent(share))));
+                return Ok(outcome(check, share <= *max, format!("{lost} of {of} rows ({})", percent(share))));
             }
-            (_, None) => return Ok(outcome(false, format!("the node has no output `{port}`"))),
+            (_, None) => return Ok(outcome(check, false, format!("the node has no output `{port}`"))),
             (Rule::Rows { min, max }, Some(output)) => {
                 let rows = output.rows;
                 let passed = min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max);
-                return Ok(outcome(passed, format!("{rows} rows")));
+                return Ok(outcome(check, passed, format!("{rows} rows")));
             }
-            (rule, Some(_)) => Offenders::of(rule),
+            (rule, Some(output)) => match Offenders::of(rule) {
+                Some(query) => (query, output),
+                None => return Ok(outcome(check, true, String::new())),
+            },
         };
-        let (Some(query), Some(output)) = (query, output) else { return Ok(outcome(true, String::new())) };
-        if let Some(known) = self.remembered(check, output) {
+        if let Some(known) = self.before.iter().find(|known| is_same(known, check, output.id)) {
             return Ok(known.clone());
         }
+        // A damaged table would say something about the disk, not about the data.
         self.store.intact_once(&output.id).map_err(OperatorError::from)?.map_err(Unchecked::Damaged)?;
         let (passed, found, fleeting) = match self.offenders(spec, &query, output) {
             Ok(found) if found.rows == 0 => (true, String::new(), false),
@@ -128,20 +124,17 @@ impl Subject<'_> {
             Err(error) => (false, format!("it cannot be evaluated: {}", error.text()), true),
         };
         let fleeting = fleeting || query.is_fleeting();
-        Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(passed, found) })
-    }
-
-    fn remembered(&self, check: &Check, output: &OutputRecord) -> Option<&CheckOutcome> {
-        self.before.iter().find(|known| is_same(known, check, output.id))
+        Ok(CheckOutcome { artifact: Some(output.id), fleeting, ..outcome(check, passed, found) })
     }
 
     fn offenders(&self, spec: &CheckSpec, query: &Offenders, output: &OutputRecord) -> Result<Found, OperatorError> {
         let InputArtifact::Rows(rows) = self.store.open_input(&output.id)? else {
             return Err(OperatorError::pipeline("the output is a folder"));
         };
-        let unfit = |(column, _): &(String, _)| unfit_column(&spec.check.rule, column, &rows.schema);
-        if let Some((message, help)) = spec.columns.iter().find_map(unfit) {
-            return Err(OperatorError::pipeline(message).with_help(help));
+        for (column, _) in &spec.columns {
+            if let Some((message, help)) = unfit_column(&spec.check.rule, column, &rows.schema) {
+                return Err(OperatorError::pipeline(message).with_help(help));
+            }
         }
         let mut inputs = Inputs::new();
         inputs.bind(ROWS, InputArtifact::Rows(rows));
@@ -149,6 +142,11 @@ impl Subject<'_> {
         self.context.block_on(run_query(query, &inputs, &mut found, self.context))?;
         Ok(found)
     }
+}
+
+/// An outcome that is of no table: the check is evaluated in every run.
+fn outcome(check: &Check, passed: bool, found: String) -> CheckOutcome {
+    CheckOutcome { check: check.clone(), artifact: None, passed, found, version: VERSION, fleeting: false }
 }
 
 /// Whether an outcome holds for a check of a table: the table, the check and the code that evaluates it are the same.
@@ -169,9 +167,10 @@ impl Found {
         let number = if self.rows == 1 { "1 row".to_owned() } else { format!("{} rows, the first", self.rows) };
         let Some(first) = &self.first else { return number };
         let schema = first.schema();
-        let columns = first.columns().iter().zip(schema.fields());
-        let values: Vec<String> =
-            columns.map(|(column, field)| format!("{} {}", field.name(), shown(column))).collect();
+        let mut values = Vec::new();
+        for (column, field) in first.columns().iter().zip(schema.fields()) {
+            values.push(format!("{} {}", field.name(), shown(column)));
+        }
         format!("{number}: {}", values.join(", "))
     }
 }

@@ -25,9 +25,10 @@ impl GroupGuard {
         let script = format!("read word || kill -KILL -{group}");
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", &script]).env_clear().process_group(0).stdin(Stdio::piped());
-        let spawned = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok();
-        let shell = spawned.and_then(|mut shell| shell.stdin.take().map(|pipe| (shell, pipe)));
-        Self { shell }
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut shell) = shell.spawn() else { return Self { shell: None } };
+        let pipe = shell.stdin.take();
+        Self { shell: pipe.map(|pipe| (shell, pipe)) }
     }
 
     /// Ends the guard: the program has ended by itself.

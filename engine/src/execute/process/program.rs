@@ -21,7 +21,11 @@ pub fn program<'a>(words: &[String], passed: impl Iterator<Item = &'a str>, dire
     let (name, arguments) = words.split_first()?;
     let mut command = Command::new(name);
     command.args(arguments).env_clear().env(LANGUAGE.0, LANGUAGE.1);
-    command.envs(passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value))));
+    for name in passed {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
     // Folders of modules may be sources: the program must not write into them.
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.current_dir(directory).process_group(0);
@@ -85,16 +89,20 @@ fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Opt
             return Ok((!line.is_empty()).then_some(LineEnd::Another));
         }
         let window = &buffer[..buffer.len().min(LINE - line.len())];
-        let end = window.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-        line.extend_from_slice(&window[..end.unwrap_or(window.len())]);
-        let (taken, over) = (end.map_or(window.len(), |end| end + 1), end.is_some_and(|end| window[end] == b'\r'));
-        pipe.consume(taken);
-        if over {
-            return after_return(pipe).map(Some);
-        }
-        if end.is_some() || line.len() >= LINE {
-            return Ok(Some(LineEnd::Another));
-        }
+        let Some(end) = window.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+            line.extend_from_slice(window);
+            let length = window.len();
+            pipe.consume(length);
+            // A program that never ends its line must not fill the memory.
+            if line.len() >= LINE {
+                return Ok(Some(LineEnd::Another));
+            }
+            continue;
+        };
+        line.extend_from_slice(&window[..end]);
+        let is_return = window[end] == b'\r';
+        pipe.consume(end + 1);
+        return if is_return { after_return(pipe).map(Some) } else { Ok(Some(LineEnd::Another)) };
     }
 }
 

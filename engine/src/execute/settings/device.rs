@@ -37,18 +37,20 @@ pub struct Device {
 /// # Errors
 /// Fails with the output of `nvidia-smi` if the program fails.
 pub fn devices(visible: Option<&str>) -> Result<Vec<Device>, String> {
-    let told = match Command::new("nvidia-smi").args([QUERY, "--format=csv,noheader,nounits"]).output() {
-        Ok(told) => told,
+    let output = match Command::new("nvidia-smi").args([QUERY, "--format=csv,noheader,nounits"]).output() {
+        Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("cannot start nvidia-smi: {error}")),
     };
-    let text = String::from_utf8_lossy(&told.stdout);
-    if !told.status.success() {
-        let why = format!("{text}{}", String::from_utf8_lossy(&told.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let why = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
         return Err(format!("nvidia-smi failed: {}", why.trim()));
     }
-    let found = text.lines().filter(|line| !line.trim().is_empty()).map(device).collect::<Result<Vec<_>, _>>()?;
-    Ok(found.into_iter().filter(|device| is_visible(device, visible)).collect())
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let mut devices = lines.map(device).collect::<Result<Vec<_>, _>>()?;
+    devices.retain(|device| is_visible(device, visible));
+    Ok(devices)
 }
 
 fn device(line: &str) -> Result<Device, String> {
@@ -57,17 +59,19 @@ fn device(line: &str) -> Result<Device, String> {
         return Err(format!("unexpected output of nvidia-smi: {line}"));
     };
     let index = index.parse().map_err(|_| format!("unexpected output of nvidia-smi: {line}"))?;
-    // Devices that share the machine's memory report none.
-    let mebibytes = |text: &str| text.parse::<u64>().unwrap_or_default() << 20;
-    let (memory, free) = (mebibytes(memory), mebibytes(free));
+    // In MiB. Devices that share the machine's memory report none.
+    let memory = memory.parse::<u64>().unwrap_or_default() << 20;
+    let free = free.parse::<u64>().unwrap_or_default() << 20;
     let (uuid, name, driver, compute) = (uuid.to_owned(), name.to_owned(), driver.to_owned(), compute.to_owned());
     Ok(Device { index, uuid, name, memory, free, driver, compute })
 }
 
 fn is_visible(device: &Device, visible: Option<&str>) -> bool {
-    let named =
-        |entry: &str| entry == device.index.to_string() || (!entry.is_empty() && device.uuid.starts_with(entry));
-    visible.is_none_or(|list| list.split(',').any(|entry| named(entry.trim())))
+    let Some(list) = visible else { return true };
+    // An entry is an index, or the beginning of a UUID.
+    list.split(',')
+        .map(str::trim)
+        .any(|entry| entry == device.index.to_string() || (!entry.is_empty() && device.uuid.starts_with(entry)))
 }
 
 /// Devices leased until this value is dropped.
@@ -85,6 +89,7 @@ impl DeviceLease {
         loop {
             let mut lease = Self { devices: Vec::new(), locks: Vec::new() };
             for device in all {
+                // Another run may hold it; the next one may be free.
                 if lease.devices.len() < wanted
                     && let Some(lock) = device_lock(&device.uuid)?
                 {
@@ -111,8 +116,11 @@ impl DeviceLease {
 
     /// Returns the devices for messages: `GPU 0 NVIDIA H200 (139 GiB)`; empty without devices.
     pub(crate) fn names(&self) -> String {
-        let name = |device: &Device| format!("GPU {} {} ({} GiB)", device.index, device.name, device.memory >> 30);
-        self.devices.iter().map(name).collect::<Vec<_>>().join(", ")
+        let devices = self.devices.iter();
+        let names: Vec<String> = devices
+            .map(|device| format!("GPU {} {} ({} GiB)", device.index, device.name, device.memory >> 30))
+            .collect();
+        names.join(", ")
     }
 }
 

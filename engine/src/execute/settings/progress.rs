@@ -17,7 +17,7 @@ pub(crate) struct NodeProgress {
     reporter: Arc<dyn Reporter>,
     start: Instant,
     next_ms: AtomicU64,
-    pub(crate) cached_rows: AtomicU64,
+    cached_rows: AtomicU64,
     /// What the node has spent.
     pub(crate) spent: Arc<Budget>,
 }
@@ -27,26 +27,15 @@ impl NodeProgress {
         let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { node: node.into(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
     }
-
-    /// Returns progress that nobody sees.
-    pub(crate) fn unseen() -> Self {
-        Self::new("", Arc::new(Silent))
-    }
-}
-
-struct Silent;
-
-impl Reporter for Silent {
-    fn event(&self, _event: &Event) {}
 }
 
 impl ProgressSink for NodeProgress {
     fn set(&self, done: u64, total: u64, unit: &str) {
         let now = self.start.elapsed().as_millis() as u64;
         let next = self.next_ms.load(Ordering::Relaxed);
-        let claim =
-            || self.next_ms.compare_exchange(next, now + INTERVAL_MS, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if now >= next && claim() {
+        // Of the threads that report at the same time, one sends the event.
+        let (after, relaxed) = (now + INTERVAL_MS, Ordering::Relaxed);
+        if now >= next && self.next_ms.compare_exchange(next, after, relaxed, relaxed).is_ok() {
             let cached = self.cached_rows.load(Ordering::Relaxed);
             let (node, unit) = (self.node.clone(), unit.to_owned());
             let spent = self.spent.spent();

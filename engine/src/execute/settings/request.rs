@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
 
     /// Returns the rows of a node (at most), if it is a source.
     pub(crate) fn rows_of(&self, node: &Node) -> Option<u64> {
-        self.limit.filter(|_| node.inputs.is_empty()).and_then(|limit| limit.of(node.id()))
+        if node.inputs.is_empty() { self.limit?.of(node.id()) } else { None }
     }
 
     pub(crate) fn may_run(&self, index: NodeIndex) -> bool {
@@ -73,9 +73,10 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn forced(&self, node: &Node) -> Option<Reason> {
-        let forced = self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*"));
-        let cache_off = self.no_cache.then_some(Reason::CacheOff);
-        if forced { Some(Reason::Forced) } else { cache_off }
+        if self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*")) {
+            return Some(Reason::Forced);
+        }
+        if self.no_cache { Some(Reason::CacheOff) } else { None }
     }
 }
 

@@ -42,6 +42,7 @@ fn free_memory() -> Option<u64> {
 pub(crate) struct Pool {
     jobs: usize,
     free_jobs: usize,
+    // Below 0 while a node runs that needs more than the machine has.
     gpus: i64,
     memory: i128,
     count_memory: bool,

@@ -48,12 +48,14 @@ impl Workers {
         if self.gpus(resources) == 0 {
             return Ok(self.cpu.as_deref().filter(|_| resources.isolate));
         }
-        let missing = || {
-            OperatorError::machine("the node needs a GPU, but `searchmill-worker-cuda` was not found")
-                .with_help("put it next to `searchmill` or on PATH, or set SEARCHMILL_WORKER_CUDA to its path")
-        };
         let worker = if runs_programs { &self.cpu } else { &self.cuda };
-        worker.as_deref().map(Some).ok_or_else(missing)
+        if worker.is_none() {
+            let error = OperatorError::machine("the node needs a GPU, but `searchmill-worker-cuda` was not found");
+            return Err(
+                error.with_help("put it next to `searchmill` or on PATH, or set SEARCHMILL_WORKER_CUDA to its path")
+            );
+        }
+        Ok(worker.as_deref())
     }
 }
 

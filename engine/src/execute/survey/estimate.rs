@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::endpoint::{EndpointUse, Prices, Usage};
 use crate::error::OperatorError;
 use crate::execute::decide::identity::Parts;
-use crate::execute::kernels::dry_run::{Rehearsed, drawn_rows, free_rows};
+use crate::execute::kernels::dry_run::{Answers, count_samples};
 use crate::execute::kernels::observations::Observations;
-use crate::execute::kernels::samples::{Drawing, Pending, Sample};
-use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys};
+use crate::execute::kernels::samples::Drawing;
+use crate::fingerprint::{Digest, Preimage, RowKeys};
 use crate::operator::Inputs;
 use crate::plan::Node;
 use crate::store::{CallCache, Memo, NodeResult, Store};
@@ -63,104 +63,90 @@ impl Work {
         let shape = node.operator.declaration.rows.clone().unwrap_or_default();
         let keys = RowKeys::new(base, shape.columns.clone());
         let floor = store.floor(&base)?;
+        // An interrupted forced run goes on with the rows that it has; a new one begins without any.
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
         let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
-        let all = || Drawing::new(rows, shape.samples, None, keys.clone());
-        let (mut known, mut missing) = count(&memo, all())?;
+        let (mut known, mut missing) = Drawing::new(rows, shape.samples, None, keys.clone()).count_known(&memo)?;
         let endpoint = node.operator.declaration.endpoint.as_ref();
-        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
-        if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
+        if let (Some(endpoint), Some(directory)) = (endpoint, directory)
+            && missing > 0
+        {
             let calls = Arc::new(CallCache::new(store, &parts.calls_base(node, endpoint, false)));
-            let base = |service: &EndpointUse| parts.calls_base(node, service, true);
-            let observed = Observations::kept(store, &node.operator.declaration, base);
-            let answers = (&calls, &observed);
-            if shape.goal.is_some() {
-                let drawing = Drawing::new(rows, shape.samples, shape.goal, keys.clone());
-                (known, missing) = match drawn_rows(node, inputs, directory, answers, (&memo, since), drawing) {
-                    Err(_) if !observed.is_empty() => (known, missing),
-                    drawn => drawn?,
-                };
-            } else if calls.count()? > 0 {
-                let unknown = unknown(&memo, all(), node.spec.seed);
-                let free = match free_rows(node, inputs, directory, answers, since, unknown) {
-                    // It cannot open before a service has told what its tools are.
-                    Err(_) if !observed.is_empty() => 0,
-                    free => free?,
-                };
-                (known, missing) = (known + free, missing - free);
+            let observed =
+                Observations::kept(store, &node.operator.declaration, |service| parts.calls_base(node, service, true));
+            let answers = Answers { calls, observed, since };
+            if shape.goal.is_some() || answers.calls.count()? > 0 {
+                let samples = Drawing::new(rows, shape.samples, shape.goal, keys);
+                match count_samples(node, inputs, directory, &answers, &memo, samples) {
+                    Ok(counted) => (known, missing) = counted,
+                    // It may not open before a service has reported its tools: only the rows of the memo are known.
+                    Err(_) if !answers.observed.is_empty() => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
+        let most = shape.goal.and_then(|goal| goal.at_most).unwrap_or(u64::MAX);
         missing = missing.min(most);
-        let history = memo.history().map(|found| (found, Basis::Node));
-        let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
+        let (history, basis) = match memo.history() {
+            Some(history) => (Some(history), Basis::Node),
+            None => (endpoint.and_then(|endpoint| of_model(store, node, endpoint)), Basis::Model),
+        };
         // The tokens of a tool have prices of their own: then the rows cost what they cost before.
         let mixed = node.operator.declaration.observed.iter().any(|service| service.prices.is_some());
-        let estimate = history.map(|((rows, usage), _)| {
+        let mut estimate = None;
+        if let Some((rows, usage)) = history {
             let usage = usage.scaled(missing as f64 / rows as f64);
-            prices.as_ref().filter(|_| !mixed).map_or(usage, |prices| usage.at(prices))
-        });
+            estimate = Some(match &prices {
+                Some(prices) if !mixed => usage.at(prices),
+                _ => usage,
+            });
+        }
         Ok(Self {
             rows: Some((known, missing)),
             at_most: shape.goal.is_some(),
             estimate,
-            basis: history.map(|(_, basis)| basis),
+            basis: estimate.map(|_| basis),
             prices,
         })
     }
 }
 
-/// Counts the remembered and the missing rows and samples.
-fn count(memo: &Memo, mut all: Drawing) -> Result<(u64, u64), OperatorError> {
-    let (mut known, mut missing) = (0, 0);
-    while let Pending::Sample(Sample { key, .. }) = all.next()? {
-        let number = if memo.contains(&key) { &mut known } else { &mut missing };
-        *number += 1;
-    }
-    Ok((known, missing))
-}
-
-/// Returns the missing rows and samples, one at a time: a table may be large.
-fn unknown(
-    memo: &Memo,
-    mut all: Drawing,
-    seed: u64,
-) -> impl Iterator<Item = Result<Rehearsed, OperatorError>> + Send + use<'_> {
-    std::iter::from_fn(move || {
-        loop {
-            return match all.next() {
-                Ok(Pending::Sample(sample)) if memo.contains(&sample.key) => continue,
-                Ok(Pending::Sample(Sample { row, index, identity, key, .. })) => {
-                    let place = CallPlace { seed, sample: index, occurrence: identity.occurrence, repeat: 0 };
-                    Some(Ok((row, place, key)))
-                }
-                Ok(Pending::Wait | Pending::End) => None,
-                Err(error) => Some(Err(error)),
-            };
-        }
-    })
-}
-
 /// Returns number and cost of the rows of other nodes with the same operator and model.
 fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
-    let asks_the_same = |result: &NodeResult| {
-        let params = result.origin.as_ref().map(|origin| origin.params.clone())?;
-        let same = Preimage::read(&result.preimage).operator == node.entry.name;
-        let asked = (node.entry.bind)(params).ok().filter(|_| same)?.declaration.endpoint?;
-        (asked.model == endpoint.model).then_some(())
-    };
-    let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));
-    let mut found: Vec<(f64, Digest)> = results
-        .filter(|result| asks_the_same(result).is_some())
-        .filter_map(|result| Some((result.finished, result.memo?)))
-        .collect();
-    found.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let bases: BTreeSet<Digest> = found.into_iter().take(MEMOS).map(|(_, base)| base).collect();
+    let mut memos: Vec<(f64, Digest)> = Vec::new();
+    for key in store.result_keys() {
+        let Some(result) = store.result(&key) else { continue };
+        if let Some(memo) = result.memo
+            && calls_model(&result, node, &endpoint.model)
+        {
+            memos.push((result.finished, memo));
+        }
+    }
+    memos.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let bases: BTreeSet<Digest> = memos.into_iter().take(MEMOS).map(|(_, base)| base).collect();
     let (mut rows, mut usage) = (0, Usage::default());
-    for (more, cost) in bases.iter().filter_map(|base| Memo::open(store, base).ok()?.history()) {
-        rows += more;
-        usage += cost;
+    for base in bases {
+        // The estimate is a hint: a memo that cannot be read is left out.
+        if let Ok(memo) = Memo::open(store, &base)
+            && let Some((more, cost)) = memo.history()
+        {
+            rows += more;
+            usage += cost;
+        }
     }
     (rows > 0).then_some((rows, usage))
+}
+
+/// Whether a recorded node has the operator of `node` and called that model.
+fn calls_model(result: &NodeResult, node: &Node, model: &str) -> bool {
+    let Some(origin) = &result.origin else { return false };
+    if Preimage::read(&result.preimage).operator != node.entry.name {
+        return false;
+    }
+    match (node.entry.bind)(origin.params.clone()) {
+        Ok(operator) => operator.declaration.endpoint.is_some_and(|endpoint| endpoint.model == model),
+        Err(_) => false,
+    }
 }

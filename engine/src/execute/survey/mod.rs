@@ -2,7 +2,6 @@
 
 pub(super) mod estimate;
 
-use crate::plan::NodeIndex;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +19,7 @@ use super::process::versions::version;
 use super::settings::request::Request;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
-use crate::plan::{Loop, Node, OfLoop, Plan, with_all_before};
+use crate::plan::{Loop, Node, NodeIndex, OfLoop, Plan, with_all_before};
 use crate::spec::service_of;
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
@@ -113,14 +112,6 @@ impl NodeStatus {
         }
     }
 
-    /// Returns the status of a node that does not run if a loop ends before: what decides about that is known later.
-    fn unless(self, waits_for: Option<Vec<String>>) -> Self {
-        match (self, waits_for) {
-            (Self::Run { preimage, reasons, .. }, Some(waits_for)) => Self::Unknown { waits_for, preimage, reasons },
-            (status, _) => status,
-        }
-    }
-
     fn of(decision: Decision) -> Self {
         match decision {
             Decision::Frozen(last) => Self::Frozen { last },
@@ -184,17 +175,25 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
             (None, open) => {
                 let decider = Decider { plan: &plan, store, request, history: &history };
                 let decision = decider.decide(index, &known, &sources, Look::There)?;
-                if request.estimates {
-                    let found = work_of(store, &plan[index], &decision, &known, request.directory);
-                    work.extend(found.map(|found| (index, found)));
+                if request.estimates
+                    && let Some(left) = work_of(store, &plan[index], &decision, &known, request.directory)
+                {
+                    work.insert(index, left);
                 }
-                NodeStatus::of(decision).unless(open.map(|(waits_for, _)| waits_for))
+                match (NodeStatus::of(decision), open) {
+                    // Whether it runs is known once the loop before it ends.
+                    (NodeStatus::Run { preimage, reasons, .. }, Some((waits_for, _))) => {
+                        NodeStatus::Unknown { waits_for, preimage, reasons }
+                    }
+                    (status, _) => status,
+                }
             }
         };
         if let Some(outputs) = status.outputs() {
             known.insert(index, outputs.clone());
             match settled(&plan, store, index, outputs) {
-                Ok(settled) => plan = settled.map_or(plan, Cow::Owned),
+                Ok(Some(settled)) => plan = Cow::Owned(settled),
+                Ok(None) => {}
                 // A run reports it, and computes the decision again.
                 Err(error) => tracing::warn!("{}", error.message),
             }
@@ -217,12 +216,10 @@ fn open(plan: &Plan, index: NodeIndex, known: &Known) -> Option<(Vec<String>, bo
 /// Of nodes whose outputs were released, marks those that would run again: a node that would run takes such an output, or
 /// may run and takes it.
 fn made_again(plan: &Plan, nodes: &mut BTreeMap<NodeIndex, NodeStatus>) {
-    let has_released =
-        |status: &NodeStatus| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty());
-    if !nodes.values().any(has_released) {
+    if !nodes.values().any(|status| matches!(status, NodeStatus::Cached { released, .. } if !released.is_empty())) {
         return;
     }
-    // Whoever takes an output stands behind its maker.
+    // From the end, because a node stands behind those that it reads, and one that is made again reads others in turn.
     for index in plan.indices().rev() {
         let user = match nodes.get(&index) {
             Some(NodeStatus::Run { .. }) => None,
@@ -264,35 +261,36 @@ pub fn not_known(
 
 /// Returns the work left for a node that calls an endpoint.
 fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
-    let pending = match decision {
-        Decision::Run(pending) => Some(pending),
+    let endpoint = node.operator.declaration.endpoint.clone()?;
+    let work = match decision {
+        Decision::Run(pending) => work_now(store, node, pending, known, directory),
         Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched(_)) => None,
         _ => return None,
     };
-    let endpoint = node.operator.declaration.endpoint.clone()?;
-    let work = || {
-        let Pending { parts, reasons, .. } = pending?.as_ref();
-        let forced = reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
-        let mut inputs = Inputs::new();
-        let mut all = true;
-        for input in node.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
-            let record = known.get(&input.node)?.get(&input.output)?;
-            // From a shared store, a plan fetches only the row input.
-            if Some(&input.port) == node.main_port.as_ref() || store.is_here(&record.id) {
-                inputs.bind(&input.port, store.open_input(&record.id).ok()?);
-            } else {
-                all = false;
-            }
+    Some(work.unwrap_or_else(|| Work::later(endpoint)))
+}
+
+/// Returns the work of a node that would run now; `None` if it cannot be counted.
+fn work_now(store: &Store, node: &Node, pending: &Pending, known: &Known, directory: &Path) -> Option<Work> {
+    let forced = pending.reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+    let mut inputs = Inputs::new();
+    let mut all = true;
+    for input in node.inputs.iter().filter(|input| service_of(&input.port).is_none()) {
+        let record = known.get(&input.node)?.get(&input.output)?;
+        // From a shared store, a plan fetches only the row input.
+        if Some(&input.port) == node.main_port.as_ref() || store.is_here(&record.id) {
+            inputs.bind(&input.port, store.open_input(&record.id).ok()?);
+        } else {
+            all = false;
         }
-        match Work::of(store, node, parts, &inputs, forced, all.then_some(directory)) {
-            Ok(work) => Some(work),
-            Err(error) => {
-                tracing::info!("cannot count the calls of `{}`: {}", node.id(), error.message);
-                None
-            }
+    }
+    match Work::of(store, node, &pending.parts, &inputs, forced, all.then_some(directory)) {
+        Ok(work) => Some(work),
+        Err(error) => {
+            tracing::info!("cannot count the calls of `{}`: {}", node.id(), error.message);
+            None
         }
-    };
-    Some(work().unwrap_or_else(|| Work::later(endpoint)))
+    }
 }
 
 /// Returns the indices of nodes whose result is known but lacks rows: rejects of external nodes, and rows dropped by
@@ -301,11 +299,18 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
 /// # Errors
 /// Fails if the store cannot be read.
 pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<NodeIndex>, StoreError> {
-    let survey = survey(plan, store, request)?;
-    let failed = |status: &NodeStatus| match status {
-        NodeStatus::Cached { result, .. } => result.dropped > 0,
-        NodeStatus::Run { reasons, .. } => reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. })),
-        _ => false,
-    };
-    Ok(survey.nodes.iter().filter(|(_, status)| failed(status)).map(|(index, _)| *index).collect())
+    let mut lacking = Vec::new();
+    for (index, status) in survey(plan, store, request)?.nodes {
+        let lacks = match status {
+            NodeStatus::Cached { result, .. } => result.dropped > 0,
+            NodeStatus::Run { reasons, .. } => {
+                reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. }))
+            }
+            _ => false,
+        };
+        if lacks {
+            lacking.push(index);
+        }
+    }
+    Ok(lacking)
 }

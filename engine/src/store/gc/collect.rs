@@ -26,7 +26,6 @@ use crate::store::nofollow;
 use crate::store::paths::recorded_key;
 use crate::store::records::node_result::NodeResult;
 use crate::store::records::results::read_record;
-use crate::store::records::runs::RunRecord;
 use crate::store::records::tombstones::Collection;
 
 /// While a run is active, recent files are not collected: the run may not have registered them yet.
@@ -95,13 +94,11 @@ pub struct Garbage {
 impl Garbage {
     /// Returns the total number of bytes.
     pub fn bytes(&self) -> u64 {
-        let artifacts = self.artifacts.iter().map(|(_, bytes)| bytes);
-        let released = self.released.iter().map(|middle| &middle.bytes);
-        artifacts
-            .chain(released)
-            .chain(self.memos.iter().map(|(_, bytes)| bytes))
-            .chain(self.runs.iter().map(|(_, b)| b))
-            .sum()
+        let artifacts: u64 = self.artifacts.iter().map(|(_, bytes)| bytes).sum();
+        let released: u64 = self.released.iter().map(|middle| middle.bytes).sum();
+        let memos: u64 = self.memos.iter().map(|(_, bytes)| bytes).sum();
+        let runs: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        artifacts + released + memos + runs
     }
 }
 
@@ -117,14 +114,18 @@ pub struct Swept {
 impl Store {
     /// Returns the tombstone of a collected result.
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
-        let here = fs::read(self.record_path(key, "collected")).ok().and_then(|text| read_record(&text));
-        here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
+        if let Ok(text) = fs::read(self.record_path(key, "collected"))
+            && let Some(result) = read_record(&text)
+            && result.key == *key
+        {
+            return Some(result);
+        }
+        self.fetch_record(key, "collected")
     }
 
     /// Returns the keys of the records in `results` or `collected`, sorted.
     pub fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
-        let names = names_below(&self.root().join(folder)).into_iter();
-        names.filter_map(|(name, _)| recorded_key(&name)).collect()
+        names_below(&self.root().join(folder)).iter().filter_map(|(name, _)| recorded_key(name)).collect()
     }
 
     /// Determines what a collection would remove. `now` is the Unix time in seconds.
@@ -149,14 +150,18 @@ impl Store {
         if self.is_shared() {
             return self.collect_shared(policy, now);
         }
+        // Held until the files are in `tmp/`: no process begins to use the store meanwhile.
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
+        // Before anything is removed, so that whatever is missing after a crash has a collection to name.
         if !(garbage.results.is_empty() && garbage.runs.is_empty()) {
             self.note_collection(&collection(&garbage, policy, now))?;
         }
+        // Records before files: a record whose files are gone would be damage.
         for result in &garbage.results {
             self.entomb(&result.key)?;
         }
+        // Who looked a result up before may still open its files; the next collection removes them as orphans.
         if garbage.in_use {
             return Ok(Swept { garbage, freed: 0 });
         }
@@ -165,11 +170,20 @@ impl Store {
         for id in &garbage.stale_notes {
             self.forget_release(id);
         }
-        self.remove_stale_leases();
+        // No other process uses the store, so no lease of a key is held.
+        for (name, path) in names_in(&self.root().join("leases")) {
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some() {
+                clear(&path);
+            }
+        }
         self.remove_stray_descriptions();
         // Earlier versions had folders of links to the parts of tables there.
         clear(&self.root().join("views"));
-        self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
+        for (_, path) in names_below(&self.root().join("checkpoints")) {
+            if modified(&path) <= now - policy.age.as_secs_f64() {
+                clear(&path);
+            }
+        }
         // Renaming is quick; runs may proceed while files are removed.
         drop(others);
         removed.extend(trash.folders);
@@ -180,27 +194,33 @@ impl Store {
     }
 
     fn is_used(&self, others: &Others, now: f64) -> bool {
-        let alive = |id: &String| {
-            let unfinished = |run: RunRecord| run.finished.is_none() && run.started > now - ALIVE;
-            self.run(id).is_some_and(unfinished)
-        };
         match others {
             Others::Nobody { .. } => false,
             Others::Somebody => true,
-            Others::Unknown => self.run_ids().iter().any(alive),
+            Others::Unknown => {
+                let mut runs = self.run_ids().into_iter().filter_map(|id| self.run(&id));
+                runs.any(|run| run.finished.is_none() && run.started > now - ALIVE)
+            }
         }
     }
 
     fn garbage_beside(&self, policy: &KeepPolicy, now: f64, in_use: bool) -> Result<Garbage, StoreError> {
         let age = if in_use { policy.age.max(GRACE) } else { policy.age };
         let since = now - age.as_secs_f64();
+        // While no process uses the store, a run without an end was killed.
         let alive = if in_use { f64::NEG_INFINITY } else { f64::INFINITY };
         let stock = Stock::read(self, policy.runs, since, alive)?;
-        let artifacts = self.all_artifacts().into_iter().map(|(id, path)| Lying {
-            id,
-            bytes: self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes()),
-            idle: stock.roots.known.contains(&id) || modified(&path) <= since,
-        });
+        let mut artifacts = Vec::new();
+        for (name, path) in names_below(&self.root().join("artifacts")) {
+            let Some(id) = ArtifactId::parse(&name) else { continue };
+            let bytes = match self.artifact(&id) {
+                Some(artifact) => artifact.bytes(),
+                None => folder_bytes(&path),
+            };
+            // One that no result names may belong to a node that has not recorded its result yet.
+            let idle = stock.roots.known.contains(&id) || modified(&path) <= since;
+            artifacts.push(StoredArtifact { id, bytes, idle });
+        }
         let mut garbage = Garbage { in_use, ..sorted_out(&stock, artifacts) };
         // Beside others, no files go.
         if policy.release && !in_use {
@@ -211,30 +231,35 @@ impl Store {
         if policy.memo {
             garbage.memos = self.unused_memos(&stock);
         }
-        let gone: BTreeSet<Digest> = garbage.memos.iter().map(|(base, _)| *base).collect();
-        let kept = self.memo_bases().into_iter().filter(|base| !gone.contains(base));
-        let sizes: Vec<u64> = kept.map(|base| folder_bytes(&self.memo_folder(&base))).collect();
-        garbage.kept_memos = (sizes.len(), sizes.iter().sum());
+        let unused: BTreeSet<Digest> = garbage.memos.iter().map(|(base, _)| *base).collect();
+        for base in self.memo_bases() {
+            if !unused.contains(&base) {
+                garbage.kept_memos.0 += 1;
+                garbage.kept_memos.1 += folder_bytes(&self.memo_folder(&base));
+            }
+        }
         if policy.forget_runs {
             garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
         }
         Ok(garbage)
     }
 
-    fn all_artifacts(&self) -> Vec<(ArtifactId, PathBuf)> {
-        let found = names_below(&self.root().join("artifacts")).into_iter();
-        found.filter_map(|(name, path)| Some((ArtifactId::parse(&name)?, path))).collect()
-    }
-
     /// Returns memos that no kept result used and that were not written to since the policy's age.
     fn unused_memos(&self, stock: &Stock) -> Vec<(Digest, u64)> {
-        let kept = stock.memos();
-        let unused = |base: &Digest| {
-            let newest = names_in(&self.memo_folder(base)).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
-            !kept.contains(base) && newest <= stock.since
-        };
-        let bases = self.memo_bases().into_iter().filter(unused);
-        bases.map(|base| (base, folder_bytes(&self.memo_folder(&base)))).collect()
+        let used = stock.memos();
+        let mut unused = Vec::new();
+        for base in self.memo_bases() {
+            let folder = self.memo_folder(&base);
+            let mut newest: f64 = 0.0;
+            for (_, path) in names_in(&folder) {
+                newest = newest.max(modified(&path));
+            }
+            // Rows of a node that has not finished yet belong to no result: only their age shows that they are needed.
+            if !used.contains(&base) && newest <= stock.since {
+                unused.push((base, folder_bytes(&folder)));
+            }
+        }
+        unused
     }
 
     /// Moves a result's record to the tombstones.
@@ -249,16 +274,17 @@ impl Store {
 
     /// Moves files to `tmp/`, where they are removed, by the next process if this one dies.
     pub(crate) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
-        let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
-        let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
         let mut removed = Vec::new();
+        // By renames: a collection that is killed leaves each of them whole, or not at all.
         for (id, _) in &garbage.artifacts {
             removed.extend(self.uninstall(id)?);
         }
-        for folder in memos.chain(runs) {
+        let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
+        for folder in memos.chain(garbage.runs.iter().map(|(id, _)| self.run_folder(id))) {
             let trash = self.temporary();
-            let moved = if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
-            removed.extend(moved.map(|()| trash));
+            if if_there(nofollow::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?.is_some() {
+                removed.push(trash);
+            }
         }
         Ok(removed)
     }
@@ -266,31 +292,16 @@ impl Store {
     /// Releases the folders of middle rounds.
     pub(crate) fn release_all(&self, garbage: &Garbage, now: f64) -> Result<Trash, StoreError> {
         let mut trash = Trash::default();
-        for Middle { node, pipeline, artifact, .. } in &garbage.released {
-            let of = Releasing { node: node.clone(), pipeline: pipeline.clone(), time: now };
-            self.release_output(artifact, &of, &mut trash)?;
+        for middle in &garbage.released {
+            let of = Releasing { node: middle.node.clone(), pipeline: middle.pipeline.clone(), time: now };
+            self.release_output(&middle.artifact, &of, &mut trash)?;
         }
         Ok(trash)
-    }
-
-    /// Removes checkpoints that were not written to since then.
-    fn remove_stale_checkpoints(&self, since: f64) {
-        let checkpoints = names_below(&self.root().join("checkpoints")).into_iter();
-        checkpoints.filter(|(_, path)| modified(path) <= since).for_each(|(_, path)| clear(&path));
-    }
-
-    /// Removes lease files of keys. No other process uses the store, so none is held.
-    fn remove_stale_leases(&self) {
-        for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some() {
-                clear(&path);
-            }
-        }
     }
 }
 
 /// An artifact's files.
-pub(crate) struct Lying {
+pub(crate) struct StoredArtifact {
     pub(crate) id: ArtifactId,
     pub(crate) bytes: u64,
     /// Whether they may be removed if nothing kept refers to them.
@@ -298,10 +309,10 @@ pub(crate) struct Lying {
 }
 
 /// Determines which results and artifacts to collect.
-pub(crate) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) -> Garbage {
+pub(crate) fn sorted_out(stock: &Stock, artifacts: Vec<StoredArtifact>) -> Garbage {
     let mut garbage = Garbage::default();
     let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
-    for Lying { id, bytes, idle } in artifacts {
+    for StoredArtifact { id, bytes, idle } in artifacts {
         let wanted = stock.roots.artifacts.contains(&id);
         if wanted || !idle {
             garbage.kept_bytes += bytes;
@@ -320,9 +331,10 @@ pub(crate) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) 
             garbage.kept_results += 1;
             continue;
         }
+        // Removed, so that an artifact of several results counts once.
         let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
-        let name = stock.ledger.names.get(&result.key).cloned().unwrap_or_default();
-        let used = stock.ledger.used(result);
+        let name = stock.history.names.get(&result.key).cloned().unwrap_or_default();
+        let used = stock.history.used(result);
         garbage.results.push(Collected { key: result.key, name, used, bytes });
     }
     garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));

@@ -8,12 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::producers::input_artifacts;
 use super::retained::Stock;
-use crate::fingerprint::Preimage;
 use crate::node_id::{NodeId, Round};
 use crate::store::artifacts::artifact::{ArtifactId, ArtifactType};
 use crate::store::layout::Store;
-use crate::store::records::node_result::{NodeResult, OutputRecord};
 use crate::store::records::runs::{NodeOutcome, NodeRun};
 
 /// A folder of a middle round.
@@ -44,11 +43,13 @@ impl Stock {
         for (pipeline, latest) in self.latest() {
             self.sort_out(pipeline, &latest.nodes, &mut found, &mut stays);
         }
+        // Only now: what one pipeline may release, another one may need.
         found.retain(|id, _| !stays.contains(id) && store.is_here(id));
         if !found.is_empty() {
             let pinned = store.pinned_artifacts(&self.pins);
             found.retain(|id, _| !pinned.contains(id));
         }
+        // This machine's copy goes only if the shared store has the artifact whole.
         if let Some(remote) = &store.remote {
             found.retain(|id, _| remote.check(id).is_ok());
         }
@@ -57,8 +58,11 @@ impl Stock {
 
     fn latest(&self) -> BTreeMap<&str, Latest<'_>> {
         let mut pipelines: BTreeMap<&str, Latest<'_>> = BTreeMap::new();
-        for run in self.ledger.runs.iter().filter(|run| !run.imported) {
+        for run in &self.history.runs {
             let Some(record) = &run.record else { continue };
+            if run.imported {
+                continue;
+            }
             let latest = pipelines.entry(&record.pipeline).or_default();
             let mut last: BTreeMap<&str, &NodeRun> = BTreeMap::new();
             for node in run.nodes.iter().filter(|node| !latest.known.contains(node.node.name())) {
@@ -79,40 +83,39 @@ impl Stock {
         found: &mut BTreeMap<ArtifactId, Middle>,
         stays: &mut BTreeSet<ArtifactId>,
     ) {
-        let trees = |node: &NodeRun| {
-            let is_tree = |output: &&OutputRecord| matches!(output.artifact_type, ArtifactType::Tree { .. });
-            node.outputs.values().filter(is_tree).map(|output| (output.id, output.bytes)).collect::<Vec<_>>()
-        };
-        let results: Vec<Option<&NodeResult>> = nodes.iter().map(|node| self.makers.result(&node.key?)).collect();
-        let is_settled = |node: &NodeRun, has_result: bool| match node.outcome {
-            NodeOutcome::Ended => true,
-            outcome => outcome.has_result() && has_result,
-        };
-        let is_complete = nodes.iter().zip(&results).all(|(node, result)| is_settled(node, result.is_some()));
-        let handed_on: BTreeSet<&NodeId> = nodes.iter().flat_map(|node| &node.hands_on).collect();
-        let used: BTreeSet<ArtifactId> = results
-            .iter()
-            .flatten()
-            .flat_map(|result| Preimage::read(&result.preimage).inputs)
-            .map(|input| input.digest.into())
-            .collect();
-        let mut ends: BTreeMap<String, Round> = BTreeMap::new();
-        for node in nodes.iter().filter(|node| node.outcome != NodeOutcome::Ended) {
+        let mut is_complete = true;
+        let mut handed_on: BTreeSet<&NodeId> = BTreeSet::new();
+        let mut used: BTreeSet<ArtifactId> = BTreeSet::new();
+        let mut last_rounds: BTreeMap<String, Round> = BTreeMap::new();
+        for node in nodes {
+            handed_on.extend(&node.hands_on);
+            let result = node.key.and_then(|key| self.makers.result(&key));
+            if let Some(result) = result {
+                used.extend(input_artifacts(result));
+            }
+            // A round after the end of its loop did not run: it is not the last one, and needs no result.
+            if node.outcome == NodeOutcome::Ended {
+                continue;
+            }
+            is_complete &= node.outcome.has_result() && result.is_some();
             if let Some(round) = node.node.round() {
-                let end = ends.entry(node.node.without_round()).or_default();
-                *end = round.max(*end);
+                let last = last_rounds.entry(node.node.without_round()).or_default();
+                *last = round.max(*last);
             }
         }
-        for (node, result) in nodes.iter().zip(results) {
-            let end = ends.get(&node.node.without_round());
-            let is_middle =
-                node.node.round().zip(end).is_some_and(|(round, end)| round < *end) && !handed_on.contains(&node.node);
-            let again =
+        for node in nodes {
+            let last = last_rounds.get(&node.node.without_round());
+            let is_middle = node.node.round().is_some_and(|round| last.is_some_and(|last| round < *last));
+            let result = node.key.and_then(|key| self.makers.result(&key));
+            let is_made_again =
                 result.is_some_and(|result| !self.makers.is_collected(&result.key) && result.is_made_again_here());
-            for (artifact, bytes) in trees(node) {
-                if is_complete && is_middle && again && used.contains(&artifact) {
+            let may_go = is_complete && is_middle && is_made_again && !handed_on.contains(&node.node);
+            for output in node.outputs.values() {
+                let ArtifactType::Tree { .. } = output.artifact_type else { continue };
+                let artifact = output.id;
+                if may_go && used.contains(&artifact) {
                     let (pipeline, node) = (pipeline.to_owned(), node.node.clone());
-                    found.insert(artifact, Middle { pipeline, node, artifact, bytes });
+                    found.insert(artifact, Middle { pipeline, node, artifact, bytes: output.bytes });
                 } else {
                     stays.insert(artifact);
                 }

@@ -6,6 +6,7 @@ use crate::fingerprint::{NodeKey, Preimage};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::layout::Store;
 use crate::store::records::node_result::NodeResult;
+use crate::store::records::pins::Pin;
 
 /// All results of a store, by key and by output.
 #[derive(Debug, Default)]
@@ -96,14 +97,23 @@ impl Makers {
         if !chosen.is_empty() {
             return chosen;
         }
-        let finished = |key: &NodeKey| self.results[key].finished;
-        let newest = pool.iter().max_by(|one, other| finished(one).total_cmp(&finished(other)).then(one.cmp(other)));
-        newest.copied().into_iter().collect()
+        // Of results that finished together, the one with the largest key: the answer must not vary.
+        pool.sort_by(|one, other| {
+            self.results[one].finished.total_cmp(&self.results[other].finished).then(one.cmp(other))
+        });
+        pool.last().copied().into_iter().collect()
+    }
+
+    /// Returns the results that a pin protects, without those behind them.
+    pub(super) fn of_pin(&self, pin: &Pin) -> Vec<NodeKey> {
+        match pin.key {
+            Some(key) => vec![key],
+            None => self.of(&pin.artifact, &BTreeSet::new(), None),
+        }
     }
 
     fn inputs(&self, key: &NodeKey) -> Vec<ArtifactId> {
-        let inputs = self.results.get(key).map(|result| Preimage::read(&result.preimage).inputs).unwrap_or_default();
-        inputs.into_iter().map(|input| input.digest.into()).collect()
+        self.results.get(key).map(input_artifacts).unwrap_or_default()
     }
 
     /// Returns `start` and the keys of all results that their inputs derive from, back to the sources.
@@ -116,9 +126,17 @@ impl Makers {
         let mut found: BTreeSet<NodeKey> = pending.iter().copied().collect();
         while let Some(key) = pending.pop() {
             let user = self.results.get(&key);
-            let makers = self.inputs(&key).into_iter().flat_map(|input| self.of(&input, preferred, user));
-            pending.extend(makers.filter(|key| found.insert(*key)));
+            for input in self.inputs(&key) {
+                let mut makers = self.of(&input, preferred, user);
+                makers.retain(|key| found.insert(*key));
+                pending.extend(makers);
+            }
         }
         found
     }
+}
+
+/// Returns the artifacts that a result was computed from.
+pub(super) fn input_artifacts(result: &NodeResult) -> Vec<ArtifactId> {
+    Preimage::read(&result.preimage).inputs.into_iter().map(|input| input.digest.into()).collect()
 }

@@ -75,7 +75,9 @@ impl Trash {
     /// # Errors
     /// Fails if they cannot be removed.
     pub fn empty(self) -> Result<u64, StoreError> {
-        self.folders.iter().try_for_each(|folder| remove(folder))?;
+        for folder in &self.folders {
+            remove(folder)?;
+        }
         Ok(self.bytes)
     }
 }
@@ -102,8 +104,11 @@ impl Store {
 
     /// Returns the artifacts that have notes of a release.
     pub(super) fn noted_releases(&self) -> Vec<ArtifactId> {
-        let found = names_below(&self.root().join("released")).into_iter();
-        found.filter_map(|(name, _)| ArtifactId::parse(name.strip_suffix(".json")?)).collect()
+        let mut ids = Vec::new();
+        for (name, _) in names_below(&self.root().join("released")) {
+            ids.extend(name.strip_suffix(".json").and_then(ArtifactId::parse));
+        }
+        ids
     }
 
     /// Writes the note of a release that was made in another store; of an artifact that is here, nothing.
@@ -128,6 +133,7 @@ impl Store {
         neighbours: &mut Neighbours,
     ) -> Result<Option<Trash>, StoreError> {
         let path = self.door_path();
+        // Locked until the files are gone: a process that begins to use the store waits here before it looks around.
         let door = open_to_lock(&path).map_err(StoreError::io("open", &path))?;
         if door.lock().is_err() || !self.is_only_user(using, neighbours) {
             return Ok(None);
@@ -150,9 +156,11 @@ impl Store {
             // Damage is found and repaired by whoever needs it.
             return Ok(());
         } else {
+            // Before the files go: without them, only the note tells a released artifact from a lost one.
             let note = Release { artifact: artifact.clone(), of: of.clone() };
             self.write_file(&self.release_path(id), &serde_json::to_vec(&note)?)?;
         }
+        // If the artifact is made again, the new files are verified anew.
         self.forget_intact(id);
         trash.bytes += artifact.bytes();
         trash.folders.extend(self.uninstall(id)?);
@@ -174,15 +182,16 @@ impl Store {
     pub fn pinned_artifacts(&self, pins: &[Pin]) -> BTreeSet<ArtifactId> {
         let mut found: BTreeSet<ArtifactId> = pins.iter().map(|pin| pin.artifact).collect();
         let whole: Vec<&Pin> = pins.iter().filter(|pin| pin.lineage).collect();
+        // Reading all results takes long.
         if whole.is_empty() {
             return found;
         }
         let makers = Makers::read(self);
         for pin in whole {
-            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new(), None), |key| vec![key]);
-            let keys = makers.ancestry(keys, &BTreeSet::new());
-            let results = keys.iter().filter_map(|key| makers.result(key));
-            found.extend(results.flat_map(|result| result.outputs.values()).map(|output| output.id));
+            for key in makers.ancestry(makers.of_pin(pin), &BTreeSet::new()) {
+                let Some(result) = makers.result(&key) else { continue };
+                found.extend(result.outputs.values().map(|output| output.id));
+            }
         }
         found
     }

@@ -16,9 +16,9 @@ use crate::store::records::runs::{NodeRun, RunRecord};
 
 /// All results of a store, and which of them stay.
 pub(crate) struct Stock {
-    pub(crate) ledger: Ledger,
+    pub(crate) history: RunHistory,
     pub(crate) makers: Makers,
-    pub(super) kept_runs: BTreeSet<String>,
+    retained_runs: BTreeSet<String>,
     pub(crate) roots: Roots,
     pub(crate) pins: Vec<Pin>,
     /// Everything created or used since then (Unix time in seconds) stays.
@@ -29,22 +29,22 @@ impl Stock {
     /// Keeps `newest` runs of each pipeline, and unfinished ones that began after `alive`.
     pub(crate) fn read(store: &Store, newest: usize, since: f64, alive: f64) -> Result<Self, StoreError> {
         all_readable(store)?;
-        let ledger = Ledger::read(store);
+        let history = RunHistory::read(store);
         let (makers, pins) = (Makers::read(store), store.pins()?);
-        let kept_runs = ledger.kept(newest, since, alive);
-        let roots = Roots::new(&ledger, &kept_runs, &makers, &pins, since);
-        Ok(Self { ledger, makers, kept_runs, roots, pins, since })
+        let retained_runs = history.retained(newest, since, alive);
+        let roots = Roots::new(&history, &retained_runs, &makers, &pins, since);
+        Ok(Self { history, makers, retained_runs, roots, pins, since })
     }
 
     /// Returns the memos used by results that stay.
     pub(crate) fn memos(&self) -> BTreeSet<Digest> {
-        let kept = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
-        kept.flat_map(NodeResult::memos).collect()
+        let retained = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
+        retained.flat_map(NodeResult::memos).collect()
     }
 
     /// Returns the runs that do not stay.
     pub(crate) fn old_runs(&self) -> impl Iterator<Item = &str> {
-        self.ledger.runs.iter().map(|run| run.id.as_str()).filter(|id| !self.kept_runs.contains(*id))
+        self.history.runs.iter().map(|run| run.id.as_str()).filter(|id| !self.retained_runs.contains(*id))
     }
 }
 
@@ -52,6 +52,7 @@ impl Stock {
 fn all_readable(store: &Store) -> Result<(), StoreError> {
     let mut pending: Vec<PathBuf> = ["pins", "runs", "results"].map(|name| store.root().join(name)).into();
     while let Some(folder) = pending.pop() {
+        // Other processes may remove records meanwhile: what is gone protects nothing.
         let entries = if_there(fs::read_dir(&folder)).map_err(StoreError::io("read", &folder))?;
         for entry in entries.into_iter().flatten() {
             let path = entry.map_err(StoreError::io("read", &folder))?.path();
@@ -73,28 +74,26 @@ pub(crate) struct Run {
 }
 
 /// All runs, newest first and imported ones last, with what they record about keys.
-pub(crate) struct Ledger {
+pub(crate) struct RunHistory {
     pub(crate) runs: Vec<Run>,
     pub(crate) names: BTreeMap<NodeKey, String>,
     used: BTreeMap<NodeKey, f64>,
 }
 
-impl Ledger {
+impl RunHistory {
     fn read(store: &Store) -> Self {
-        let read = |id: String| {
-            let (record, nodes) = (store.run(&id), store.run_nodes(&id));
-            Run { imported: store.is_imported(&id), record, nodes, id }
-        };
-        let runs: Vec<Run> = store.newest_runs().into_iter().map(read).collect();
-        let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
-        for run in &runs {
-            let Some(record) = &run.record else { continue };
-            for node in &run.nodes {
-                let Some(key) = node.key else { continue };
-                names.entry(key).or_insert_with(|| format!("{}/{}", record.pipeline, node.node));
-                let time: &mut f64 = used.entry(key).or_insert(0.0);
-                *time = time.max(record.started);
+        let (mut runs, mut names, mut used) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        for id in store.newest_runs() {
+            let (record, nodes, imported) = (store.run(&id), store.run_nodes(&id), store.is_imported(&id));
+            if let Some(record) = &record {
+                for node in &nodes {
+                    let Some(key) = node.key else { continue };
+                    names.entry(key).or_insert_with(|| format!("{}/{}", record.pipeline, node.node));
+                    let time: &mut f64 = used.entry(key).or_insert(0.0);
+                    *time = time.max(record.started);
+                }
             }
+            runs.push(Run { id, imported, record, nodes });
         }
         Self { runs, names, used }
     }
@@ -104,26 +103,28 @@ impl Ledger {
     }
 
     /// Returns the runs whose results stay.
-    fn kept(&self, newest: usize, since: f64, alive: f64) -> BTreeSet<String> {
+    fn retained(&self, newest: usize, since: f64, alive: f64) -> BTreeSet<String> {
         // Imported runs are counted separately from this store's runs.
         let mut count: BTreeMap<(&str, bool), usize> = BTreeMap::new();
-        let mut went_well: BTreeSet<(&str, bool)> = BTreeSet::new();
-        let mut kept = BTreeSet::new();
+        let mut has_good: BTreeSet<(&str, bool)> = BTreeSet::new();
+        let mut retained = BTreeSet::new();
         for run in &self.runs {
-            // A run with a torn record stays: its outcome is unknown.
-            let stays = run.record.as_ref().is_none_or(|record| {
-                let pipeline = (record.pipeline.as_str(), run.imported);
-                let number = count.entry(pipeline).or_default();
-                *number += 1;
-                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(pipeline);
-                let running = record.finished.is_none() && record.started > alive;
-                *number <= newest.max(1) || first_good || running || record.started > since
-            });
-            if stays {
-                kept.insert(run.id.clone());
+            let Some(record) = &run.record else {
+                // A run with a torn record stays: its outcome is unknown.
+                retained.insert(run.id.clone());
+                continue;
+            };
+            let pipeline = (record.pipeline.as_str(), run.imported);
+            let number = count.entry(pipeline).or_default();
+            *number += 1;
+            // Runs come newest first, so this is the last good one (3: completed with failed rows).
+            let is_last_good = matches!(record.exit, Some(0 | 3)) && has_good.insert(pipeline);
+            let is_running = record.finished.is_none() && record.started > alive;
+            if *number <= newest.max(1) || is_last_good || is_running || record.started > since {
+                retained.insert(run.id.clone());
             }
         }
-        kept
+        retained
     }
 }
 
@@ -136,28 +137,32 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    fn new(ledger: &Ledger, runs: &BTreeSet<String>, makers: &Makers, pins: &[Pin], since: f64) -> Self {
+    fn new(history: &RunHistory, runs: &BTreeSet<String>, makers: &Makers, pins: &[Pin], since: f64) -> Self {
         let mut roots = Self { keys: BTreeSet::new(), artifacts: BTreeSet::new(), known: BTreeSet::new() };
-        for run in ledger.runs.iter().filter(|run| runs.contains(&run.id)) {
-            roots.keys.extend(run.nodes.iter().filter_map(|node| node.key));
-            roots.artifacts.extend(run.nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id));
+        for run in history.runs.iter().filter(|run| runs.contains(&run.id)) {
+            for node in &run.nodes {
+                roots.keys.extend(node.key);
+                // Also without its result: another run may have replaced it, and with it the outputs.
+                roots.artifacts.extend(node.outputs.values().map(|output| output.id));
+            }
         }
-        roots.keys.extend(makers.live().filter(|result| ledger.used(result) > since).map(|result| result.key));
+        roots.keys.extend(makers.live().filter(|result| history.used(result) > since).map(|result| result.key));
         for pin in pins {
             roots.artifacts.insert(pin.artifact);
-            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new(), None), |key| vec![key]);
-            roots.keys.extend(if pin.lineage {
-                makers.ancestry(keys, &roots.keys)
+            let keys = makers.of_pin(pin);
+            if pin.lineage {
+                roots.keys.extend(makers.ancestry(keys, &roots.keys));
             } else {
-                keys.into_iter().collect()
-            });
+                roots.keys.extend(keys);
+            }
         }
         for result in makers.live() {
-            let outputs = result.outputs.values().map(|output| output.id);
-            if roots.keys.contains(&result.key) {
-                roots.artifacts.extend(outputs.clone());
+            for output in result.outputs.values() {
+                roots.known.insert(output.id);
+                if roots.keys.contains(&result.key) {
+                    roots.artifacts.insert(output.id);
+                }
             }
-            roots.known.extend(outputs);
         }
         roots
     }
@@ -202,7 +207,7 @@ mod tests {
         };
         let runs = vec![run("3", false), run("2", false), run("9", true), run("8", true)];
         assert!(runs.iter().all(|run| run.record.is_some()));
-        let ledger = Ledger { runs, names: BTreeMap::new(), used: BTreeMap::new() };
-        assert_eq!(ledger.kept(1, 5.0, f64::INFINITY), ["3", "9"].map(str::to_owned).into());
+        let history = RunHistory { runs, names: BTreeMap::new(), used: BTreeMap::new() };
+        assert_eq!(history.retained(1, 5.0, f64::INFINITY), ["3", "9"].map(str::to_owned).into());
     }
 }

@@ -22,7 +22,7 @@ use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 use crate::store::artifacts::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::folder::remove;
-use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
+use crate::store::gc::collect::{ALIVE, GRACE, Garbage, KeepPolicy, StoredArtifact, Swept, collection, sorted_out};
 use crate::store::gc::retained::Stock;
 use crate::store::layout::Store;
 use crate::store::lease::Others;
@@ -143,9 +143,9 @@ impl Store {
             let id = ArtifactId::from(*digest);
             let gone = gone.get(&id).copied().unwrap_or(f64::NEG_INFINITY);
             let idle = !stock.roots.known.contains(&id) && lot.newest.max(gone) <= server - age;
-            artifacts.push(Lying { id, bytes: lot.bytes, idle });
+            artifacts.push(StoredArtifact { id, bytes: lot.bytes, idle });
         }
-        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts.into_iter()) };
+        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts) };
         if policy.memo {
             let used = stock.memos();
             for (base, lot) in &there.memos {

@@ -43,31 +43,46 @@ impl Drop for Port {
 /// Whether a process listens on the port, and none of that group does: its answers must not be taken for those of the
 /// service. As Linux's `/proc` shows it; false where that cannot be seen (no `/proc`, another user's process).
 pub(super) fn is_taken(port: u16, group: u32) -> bool {
-    let sockets: BTreeSet<String> =
-        ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().flat_map(|table| listening(table, port)).collect();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = processes.filter(|process| process.file_name().to_string_lossy().parse::<u32>().is_ok());
-    let mut holders = processes.map(|process| process.path()).filter(|process| holds(process, &sockets)).peekable();
-    holders.peek().is_some() && holders.all(|process| group_of(&process) != Some(group))
+    const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let sockets: BTreeSet<String> = TABLES.iter().flat_map(|table| listening(table, port)).collect();
+    if sockets.is_empty() {
+        return false;
+    }
+    let mut is_held = false;
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let is_process = process.file_name().to_string_lossy().parse::<u32>().is_ok();
+        if is_process && holds(&process.path(), &sockets) {
+            // A child of the service may listen in its place.
+            if group_of(&process.path()) == Some(group) {
+                return false;
+            }
+            is_held = true;
+        }
+    }
+    is_held
 }
 
 /// Returns the sockets that listen on the port, as links of file descriptors name them.
 fn listening(table: &str, port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
-    let text = fs::read_to_string(table).unwrap_or_default();
-    let socket = |line: &str| {
+    let mut sockets = Vec::new();
+    for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, found) = fields.get(1)?.rsplit_once(':')?;
-        let listens = u16::from_str_radix(found, 16).ok()? == port && *fields.get(3)? == LISTEN;
-        listens.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]"))).flatten()
-    };
-    text.lines().skip(1).filter_map(socket).collect()
+        // Number, local address, remote address, state, five more, inode.
+        let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+        if let Some((_, number)) = local.rsplit_once(':')
+            && u16::from_str_radix(number, 16) == Ok(port)
+        {
+            sockets.push(format!("socket:[{inode}]"));
+        }
+    }
+    sockets
 }
 
 fn holds(process: &Path, sockets: &BTreeSet<String>) -> bool {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
-    !sockets.is_empty() && links.any(|link| link.to_str().is_some_and(|link| sockets.contains(link)))
+    links.any(|link| link.to_str().is_some_and(|link| sockets.contains(link)))
 }
 
 /// Returns the process group: the third field after the name, which is in parentheses.

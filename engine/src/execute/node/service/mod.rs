@@ -16,7 +16,6 @@ use super::job::NodeJob;
 use crate::endpoint::{Alive, with_addresses};
 use crate::error::OperatorError;
 use crate::execute::settings::device::DeviceLease;
-use crate::execute::settings::progress::NodeProgress;
 use crate::operator::{BoundOperator, ProgressSink};
 use crate::spec::{Serves, ServiceSpec};
 use crate::store::{Lent, StoreError, lend};
@@ -42,7 +41,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts the services of a node together and waits until all are ready.
-    pub(crate) async fn start(job: &Arc<NodeJob>, progress: &Arc<NodeProgress>) -> Result<Self, OperatorError> {
+    pub(crate) async fn start(job: &Arc<NodeJob>, progress: &Arc<dyn ProgressSink>) -> Result<Self, OperatorError> {
         let (own, sink) = (Arc::clone(job), Arc::clone(progress));
         let services = blocking(move || launch(&own, &sink)).await?;
         match services.until_ready(job).await {
@@ -59,10 +58,9 @@ impl Services {
         let node = job.node();
         let mut params = node.operator.params.clone();
         with_addresses(&mut params, &self.addresses);
-        let wrong = |issue: crate::operator::ParamIssue| {
+        (node.entry.bind)(params).map_err(|issue| {
             OperatorError::pipeline(format!("`{}` with the address of a service: {}", issue.path, issue.message))
-        };
-        (node.entry.bind)(params).map_err(wrong)
+        })
     }
 
     /// Returns an error if a service has ended by itself.
@@ -85,8 +83,12 @@ impl Services {
                 () = tokio::time::sleep(WATCH) => {}
             }
             if let Some(error) = self.fault() {
-                let own = job.session.limiters().filter(|limiter| limiter.is_of_service());
-                own.for_each(|limiter| limiter.shut(&error.message));
+                for limiter in job.session.limiters() {
+                    if limiter.is_of_service() {
+                        limiter.shut(&error.message);
+                    }
+                }
+                // Not cancelled: answers on their way are paid for, and are awaited and remembered.
                 return kernel.await;
             }
         }
@@ -94,6 +96,7 @@ impl Services {
 
     /// Ends the services.
     pub(crate) async fn end(self) {
+        // A process may take seconds to end, and a task must not block.
         let ended = blocking(move || {
             locked(&self.running).clear();
             Ok(())
@@ -110,7 +113,7 @@ impl Services {
         let client = reqwest::Client::builder().no_proxy().build();
         let client =
             client.map_err(|error| OperatorError::machine(format!("cannot create an HTTP client: {error}")))?;
-        for (place, service) in node.spec.services.iter().enumerate() {
+        for (position, service) in node.spec.services.iter().enumerate() {
             let address = self.addresses.get(&service.name).cloned().unwrap_or_default();
             let question = format!("{address}{}", service.ready);
             loop {
@@ -120,17 +123,18 @@ impl Services {
                 if job.run.stop.is_draining() {
                     return Err(OperatorError::cancelled());
                 }
-                let answer = client.get(&question).timeout(ANSWER).send().await;
-                if answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
-                    let is_taken = locked(&self.running).get(place).is_some_and(Process::port_is_taken);
-                    if is_taken {
-                        return Err(taken(service, &address));
+                let status = client.get(&question).timeout(ANSWER).send().await.map(|answer| answer.status());
+                if status.as_ref().is_ok_and(reqwest::StatusCode::is_success) {
+                    // Another program may have bound the port before the service did.
+                    if locked(&self.running).get(position).is_some_and(Process::port_is_taken) {
+                        let message = format!("another program answers at {address}, the port of `{}`", service.name);
+                        return Err(OperatorError::machine(message).with_help("run it again: it gets another port"));
                     }
                     break;
                 }
                 if start.elapsed() > service.within {
-                    let told = answer.map_or_else(|_| "nothing".to_owned(), |answer| answer.status().to_string());
-                    return Err(Process::late(locked(&self.running).get(place), service, &told));
+                    let answer = status.map_or("nothing".to_owned(), |status| status.to_string());
+                    return Err(Process::late(locked(&self.running).get(position), service, &answer));
                 }
                 tokio::time::sleep(LOOK).await;
             }
@@ -143,31 +147,28 @@ fn locked(running: &Mutex<Vec<Process>>) -> MutexGuard<'_, Vec<Process>> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn taken(service: &ServiceSpec, address: &str) -> OperatorError {
-    let error = OperatorError::machine(format!("another program answers at {address}, the port of `{}`", service.name));
-    error.with_help("run it again: it gets another port")
-}
-
 /// Starts the processes.
-fn launch(job: &NodeJob, progress: &Arc<NodeProgress>) -> Result<Services, OperatorError> {
+fn launch(job: &NodeJob, progress: &Arc<dyn ProgressSink>) -> Result<Services, OperatorError> {
     let node = job.node();
     let workers = &job.run.options.asked.workers;
     // GPUs of a node that runs in a worker are leased there.
     let gpus = if node.operator.declaration.pays() { workers.gpus(&node.spec.resources) } else { 0 };
-    let lease = (gpus > 0).then(|| DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)).transpose()?;
+    let lease = match gpus {
+        0 => None,
+        gpus => Some(DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)?),
+    };
     // Those that have started end if another one cannot.
     let (mut running, mut addresses, mut ports) = (Vec::new(), BTreeMap::new(), Vec::new());
     let mut lent = Vec::new();
     for service in &node.spec.services {
+        // A new one for each run of the node: services of concurrent runs must not meet.
         let port = Port::free()?;
         let inputs = service_inputs(job, service)?;
         let words = words(service, &inputs, port.number(), workers.cpu.as_deref())?;
         lent.extend(inputs.into_iter().filter_map(|input| input.lent));
         progress.log(&format!("starts the service `{}`: {}", service.name, words.join(" ")));
-        let visible = lease.as_ref().map(DeviceLease::visible);
-        let place = process::Place { directory: &job.run.options.directory, port: port.number(), visible };
-        let sink = Arc::clone(progress) as Arc<dyn ProgressSink>;
-        running.push(Process::start(service, &words, &place, sink)?);
+        let (directory, visible) = (&job.run.options.directory, lease.as_ref().map(DeviceLease::visible));
+        running.push(Process::start(service, &words, directory, port.number(), visible, Arc::clone(progress))?);
         addresses.insert(service.name.clone(), format!("http://127.0.0.1:{}", port.number()));
         ports.push(port);
     }
@@ -213,23 +214,28 @@ fn words(
     port: u16,
     searchmill: Option<&Path>,
 ) -> Result<Vec<String>, OperatorError> {
-    let shown = |path: &Path| path.display().to_string();
     if let Serves::Program(words) = &service.serves {
-        let mut places = vec![("{port}".to_owned(), port.to_string())];
-        let name = |port: &str| port.rsplit('.').next().unwrap_or_default().to_owned();
-        places.extend(inputs.iter().map(|input| (format!("{{{}}}", name(&input.port)), shown(&input.path))));
-        let filled = |word: &String| places.iter().fold(word.clone(), |word, (place, with)| word.replace(place, with));
-        return Ok(words.iter().map(filled).collect());
+        let mut words = words.clone();
+        for word in &mut words {
+            *word = word.replace("{port}", &port.to_string());
+            for input in inputs {
+                let name = input.port.rsplit('.').next().unwrap_or_default();
+                *word = word.replace(&format!("{{{name}}}"), &input.path.display().to_string());
+            }
+        }
+        return Ok(words);
     }
-    let missing = || {
+    let Some(searchmill) = searchmill else {
         let error = OperatorError::machine(format!("no program is known that could serve `{}`", service.name));
-        error.with_help("the embedding program gives the path of `searchmill` as `Workers::cpu`")
+        return Err(error.with_help("the embedding program gives the path of `searchmill` as `Workers::cpu`"));
     };
     let what = if service.serves == Serves::Model { "model" } else { "env" };
-    let mut words = vec![shown(searchmill.ok_or_else(missing)?), "serve".to_owned(), what.to_owned()];
+    let mut words = vec![searchmill.display().to_string(), "serve".to_owned(), what.to_owned()];
     for input in inputs {
-        words.extend(input.port.ends_with(".adapter").then(|| "--adapter".to_owned()));
-        words.push(shown(&input.path));
+        if input.port.ends_with(".adapter") {
+            words.push("--adapter".to_owned());
+        }
+        words.push(input.path.display().to_string());
     }
     words.extend(["--listen".to_owned(), format!("127.0.0.1:{port}")]);
     if service.serves == Serves::Model {

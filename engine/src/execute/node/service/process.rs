@@ -20,14 +20,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Interval between checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where a service runs.
-pub(crate) struct Place<'a> {
-    pub(crate) directory: &'a Path,
-    pub(crate) port: u16,
-    /// Value of `CUDA_VISIBLE_DEVICES`, if GPUs are leased for it.
-    pub(crate) visible: Option<String>,
-}
-
 /// A running service in its own process group.
 pub(crate) struct Process {
     name: String,
@@ -38,17 +30,21 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts a service. `visible`: the value of `CUDA_VISIBLE_DEVICES`, if GPUs are leased for it.
     pub(crate) fn start(
         service: &ServiceSpec,
         words: &[String],
-        place: &Place<'_>,
+        directory: &Path,
+        port: u16,
+        visible: Option<String>,
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Self, OperatorError> {
         let passed = ALWAYS.into_iter().chain(service.env.iter().map(String::as_str));
-        let Some(mut command) = program(words, passed, place.directory) else {
+        // In a process group of its own, so that a signal reaches what it starts, too.
+        let Some(mut command) = program(words, passed, directory) else {
             return Err(OperatorError::engine("a service has no program"));
         };
-        if let Some(visible) = &place.visible {
+        if let Some(visible) = visible {
             command.env("CUDA_VISIBLE_DEVICES", visible);
         }
         let name = service.name.clone();
@@ -59,12 +55,13 @@ impl Process {
         })?;
         let guard = GroupGuard::of(child.id());
         let tail = Arc::new(Tail::default());
-        let pipes = [child.stdout.take().map(boxed), child.stderr.take().map(boxed)];
-        for pipe in pipes.into_iter().flatten() {
-            let (name, tail, progress) = (name.clone(), Arc::clone(&tail), Arc::clone(&progress));
-            std::thread::spawn(move || tail.listen(pipe, |line| progress.log(&format!("{name}: {line}"))));
+        if let Some(pipe) = child.stdout.take() {
+            listen(&name, pipe, &tail, &progress);
         }
-        Ok(Self { name, child, guard, port: place.port, tail })
+        if let Some(pipe) = child.stderr.take() {
+            listen(&name, pipe, &tail, &progress);
+        }
+        Ok(Self { name, child, guard, port, tail })
     }
 
     /// Whether another program listens on its port.
@@ -97,21 +94,23 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
-        if !has_ended(&mut self.child) {
+        if matches!(self.child.try_wait(), Ok(None)) {
             // Without a shell, the guard below still kills it.
             drop(end_group(self.child.id(), "TERM"));
             let start = Instant::now();
-            while start.elapsed() < GRACE && !has_ended(&mut self.child) {
+            while start.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
             }
         }
+        // Also if it has ended: what it started may still run.
         drop(end_group(self.child.id(), "KILL"));
         drop(self.child.wait());
         self.guard.relieve();
     }
 }
 
-fn boxed(pipe: impl Read + Send + 'static) -> Box<dyn Read + Send> {
-    Box::new(pipe)
+/// Reads a pipe on another thread, line by line: a full pipe would block the service.
+fn listen(name: &str, pipe: impl Read + Send + 'static, tail: &Arc<Tail>, progress: &Arc<dyn ProgressSink>) {
+    let (name, tail, progress) = (name.to_owned(), Arc::clone(tail), Arc::clone(progress));
+    std::thread::spawn(move || tail.listen(pipe, |line| progress.log(&format!("{name}: {line}"))));
 }

@@ -13,15 +13,14 @@ use crate::error::OperatorError;
 use crate::events::{Event, Reporter};
 use crate::execute::kernels::changed_sources::{WatchedPieces, unchanged};
 use crate::execute::kernels::kernel_run::KernelRun;
-use crate::execute::kernels::observations::Observations;
 use crate::execute::kernels::run_kernel;
 use crate::execute::node::job::Ran;
 use crate::execute::settings::progress::NodeProgress;
 use crate::execute::settings::stop::Stop;
 use crate::fingerprint::SeenSources;
 use crate::operator::{
-    Context, ContextParts, Inputs, OperatorEntry, PortType, ProgressSink, Registry, SecretLookup, SourceFiles,
-    http_client, stack_size,
+    Context, ContextParts, Inputs, OperatorEntry, PortType, Registry, SecretLookup, SourceFiles, http_client,
+    stack_size,
 };
 use crate::store::{Blocks, Store, StoreSink};
 
@@ -44,8 +43,8 @@ pub struct WorkerPipes {
 /// Fails if the task cannot be read; the parent then gets no message.
 pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: WorkerPipes) -> Result<(), OperatorError> {
     let text = std::fs::read(task)?;
-    let unknown = |error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display()));
-    let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
+    let task: Task = serde_json::from_slice(&text)
+        .map_err(|error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display())))?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
     let stop = Stop::default();
@@ -101,6 +100,7 @@ fn listen(orders: Box<dyn Read + Send>, leave: Box<dyn FnOnce() + Send>, stop: S
                 _ => {}
             }
         }
+        // The parent is gone, or has the result.
         leave();
     });
 }
@@ -131,11 +131,11 @@ fn run(
     parent: &Arc<Parent>,
 ) -> Result<Ran, OperatorError> {
     let entry = entry(task, registry)?;
-    let bind = |issue: crate::operator::ParamIssue| {
+    let operator = (entry.bind)(task.params.clone()).map_err(|issue| {
         OperatorError::engine(format!("the worker cannot read the param `{}`: {}", issue.path, issue.message))
-    };
-    let operator = (entry.bind)(task.params.clone()).map_err(bind)?;
+    })?;
     let store = Store::open(&task.store)?;
+    // The parent uses the store, too, but may die first.
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(stack_size()).enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?)
@@ -145,7 +145,6 @@ fn run(
     let sources = operator.declaration.sources(&task.directory);
     let sources = Arc::new(SeenSources::new(sources, task.sources.clone(), &task.directory));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let progress = Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>));
     let parts = ContextParts {
         seed: task.seed,
         cancelled: stop.flag(),
@@ -157,7 +156,7 @@ fn run(
         processes: task.processes,
         retry: task.retry,
         secrets,
-        progress: Arc::clone(&progress) as Arc<dyn ProgressSink>,
+        progress: Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>)),
         checkpoint: Arc::new(store.checkpoint(&task.key)),
         pieces: Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) }),
         sources: Arc::clone(&sources) as Arc<dyn SourceFiles>,
@@ -165,12 +164,26 @@ fn run(
     };
     let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
     let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
-    let run = kernel_run(task, &store, context, stop, progress, Arc::clone(&sources))?;
+    let mut inputs = Inputs::new();
+    for (port, artifact) in &task.inputs {
+        inputs.bind(port, store.open_input(artifact)?);
+    }
+    // Without the journals of calls: nodes that call an endpoint never run in a worker.
+    let run = KernelRun {
+        inputs,
+        main_port: task.main_port.clone(),
+        row_base: task.row_base,
+        block_base: task.block_base,
+        recall_blocks: task.recall_blocks,
+        on_error: task.on_error,
+        ..KernelRun::new(context, &store, Arc::clone(&sources))
+    };
     let ran = run_kernel(&operator, &operator.declaration, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Does not wait for threads that still compute after an order to stop.
     runtime.shutdown_background();
+    // Before a failure counts: it may come from a half-written file.
     unchanged(&sources, &operator, &task.directory)?;
     let rows = ran?;
     if rows.stopped {
@@ -200,40 +213,12 @@ fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorErro
 }
 
 fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
-    let known = |(port, kind): (&String, &crate::store::ArtifactType)| {
-        let unknown = || OperatorError::engine(format!("the worker does not know the kind of output `{port}`"));
-        Ok((port.clone(), kind.port_type().ok_or_else(unknown)?))
-    };
-    task.outputs.iter().map(known).collect()
-}
-
-fn kernel_run(
-    task: &Task,
-    store: &Store,
-    context: Context,
-    stop: &Stop,
-    progress: Arc<NodeProgress>,
-    sources: Arc<SeenSources>,
-) -> Result<KernelRun, OperatorError> {
-    let mut inputs = Inputs::new();
-    for (port, artifact) in &task.inputs {
-        inputs.bind(port, store.open_input(artifact)?);
+    let mut ports = IndexMap::new();
+    for (port, kind) in &task.outputs {
+        let Some(port_type) = kind.port_type() else {
+            return Err(OperatorError::engine(format!("the worker does not know the kind of output `{port}`")));
+        };
+        ports.insert(port.clone(), port_type);
     }
-    Ok(KernelRun {
-        inputs,
-        main_port: task.main_port.clone(),
-        context,
-        row_base: task.row_base,
-        block_base: task.block_base,
-        recall_blocks: task.recall_blocks,
-        on_error: task.on_error,
-        finishes: false,
-        stop: stop.clone(),
-        progress,
-        store: store.clone(),
-        // Nodes that call an endpoint never run in a worker.
-        calls: None,
-        observed: Observations::default(),
-        sources,
-    })
+    Ok(ports)
 }

@@ -55,6 +55,7 @@ pub(in crate::execute) fn run_in_worker(
             Err(death) => break Err(death.error),
         }
     };
+    // Not before: a worker that is started once more reads it.
     job.run.store.drop_task(&path);
     outcome
 }
@@ -114,8 +115,8 @@ struct Supervised<'a> {
     memory: u64,
     started: Instant,
     heard: Instant,
-    /// When it was ordered to drain.
-    draining: Option<Instant>,
+    /// Whether it was ordered to drain.
+    is_draining: bool,
     cancelling: Option<Instant>,
 }
 
@@ -127,23 +128,28 @@ impl<'a> Supervised<'a> {
         // Ctrl-C in the terminal is handled by the parent.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let failed = |error| OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()));
-        let mut child = command.spawn().map_err(failed)?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (orders, Some(stdout), Some(stderr)) = pipes else {
+        let mut child = command.spawn().map_err(|error| {
+            OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()))
+        })?;
+        let orders = child.stdin.take();
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(OperatorError::engine("the worker was started without pipes"));
         };
         let (sender, told) = channel();
         std::thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            let messages = lines.filter_map(|line| serde_json::from_str::<Message>(&line).ok());
-            // Sending fails once the node is settled.
-            messages.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // A library of the worker may print to its output, too.
+                let Ok(message) = serde_json::from_str::<Message>(&line) else { continue };
+                // Sending fails once the node is settled.
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
         });
         let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
         let (started, heard) = (Instant::now(), Instant::now());
-        let (memory, draining, cancelling) = (0, None, None);
-        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, draining, cancelling })
+        let (memory, is_draining, cancelling) = (0, false, None);
+        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, is_draining, cancelling })
     }
 
     fn run(mut self) -> Ended {
@@ -161,7 +167,14 @@ impl<'a> Supervised<'a> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.died(),
             }
-            self.pass_orders_on();
+            if !self.is_draining && self.job.run.stop.is_draining() {
+                self.is_draining = true;
+                self.order("drain");
+            }
+            if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
+                self.cancelling = Some(Instant::now());
+                self.order("cancel");
+            }
             if let Some(error) = self.overdue() {
                 // Only the worker can stop the processes it started.
                 self.order("cancel");
@@ -176,30 +189,20 @@ impl<'a> Supervised<'a> {
 
     /// Handles a message; returns the outcome of the node if it was the last message.
     fn hear(&mut self, message: Message) -> Option<Result<Ran, OperatorError>> {
-        let node = || self.job.node().id().to_owned();
+        let node = self.job.node().id().to_owned();
         match message {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
-                let (node, calls, service_calls, tokens, cost) = (node(), 0, 0, 0, 0.0);
+                // Nodes that pay run in this process.
+                let (calls, service_calls, tokens, cost) = (0, 0, 0, 0.0);
                 let event = Event::NodeProgress { node, done, total, unit, cached, calls, service_calls, tokens, cost };
                 self.job.run.reporter.event(&event);
             }
-            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),
+            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node, line }),
             Message::Done(done) => return Some(Ok(*done)),
             Message::Failed(error) => return Some(Err(error)),
         }
         None
-    }
-
-    fn pass_orders_on(&mut self) {
-        if self.draining.is_none() && self.job.run.stop.is_draining() {
-            self.draining = Some(Instant::now());
-            self.order("drain");
-        }
-        if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
-            self.cancelling = Some(Instant::now());
-            self.order("cancel");
-        }
     }
 
     /// Sends an order. Write errors are ignored: a worker that stopped reading exits when the pipe closes.
@@ -210,20 +213,22 @@ impl<'a> Supervised<'a> {
     }
 
     fn overdue(&self) -> Option<OperatorError> {
-        let wanted = self.job.run.options.asked.workers.silence;
-        let silence = if wanted.is_zero() { SILENCE } else { wanted };
-        let limit = self.job.node().spec.resources.timeout;
         if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {
             return Some(OperatorError::cancelled());
         }
-        if let Some(limit) = limit.filter(|limit| self.started.elapsed() > *limit) {
+        if let Some(limit) = self.job.node().spec.resources.timeout
+            && self.started.elapsed() > limit
+        {
             let message = format!("{} was stopped after {} s, its `timeout`", self.name(), limit.as_secs_f64());
             return Some(OperatorError::machine(message).with_help("raise the limit: `resources: {timeout: …}`"));
         }
-        (self.heard.elapsed() > silence).then(|| {
-            let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
-            OperatorError::machine(message)
-        })
+        let wanted = self.job.run.options.asked.workers.silence;
+        let silence = if wanted.is_zero() { SILENCE } else { wanted };
+        if self.heard.elapsed() <= silence {
+            return None;
+        }
+        let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
+        Some(OperatorError::machine(message))
     }
 
     fn name(&self) -> String {
@@ -250,6 +255,7 @@ impl<'a> Supervised<'a> {
         // Fails harmlessly if the process has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
+        // The reader ends with the pipe, which closes when the process has ended.
         self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
     }
 
@@ -260,36 +266,41 @@ impl<'a> Supervised<'a> {
         if self.job.run.stop.is_cancelled() {
             return Err(Death { error: OperatorError::cancelled(), again: false });
         }
-        let (how, help) = match &ended {
+        let (how, mut help) = match &ended {
             Ok(status) => how(*status),
             Err(error) => (format!("ended in an unknown state: {error}"), None),
         };
-        let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
-        let help = if unlinked { Some(UNLINKED) } else { help };
-        let memory = format!("; it used {} MiB of memory", self.memory >> 20);
-        let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
-        let error = help.map_or(error.clone(), |help| error.with_help(help));
+        if tail.iter().any(|line| line.contains("error while loading shared libraries")) {
+            help = Some(UNLINKED);
+        }
+        let memory = self.memory >> 20;
+        let mut error = OperatorError::machine(format!("{} {how}; it used {memory} MiB of memory", self.name()));
+        if let Some(help) = help {
+            error = error.with_help(help);
+        }
         Err(Death { error: with_tail(error, &tail), again: true })
     }
 }
 
 fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
     if !tail.is_empty() {
-        let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
-        error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
+        error.message += ". Its last lines:";
+        for line in tail {
+            error.message += &format!("\n  {line}");
+        }
     }
     error
 }
 
 fn tail(errors: impl BufRead) -> VecDeque<String> {
-    let mut kept = VecDeque::with_capacity(TAIL);
+    let mut last = VecDeque::with_capacity(TAIL);
     for line in errors.lines().map_while(Result::ok) {
-        if kept.len() == TAIL {
-            kept.pop_front();
+        if last.len() == TAIL {
+            last.pop_front();
         }
-        kept.push_back(line);
+        last.push_back(line);
     }
-    kept
+    last
 }
 
 /// Describes how a process ended and the probable cause.
