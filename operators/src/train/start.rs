@@ -66,9 +66,8 @@ impl Start {
 /// Reports a model that is an adapter alone, or more than a model and an adapter, as far as it is known before the run.
 /// `merges`: whether the training merges its adapter, so that its own model, in the next round of a loop, is whole.
 pub(super) fn issues(kinds: &[Option<&str>], merges: bool) -> Vec<ParamIssue> {
-    let issue = |message: String, help: &str| vec![ParamIssue::new("", message).with_help(help)];
     if kinds.len() > 2 {
-        return issue(format!("`model` names {} models", kinds.len()), NAME_BOTH);
+        return vec![ParamIssue::new("", format!("`model` names {} models", kinds.len())).with_help(NAME_BOTH)];
     }
     if kinds.iter().filter(|kind| **kind == Some(WHOLE)).count() < 2 {
         return lone_adapter(kinds);
@@ -79,5 +78,5 @@ pub(super) fn issues(kinds: &[Option<&str>], merges: bool) -> Vec<ParamIssue> {
     } else {
         "name one; of a node with a matrix, one variant (`student@layers=2`), or give this node the matrix too"
     };
-    issue("`model` names two whole models".to_owned(), help)
+    vec![ParamIssue::new("", "`model` names two whole models").with_help(help)]
 }

@@ -31,6 +31,8 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
 
+use crate::files::on_path;
+
 pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS as ADAPTER_WEIGHTS};
 pub use block::Block;
@@ -108,8 +110,7 @@ impl Decoder {
     /// When it is missing, or its decoder is not supported.
     pub fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
         let path = folder.join("config.json");
-        let text =
-            std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        let text = std::fs::read(&path).map_err(on_path(&path))?;
         DecoderConfig::parse(&text, &path.display().to_string())
     }
 

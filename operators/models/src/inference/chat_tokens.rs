@@ -87,13 +87,18 @@ impl TextModel {
             return None;
         }
         let start = before.text.len();
-        let stop = |token: &u32| Some(self.token_text(*token)).filter(|text| self.template.control().has(text));
-        let stops: Vec<String> = self.stop_tokens.iter().map(|token| stop(token).unwrap_or_default()).collect();
+        let mut stops = Vec::new();
+        for token in self.stop_tokens.iter() {
+            let text = self.token_text(*token);
+            // The text of another token may be content, where it ends nothing. An empty text is not found.
+            stops.push(if self.template.control().has(&text) { text } else { String::new() });
+        }
         let (end, number) = now.first_control(start, &stops)?;
         // A thought that the template has opened belongs to the turn.
         let opened = if before.text.trim_end().ends_with("<think>") { "<think>" } else { "" };
-        let speech = |text: &str| parse_calls(&format!("{opened}{text}"), "");
-        if !says_the_same(&speech(&said.text), &speech(&now.text[start..end])) {
+        let sampled = parse_calls(&format!("{opened}{}", said.text), "");
+        let rendered = parse_calls(&format!("{opened}{}", &now.text[start..end]), "");
+        if !says_the_same(&sampled, &rendered) {
             return None;
         }
         match said.stop_token {
@@ -106,16 +111,17 @@ impl TextModel {
 
 /// Whether two turns differ at most in the white space around their parts and in the form of JSON.
 fn says_the_same(one: &Speech, other: &Speech) -> bool {
-    let same_call = |((name, arguments), (other_name, other_arguments)): (&(String, String), &(String, String))| {
-        let json = |text: &str| Json::parse(text).ok();
-        name == other_name
-            && (arguments == other_arguments
-                || json(arguments).is_some_and(|value| json(other_arguments) == Some(value)))
-    };
-    one.content == other.content
-        && one.reasoning == other.reasoning
-        && one.calls.len() == other.calls.len()
-        && one.calls.iter().zip(&other.calls).all(same_call)
+    if one.content != other.content || one.reasoning != other.reasoning || one.calls.len() != other.calls.len() {
+        return false;
+    }
+    for ((name, arguments), (other_name, other_arguments)) in one.calls.iter().zip(&other.calls) {
+        let is_same = arguments == other_arguments
+            || matches!((Json::parse(arguments), Json::parse(other_arguments)), (Ok(one), Ok(other)) if one == other);
+        if name != other_name || !is_same {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -62,8 +62,10 @@ impl Slot {
 
     /// Returns the place on the device.
     pub(super) fn place(&self) -> Result<usize> {
-        let place = self.place.as_ref().map(Place::number);
-        place.ok_or_else(|| candle_core::Error::Msg("the slot is not on a device".to_owned()))
+        match &self.place {
+            Some(place) => Ok(place.number()),
+            None => candle_core::bail!("the slot is not on a device"),
+        }
     }
 
     pub(super) fn head(&self, shape: &Shape, layer: usize, head: usize) -> &Head {
@@ -97,7 +99,10 @@ impl Slot {
     /// Copies the first `count` tokens.
     pub(super) fn beginning(&self, shape: &Shape, count: usize) -> Self {
         let numbers = count * shape.size;
-        let part = |head: &Head| Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() };
-        Self { tokens: self.tokens[..count].to_vec(), heads: self.heads.iter().map(part).collect(), place: None }
+        let mut heads = Vec::with_capacity(self.heads.len());
+        for head in &self.heads {
+            heads.push(Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() });
+        }
+        Self { tokens: self.tokens[..count].to_vec(), heads, place: None }
     }
 }

@@ -17,9 +17,9 @@ use std::time::Duration;
 use searchmill_data::program::{Log, Program, unchanged};
 use searchmill_engine::lend;
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
-use searchmill_models::decoder::{Decoder, DecoderConfig};
+use searchmill_models::decoder::Decoder;
+use searchmill_models::on_path;
 use searchmill_models::training::fit::Keep;
-use searchmill_models::training::state::Step;
 use searchmill_schemas::{Reject, text_column};
 
 use self::files::{Files, Take};
@@ -45,7 +45,9 @@ pub(super) fn train(
     outputs: &mut Outputs,
     context: &Context,
 ) -> Result<(), OperatorError> {
-    let folder = std::path::absolute(context.scratch().join("training"))?;
+    // Absolute: the program may change its working folder.
+    let folder = context.scratch().join("training");
+    let folder = std::path::absolute(&folder).map_err(on_path(&folder))?;
     let given = match params.method {
         Method::External => raw_tables(params, inputs, &folder, context)?,
         _ => examples(params, inputs, &folder, context)?,
@@ -55,6 +57,7 @@ pub(super) fn train(
     let model = lent.folder.clone();
     let trainer = Trainer { params, context, model: &model, given: &given };
     let metrics = trainer.run()?;
+    // A large copy is made of hard links: a program that wrote to them has changed the store's files.
     unchanged(std::slice::from_ref(&lent))?;
     files::check_output(&given.files.output)?;
     if let Some(step) = metrics.diverged {
@@ -65,7 +68,7 @@ pub(super) fn train(
     // Copies, and first: the last model may be one of them, and is moved.
     let models = if params.checkpoints.is_empty() { BTreeMap::new() } else { files::models_by_step(output)? };
     for step in &params.checkpoints {
-        let found = match models.get(step).map(Vec::as_slice) {
+        let folder = match models.get(step).map(Vec::as_slice) {
             Some([one]) => one.clone(),
             // The training is paid: that it is shorter than expected must not lose it.
             None if metrics.at > 0 && metrics.at < *step => {
@@ -76,11 +79,13 @@ pub(super) fn train(
             }
             other => return Err(no_checkpoint(*step, other.map_or(0, <[_]>::len), &models)),
         };
-        files::take_model(&found, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
+        files::take_model(&folder, &model, &outputs.tree(&checkpoint(*step))?, Take::Copy)?;
     }
     let to = outputs.tree("model")?;
     let trained = trainer.trained(&metrics)?;
-    let own = trained.canonicalize()?.starts_with(output.canonicalize()?);
+    // A folder behind a link is not the trainer's own: its files may be the user's, and are copied.
+    let real_output = output.canonicalize().map_err(on_path(output))?;
+    let own = trained.canonicalize().map_err(on_path(&trained))?.starts_with(real_output);
     files::take_model(&trained, &model, &to, if own { Take::Move } else { Take::Copy })?;
     let trained = match params.method {
         Method::External => Some(files::elements(&to)?),
@@ -113,6 +118,7 @@ struct Given {
 
 /// Writes the examples as the trainer's lines.
 fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Context) -> Result<Given, OperatorError> {
+    // A script of the user's may read any layout.
     let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
     let examples = rows(inputs.rows("examples")?, format)?;
     let (examples, held_out) = match inputs.rows_optional("eval") {
@@ -122,10 +128,10 @@ fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Cont
     if examples.is_empty() {
         return Err(OperatorError::data("no example to train on"));
     }
-    let (count, held) = (examples.len(), held_out.len());
-    let lines = |rows: Vec<Row>| rows.into_iter().map(|row| row.text).collect::<Vec<_>>();
-    let files = Files::make(folder, &lines(examples), &lines(held_out))?;
-    Ok(Given { files, tables: Vec::new(), examples: count, held_out: held })
+    let examples: Vec<String> = examples.into_iter().map(|row| row.text).collect();
+    let held_out: Vec<String> = held_out.into_iter().map(|row| row.text).collect();
+    let files = Files::make(folder, &examples, &held_out)?;
+    Ok(Given { files, tables: Vec::new(), examples: examples.len(), held_out: held_out.len() })
 }
 
 /// Writes the raw tables that the arguments name.
@@ -189,21 +195,22 @@ struct Trainer<'a> {
 
 impl Trainer<'_> {
     fn run(&self) -> Result<Metrics, OperatorError> {
-        let (command, given, environment, seconds) = match &self.params.backend {
+        let (command, given, environment, writes, seconds) = match &self.params.backend {
             Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
-                (self.swift_command(own)?, self.swift_variables(), &own.environment, own.timeout_seconds)
+                let (command, variables) = (self.swift_command(own)?, self.swift_variables());
+                (command, variables, &own.environment, [].as_slice(), own.timeout_seconds)
             }
             Backend::Exec(own) => {
-                (self.exec_command(own), self.exec_variables(own)?, &own.environment, own.timeout_seconds)
+                let (command, variables) = (self.exec_command(own), self.exec_variables(own)?);
+                (command, variables, &own.environment, own.writes.as_slice(), own.timeout_seconds)
             }
         };
-        let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
-        let allowed: Vec<String> = environment.iter().cloned().chain(devices).collect();
-        let writes = match &self.params.backend {
-            Backend::Exec(own) => own.writes.as_slice(),
-            Backend::Candle | Backend::Swift(_) => &[],
-        };
+        let mut allowed = environment.clone();
+        // The lease has set which devices the node may use; without a lease `variables` hides all.
+        if self.context.gpus() > 0 {
+            allowed.push(DEVICES.to_owned());
+        }
         self.follow(&Program { command: &command, given, allowed: &allowed, writes, seconds })?;
         Ok(metrics::read(&self.given.files.metrics))
     }
@@ -216,22 +223,27 @@ impl Trainer<'_> {
     }
 
     fn exec_command(&self, own: &ExecParams) -> Vec<String> {
-        let shown = |path: &Path| path.display().to_string();
         let files = &self.given.files;
-        let places = [
-            ("{examples}", shown(&files.examples)),
-            ("{held_out}", shown(&files.held_out)),
-            ("{model}", shown(self.model)),
-            ("{output}", shown(&files.output)),
-            ("{metrics}", shown(&files.metrics)),
+        let mut values = vec![
+            ("{examples}", files.examples.display().to_string()),
+            ("{held_out}", files.held_out.display().to_string()),
+            ("{model}", self.model.display().to_string()),
+            ("{output}", files.output.display().to_string()),
+            ("{metrics}", files.metrics.display().to_string()),
             ("{seed}", self.context.seed().to_string()),
         ];
-        let tables = self.given.tables.iter().map(|(name, path)| (*name, shown(path)));
-        let places: Vec<_> = places.into_iter().chain(tables).collect();
-        let filled = |argument: &String| {
-            places.iter().fold(argument.clone(), |argument, (name, value)| argument.replace(name, value))
-        };
-        own.program.iter().cloned().chain(own.arguments.iter().map(filled)).collect()
+        for (name, path) in &self.given.tables {
+            values.push((*name, path.display().to_string()));
+        }
+        let mut command = own.program.clone();
+        for argument in &own.arguments {
+            let mut argument = argument.clone();
+            for (name, value) in &values {
+                argument = argument.replace(name, value);
+            }
+            command.push(argument);
+        }
+        command
     }
 
     /// Returns the variables of both backends: the node's share of the machine, and unbuffered output.
@@ -254,12 +266,13 @@ impl Trainer<'_> {
     }
 
     fn exec_variables(&self, own: &ExecParams) -> Result<BTreeMap<String, String>, OperatorError> {
-        let broken = |error: serde_json::Error| OperatorError::engine(error.to_string());
-        let mut training = serde_json::to_value(self.params).map_err(broken)?;
+        let mut training =
+            serde_json::to_value(self.params).map_err(|error| OperatorError::engine(error.to_string()))?;
+        // The program has its own params in a variable of their own.
         if let Some(fields) = training.as_object_mut() {
             fields.remove("backend");
         }
-        let own = serde_json::to_string(&own.params).map_err(broken)?;
+        let own = serde_json::to_string(&own.params).map_err(|error| OperatorError::engine(error.to_string()))?;
         let mut given = self.variables();
         given.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
         given.insert("SEARCHMILL_PARAMS".to_owned(), own);
@@ -279,6 +292,7 @@ impl Trainer<'_> {
                 let listeners = [threads.spawn(|| log.listen(stdout)), threads.spawn(|| log.listen(stderr))];
                 let reporter = threads.spawn(|| self.report_progress(&ended));
                 let status = process.wait();
+                // First the flag, then the wake-up: otherwise the reporter could sleep for another second.
                 ended.store(true, Ordering::Release);
                 reporter.thread().unpark();
                 // The pipes may still hold its last lines.
@@ -330,7 +344,11 @@ fn publish(
 ) -> Result<(), OperatorError> {
     let config = Decoder::read_config(model).ok();
     let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
-    let trainable = || config.as_ref().map_or(0, |config| params.tuning.trained_parameters(config));
+    let (parameters, trainable) = match &config {
+        Some(config) => (config.parameter_count(), params.tuning.trained_parameters(config)),
+        // Of a model that only the program knows, nothing is known.
+        None => (0, 0),
+    };
     let (steps, more) = match params.method {
         Method::External => metrics.everything(),
         _ => (metrics.steps.clone(), BTreeMap::new()),
@@ -344,12 +362,12 @@ fn publish(
         stopped: metrics.total.is_some_and(|total| metrics.at < total),
         examples: given.examples,
         held_out: given.held_out,
-        trainable: trained.unwrap_or_else(trainable) as usize,
-        parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
+        trainable: trained.unwrap_or(trainable) as usize,
+        parameters,
     };
     let folder = report.publish(outputs)?;
     if given.files.metrics.is_file() {
-        std::fs::copy(&given.files.metrics, folder.join("logging.jsonl"))?;
+        std::fs::copy(&given.files.metrics, folder.join("logging.jsonl")).map_err(on_path(&given.files.metrics))?;
     }
     files::keep_tensorboard(&given.files.output, &folder)?;
     if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
@@ -360,12 +378,10 @@ fn publish(
 
 /// Returns the step whose weights were kept.
 fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
-    let best = metrics.steps.iter().filter(|step| step.eval_loss.is_some()).min_by(|one, two| {
-        let loss = |step: &Step| step.eval_loss.unwrap_or(f64::INFINITY);
-        loss(one).total_cmp(&loss(two))
-    });
-    match best {
-        Some(best) if params.keep == Keep::Best => best.step,
+    let measured = metrics.steps.iter().filter_map(|step| Some((step.eval_loss?, step.step)));
+    // Of equal losses the first one: a trainer replaces its best checkpoint only by a better one.
+    match measured.min_by(|(one, _), (two, _)| one.total_cmp(two)) {
+        Some((_, best)) if params.keep == Keep::Best => best,
         _ => metrics.at,
     }
 }

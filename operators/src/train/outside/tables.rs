@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use searchmill_data::destination::encode;
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_models::on_path;
 
 /// Names of the input `rows` in arguments: as Parquet, and as JSON lines.
 pub(crate) const ROWS: [&str; 2] = ["{rows}", "{rows_jsonl}"];
@@ -33,13 +34,13 @@ pub(super) fn write(
             continue;
         }
         let path = folder.join(format!("{stem}.{ending}"));
-        let target = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let target = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(on_path(&path))?);
         let mut target = if is_parquet {
             encode::parquet(rows, Compression::Auto, target, context)?
         } else {
             encode::text(rows, Format::Jsonl, Compression::None, target, context)?
         };
-        target.flush()?;
+        target.flush().map_err(on_path(&path))?;
         files.push((name, path));
     }
     Ok(files)

@@ -52,13 +52,20 @@ impl<'a> HeldMap<'a> {
         let inputs = self.linear.weight.dim(1)?;
         let low_rank = match (&self.low_rank, &self.linear.adapter) {
             (Some((a, b)), Some(adapter)) => {
-                let masked = dropout.filter(|_| adapter.dropout > 0.0);
-                let mask = masked.map(|dropout| dropout.mask(tokens * inputs, adapter.dropout, adapter.number));
+                let mask = match dropout {
+                    Some(dropout) if adapter.dropout > 0.0 => {
+                        Some(dropout.mask(tokens * inputs, adapter.dropout, adapter.number))
+                    }
+                    _ => None,
+                };
                 Some(LowRank { a: a.numbers()?, b: b.numbers()?, scale: adapter.scale as f32, mask })
             }
             _ => None,
         };
-        let bias = self.bias.as_ref().map(Held::numbers).transpose()?;
+        let mut bias = None;
+        if let Some(held) = &self.bias {
+            bias = Some(held.numbers()?);
+        }
         Ok(Map { weight: self.weight.numbers()?, bias, inputs, low_rank })
     }
 }
@@ -91,9 +98,10 @@ impl<'a> HeldLayer<'a> {
     pub(super) fn layer(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Layer<'_>> {
         let maps: Vec<Map<'_>> = self.maps.iter().map(|map| map.map(tokens, dropout)).collect::<Result<_>>()?;
         let Ok(maps) = maps.try_into() else { candle_core::bail!("a layer has seven linear maps") };
-        let head_norms =
-            self.head_norms.as_ref().map(|(queries, keys)| Result::Ok((queries.numbers()?, keys.numbers()?)));
-        let head_norms = head_norms.transpose()?;
+        let mut head_norms = None;
+        if let Some((queries, keys)) = &self.head_norms {
+            head_norms = Some((queries.numbers()?, keys.numbers()?));
+        }
         let (input_norm, feed_norm) = (self.input_norm.numbers()?, self.feed_norm.numbers()?);
         Ok(Layer { input_norm, feed_norm, head_norms, maps, sizes: self.sizes })
     }
