@@ -152,6 +152,7 @@ fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
     if params.whole_phrases.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
         issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
     }
+    // Shapes that contradict each other are found by the reader of models; the ids of tokens do not matter to it.
     let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
     if let Err(problem) = problem {
         issues.push(ParamIssue::new("", problem.message));

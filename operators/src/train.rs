@@ -174,8 +174,15 @@ fn ports(params: &TrainParams, outside: bool) -> Ports {
             let about = "The rows that the program reads, of any kind.";
             Ports::new().input_of("rows", Accept::AnyRows, Arity::One, about)
         }
-        Method::Grpo | Method::ReinforcePlusPlus => policy::rollout_input(),
-        Method::Dpo => policy::pair_input(),
+        Method::Grpo | Method::ReinforcePlusPlus => {
+            let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
+            Ports::new().rows_in(policy::ROLLOUTS, &[RecordKind::Trajectory], about)
+        }
+        Method::Dpo => {
+            let about =
+                "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
+            Ports::new().rows_in(policy::PAIRS, &policy::PAIR_KINDS, about)
+        }
     };
     let arity = if outside { Arity::One } else { Arity::Many };
     let about = "The base model: a Hugging Face folder. With an adapter to train further: `[base, adapter]`.";
@@ -192,7 +199,9 @@ fn ports(params: &TrainParams, outside: bool) -> Ports {
             policy::more_inputs(ports, "The model from which the divergence is measured (`policy_loss.kl`).")
         }
         Method::Dpo => {
-            policy::more_inputs(policy::eval_input(ports), "The model that the policy is tied to (default: `model`).")
+            let about = "Held-out pairs, instead of a share of `pairs`.";
+            let ports = ports.input_of("eval", Accept::Rows(policy::PAIR_KINDS.into()), Arity::Optional, about);
+            policy::more_inputs(ports, "The model that the policy is tied to (default: `model`).")
         }
     };
     let mut ports = ports.tree_out(MODEL, TreeKind::Model, "The trained model, or the PEFT adapter.");
@@ -219,10 +228,12 @@ impl BlockingKernel for TrainParams {
         let folder = &start.folder;
         let config = Decoder::read_config(folder)?;
         let mut data = self.read(inputs, folder, &config, context.seed())?;
+        // Before the model is loaded, which takes longer than reading the rows.
         if data.examples.is_empty() {
             return Err(nothing_left(&data.rejects));
         }
         let compute = Compute::leased(context, self.dtype)?;
+        // A pass holds at least one example.
         let tokens = self.pass_tokens.max(data.longest());
         TrainingNeed::of(&config, &self.tuning, tokens, self.checkpointing, &compute)
             .check(available(context, &compute))?;
@@ -263,6 +274,7 @@ impl TrainParams {
         inputs: &Inputs,
         context: &Context,
     ) -> Result<(Fitted, Vec<Vec<usize>>), OperatorError> {
+        // Held-out examples are measured without the context, so that losses can be compared between trainings.
         let (sft, plain) = (Sft { context_weight: self.context_weight as f32 }, Sft::default());
         let policy = PolicyGradient::new(self.policy_loss.unwrap_or_default());
         let preference = Preference { settings: self.preference_loss.unwrap_or_default() };

@@ -52,7 +52,7 @@ use serde::{Deserialize, Serialize};
 pub use bert::{BertEncoder, BertParams};
 pub use colbert::{ColbertEncoder, ColbertParams};
 pub use encoder::{Encoder, Role};
-pub use files::on_path;
+pub use files::{on_path, paths_in};
 pub use hashing::{HashingEncoder, HashingParams};
 pub use pooling::Pooling;
 pub use token_encoder::TokenEncoderParams;
@@ -89,6 +89,7 @@ impl EncoderParams {
         Ok(match self {
             Self::Hashing(params) => Box::new(HashingEncoder::new(params)),
             Self::Bert(params) => {
+                // An index holds its encoder, so that it needs neither the folder nor the Hub that it came from.
                 let folder = match kept {
                     Some(folder) => folder.to_owned(),
                     None => bert_place(params, &context.resolve("")).open(BERT, context)?.path,
@@ -103,6 +104,7 @@ impl EncoderParams {
     /// # Errors
     /// When the model cannot be found, downloaded or copied.
     pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
+        // Hashing has no files.
         let Some(place) = self.place(&context.resolve("")) else { return Ok(()) };
         place.keep(BERT, folder, context)
     }

@@ -40,6 +40,7 @@ impl ModelPlace {
     /// Resolves a model's name: a `.gguf` file by its extension; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or because
     /// it exists; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
     pub(crate) fn of(model: &str, revision: &str, directory: &Path) -> Self {
+        // A folder that exists counts before a repository of the same name.
         let named = if HubModel::is_meant(model) {
             if model.contains('@') { model.to_owned() } else { format!("{model}@{revision}") }
         } else if gguf::is_meant(model) {
@@ -114,6 +115,7 @@ impl ModelPlace {
                 }
                 sources
             }
+            // A branch is no identity: until its commit is known, the node waits.
             Self::Hub(model) => vec![match hub.commit(model) {
                 Some(commit) => Source::Identity(format!("hf:{}@{commit}", model.id)),
                 None => Source::Awaited { address: model.to_string() },
@@ -190,6 +192,7 @@ impl Opened {
 }
 
 fn local_folder(folder: PathBuf, needs: Needs) -> Result<PathBuf, OperatorError> {
+    // Encoders have no GGUF files; a folder of a decoder may hold one alone.
     if needs.whole_folder
         && let Some(file) = gguf::found(&folder)?
     {

@@ -48,6 +48,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
         (has_state || !params.optimizer_state, "optimizer_state", "belongs to `method: sft` of the backend `candle`"),
     ];
     let mut issues = unmet(&demands);
+    // The other checks may assume what these demand, and each reports its own params.
     if let Some(lora) = params.lora() {
         issues.extend(unmet(&[
             (lora.rank > 0, "tuning.lora.rank", "must be at least 1"),
@@ -100,6 +101,7 @@ fn checkpoint_issues(params: &TrainParams) -> Vec<ParamIssue> {
     let mut before = 0;
     for (index, step) in params.checkpoints.iter().enumerate() {
         let path = format!("checkpoints.{index}");
+        // After one such step, all that follow would be reported too.
         if *step <= before {
             issues.push(ParamIssue::new(path, "the steps count from 1 and must rise"));
             break;
@@ -109,6 +111,7 @@ fn checkpoint_issues(params: &TrainParams) -> Vec<ParamIssue> {
         }
         before = *step;
     }
+    // The steps are outputs: each must be there.
     if !params.checkpoints.is_empty() && params.early_stopping.is_some() {
         let issue = ParamIssue::new("early_stopping", "may end the training before a step of `checkpoints`");
         issues.push(issue.with_help("leave one of them out"));
@@ -148,6 +151,7 @@ fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
             issues.extend(no_program("backend.exec.program", &own.program));
             issues.extend(variable_issues("backend.exec.environment", &own.environment));
             issues.extend(write_issues("backend.exec.writes", &own.writes));
+            // The trained model would not be found, after the training was paid.
             if !own.arguments.iter().any(|argument| argument.contains("{output}")) {
                 let issue = ParamIssue::new("backend.exec.arguments", "do not name the folder of the trained model");
                 issues.push(issue.with_help("use `{output}` in one of them"));
@@ -193,10 +197,12 @@ fn policy_issues(params: &TrainParams) -> Vec<ParamIssue> {
     let run_program = "run the program of an RL trainer with `method: external`";
     let unmeasured = "no loss is measured on other examples";
     let loss = params.policy_loss.unwrap_or_default();
+    // With more than 1, the lower bound would be below 0, which no ratio is.
     let low = is_positive(loss.clip_low) && loss.clip_low <= 1.0;
     let dual = loss.dual_clip.is_some_and(|most| !(most.is_finite() && most > 1.0));
     let constant = loss.aggregation == Aggregation::Constant(0);
     let kl = loss.kl.is_some_and(|kl| !(kl.coefficient.is_finite() && kl.coefficient >= 0.0));
+    // The ratio of a rollout is no weight of one token's estimate.
     let mixed = loss.kl.is_some_and(|kl| kl.importance_weighted)
         && loss.importance_sampling_level == ImportanceSampling::Sequence;
     let entropy = loss.entropy.is_some_and(|factor| !(factor.is_finite() && factor >= 0.0));
@@ -255,6 +261,7 @@ pub(super) fn sampling_issues(method: Method, sampled: &[Option<&str>]) -> Vec<P
         "let the node that rolls out sample at a temperature above 0, with `top_p: 1`, without `top_k` and penalties";
     let (message, help) = match *sampled {
         _ if !method.learns_from_rewards() => return Vec::new(),
+        // What a node samples is known from its params, before it runs.
         UNRECORDED => (
             "the rollouts have no recorded tokens",
             "write `record: tokens` below `with:` of the node that rolls out: text that is tokenised again gives other tokens",

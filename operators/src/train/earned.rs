@@ -37,6 +37,7 @@ impl Earned {
     /// Reads the columns `reward` (if there is one), `tool_calls` and `finish_reason` of the rollouts that are trained on.
     pub(super) fn read(rows: &RowsInput, examples: &[Example]) -> Result<Self, OperatorError> {
         let mut earned = Self::default();
+        // Only rollouts that are trained on have an entry; several sequences of one are one.
         for example in examples {
             *earned.tokens.entry(example.id.clone()).or_default() += example.targets();
         }

@@ -95,6 +95,7 @@ impl Report<'_> {
     fn write(&self, folder: &Path) -> Result<(), OperatorError> {
         let page = folder.join("report.html");
         std::fs::write(&page, self.page()).map_err(on_path(&page))?;
+        // The rows as they are: NaN becomes null.
         let mut whole = json!({
             "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
             "trainable": self.trainable, "kept_step": self.kept, "stopped_early": self.stopped,
@@ -191,6 +192,7 @@ impl Report<'_> {
             text.push_str(&format!(", held out {eval:.3} at step {}", self.kept));
         }
         let mut rewards = self.more.values().filter_map(|named| named.get(REWARD));
+        // With one step, both are the same.
         if let Some(first) = rewards.next() {
             text.push_str(&format!(", reward {first:.3} → {:.3}", rewards.next_back().unwrap_or(first)));
         }
@@ -199,6 +201,7 @@ impl Report<'_> {
 
     fn page(&self) -> String {
         let mut out = html::cards(&self.cards()) + "<div class=\"plots\">";
+        // The rollouts first: what a reader of reinforcement learning looks for.
         let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.loss))];
         let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", &|step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
@@ -230,9 +233,10 @@ impl Report<'_> {
             ("unanswered", "Share of rollouts without an answer", "Rollouts", "c3", Unit::Score),
         ];
         for (name, title, label, class, unit) in curves {
-            let of = |step: &Step| self.more.get(&step.step)?.get(name).copied();
-            if self.steps.iter().any(|step| of(step).is_some()) {
-                out.push_str(&self.curves(title, &[(label, class, &of)], unit));
+            // Rollouts of one kind have no searches, and other trainers log other metrics.
+            if self.steps.iter().any(|step| self.more.get(&step.step).is_some_and(|named| named.contains_key(name))) {
+                let curve: Curve<'_> = (label, class, &|step| self.more.get(&step.step)?.get(name).copied());
+                out.push_str(&self.curves(title, &[curve], unit));
             }
         }
     }

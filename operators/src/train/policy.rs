@@ -4,10 +4,10 @@ use searchmill_engine::operator::{Accept, Arity, Inputs, OperatorError, Outputs,
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Compute;
 use searchmill_models::on_path;
-use searchmill_models::training::example::{Example, Read};
+use searchmill_models::training::example::Example;
 use searchmill_models::training::fit::Fitted;
 use searchmill_models::training::recorded::Recording;
-use searchmill_models::training::rollouts::RolloutReader;
+
 use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
@@ -27,25 +27,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const LARGEST_GAP: f64 = 0.01;
 
 /// Kinds of the rows of preference training.
-const PAIR_KINDS: [RecordKind; 2] = [RecordKind::Example, RecordKind::Pair];
-
-/// Returns the rows of reinforcement learning.
-pub(super) fn rollout_input() -> Ports {
-    let about = "Rollouts of `model` with recorded tokens (`record: tokens`) and advantages.";
-    Ports::new().rows_in(ROLLOUTS, &[RecordKind::Trajectory], about)
-}
-
-/// Returns the rows of preference training.
-pub(super) fn pair_input() -> Ports {
-    let about = "Pairs as `convert-to-swift` renders them, or those of `pair` with recorded tokens (`record: tokens`).";
-    Ports::new().rows_in(PAIRS, &PAIR_KINDS, about)
-}
-
-/// Adds the held-out rows of preference training.
-pub(super) fn eval_input(ports: Ports) -> Ports {
-    let about = "Held-out pairs, instead of a share of `pairs`.";
-    ports.input_of("eval", Accept::Rows(PAIR_KINDS.into()), Arity::Optional, about)
-}
+pub(super) const PAIR_KINDS: [RecordKind; 2] = [RecordKind::Example, RecordKind::Pair];
 
 /// Adds the state and the reference model.
 pub(super) fn more_inputs(ports: Ports, about_reference: &'static str) -> Ports {
@@ -62,12 +44,6 @@ pub(super) fn outputs(ports: Ports) -> Ports {
 }
 
 impl TrainParams {
-    /// Reads the rollouts to train on.
-    pub(super) fn read_rollouts(&self, inputs: &Inputs, config: &DecoderConfig) -> Result<Read, OperatorError> {
-        let (recording, advantage) = (self.recording(config), self.advantage_column.as_deref());
-        RolloutReader { recording, advantage }.read(inputs.rows(ROLLOUTS)?)
-    }
-
     pub(super) fn recording(&self, config: &DecoderConfig) -> Recording {
         Recording { vocabulary: config.vocab_size, max_length: self.max_length.min(config.max_position_embeddings) }
     }

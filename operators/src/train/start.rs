@@ -24,6 +24,7 @@ impl Start {
     pub(super) fn of(port: &str, inputs: &Inputs, context: &Context) -> Result<Self, OperatorError> {
         let trees = inputs.trees(port);
         let (folder, adapter) = ModelSource::default().folders(&trees, context)?;
+        // `[base, base]` is one model, as in the first round of a loop.
         if adapter.is_none() && trees.iter().any(|tree| tree.path != folder) {
             let message = format!("`{port}` names two different models, and no adapter");
             return Err(OperatorError::pipeline(message).with_help(
@@ -52,6 +53,7 @@ impl Start {
                 Err(OperatorError::pipeline(message)
                     .with_help("write `tuning: {lora: …}` as it was trained, or name a whole model (`merge: true`)"))
             }
+            // Its moments would be those of other numbers.
             (None, Tuning::Lora(_)) if has_state => {
                 let message = "`state` is the optimiser of an adapter, and `model` names no adapter: a new one begins";
                 Err(OperatorError::pipeline(message).with_help(format!(

@@ -15,7 +15,9 @@ pub use rows::{norm, norm_backward};
 
 /// Adds `more` to `numbers`, element by element.
 fn add(numbers: &mut [f32], more: &[f32]) {
-    numbers.iter_mut().zip(more).for_each(|(number, more)| *number += more);
+    for (number, more) in numbers.iter_mut().zip(more) {
+        *number += more;
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Dropout {
         // Steele, Lea and Flood 2014: multiples of this constant are far apart.
         rows.device().set_seed(self.seed ^ place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?;
         let drawn = Tensor::rand(0.0_f32, 1.0, rows.shape(), rows.device())?;
-        let kept = drawn.ge(share as f32)?.to_dtype(rows.dtype())?;
-        rows * (kept / (1.0 - share))?
+        let mask = drawn.ge(share as f32)?.to_dtype(rows.dtype())?;
+        rows * (mask / (1.0 - share))?
     }
 }

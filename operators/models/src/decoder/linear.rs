@@ -31,6 +31,7 @@ pub struct LowRank {
 impl Linear {
     /// Computes rows × inputs to rows × outputs. `dropout` is set only in training.
     pub fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+        // Weights of a full training are f32, and the rows may be bf16.
         let mut out = product(rows, &self.weight)?;
         if let Some(bias) = &self.bias {
             out = out.broadcast_add(&bias.to_dtype(out.dtype())?)?;
@@ -92,11 +93,11 @@ impl CustomOp1 for Frozen {
 impl LowRank {
     /// Computes in the precision of the rows, also for an f32 adapter on a bf16 model; the gradients of the adapter are f32.
     fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
-        let mut kept = rows.clone();
-        if let Some(dropout) = dropout.filter(|_| self.dropout > 0.0) {
-            kept = dropout.apply(&kept, self.dropout, self.number)?;
-        }
-        let of = |part: &Tensor| part.to_dtype(rows.dtype())?.t();
-        kept.matmul(&of(&self.a)?)?.matmul(&of(&self.b)?)? * self.scale
+        let (a, b) = (self.a.to_dtype(rows.dtype())?.t()?, self.b.to_dtype(rows.dtype())?.t()?);
+        let narrow = match dropout {
+            Some(dropout) if self.dropout > 0.0 => dropout.apply(rows, self.dropout, self.number)?.matmul(&a)?,
+            _ => rows.matmul(&a)?,
+        };
+        narrow.matmul(&b)? * self.scale
     }
 }

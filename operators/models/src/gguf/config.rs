@@ -31,6 +31,7 @@ fn fields(gguf: &Gguf) -> Result<Value, OperatorError> {
     };
     let mut all = json!({
         "model_type": gguf.architecture,
+        // The metadata may count other tokens than the embedding has.
         "vocab_size": embedding.shape.dims().first(),
         "hidden_size": hidden,
         "intermediate_size": needed(gguf, "feed_forward_length")?,

@@ -28,6 +28,7 @@ impl Gguf {
             OperatorError::data(format!("{}: not a complete GGUF file: {}", path.display(), plain(&error)))
                 .with_help("fetch it again")
         })?;
+        // All other keys begin with the architecture's name.
         let mut gguf = Self { path, content, architecture: String::new() };
         let architecture = gguf.text("general.architecture")?.unwrap_or("of no name").to_owned();
         gguf.architecture = architecture;
@@ -96,6 +97,7 @@ impl Gguf {
         match self.value(key) {
             None => Ok(None),
             Some(Value::F32(number)) => Ok(Some(f64::from(*number))),
+            // Written by few converters.
             Some(Value::F64(number)) => Ok(Some(*number)),
             Some(_) => Err(self.broken(format!("`{key}` is not a number"))),
         }

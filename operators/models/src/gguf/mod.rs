@@ -15,7 +15,7 @@ use searchmill_engine::operator::OperatorError;
 
 use super::decoder::{Decoder, DecoderConfig};
 use super::device::Compute;
-use super::files::on_path;
+use super::files::paths_in;
 
 /// Extension of the files.
 const ENDING: &str = "gguf";
@@ -34,18 +34,12 @@ pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
     if path.is_file() && is_meant(&path.to_string_lossy()) {
         return Ok(Some(path.to_owned()));
     }
+    // A folder with other weights may have GGUF copies of them beside it.
     if !path.is_dir() || path.join("config.json").is_file() {
         return Ok(None);
     }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(on_path(path))? {
-        let file = entry.map_err(on_path(path))?.path();
-        if is_meant(&file.to_string_lossy()) {
-            files.push(file);
-        }
-    }
-    // The order of a folder's entries is the file system's: the message names the same file everywhere.
-    files.sort();
+    let mut files = paths_in(path)?;
+    files.retain(|path| is_meant(&path.to_string_lossy()));
     match files.len() {
         0 | 1 => Ok(files.pop()),
         count => {

@@ -40,6 +40,7 @@ pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
     };
     let mut whole = blank(pre_tokenizer);
     whole["added_tokens"] = added(gguf, &tokens)?.into();
+    // These files do not say how text is normalised; each family has its way.
     if pre == "qwen2" {
         whole["normalizer"] = json!({"type": "NFC"});
     }
@@ -49,6 +50,7 @@ pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
     }
     whole["model"]["vocab"] = vocabulary.into();
     whole["model"]["merges"] = gguf.texts("tokenizer.ggml.merges")?.into();
+    // Llama 3's vocabulary has words that its merges do not build.
     whole["model"]["ignore_merges"] = (pre == "llama-bpe").into();
     Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("tokenizer: {error}")))
 }

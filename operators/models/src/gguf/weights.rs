@@ -80,6 +80,7 @@ fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor,
             .broken(format!("missing tensor `{name}`"))
             .with_help("check that the file is complete, and not one of several parts"));
     }
+    // Dequantised on the CPU: a device need not know the kinds of blocks.
     let read = gguf.content.tensor(file, name, &Device::Cpu).and_then(|tensor| tensor.dequantize(&Device::Cpu));
     read.map_err(|error| {
         gguf.broken(format!("cannot read tensor `{name}`: {}", plain(&error))).with_help("download the file again")

@@ -22,8 +22,8 @@ pub struct ChatTemplate {
     /// Templates by name.
     templates: BTreeMap<String, Bounded>,
     special_tokens: BTreeMap<String, String>,
-    /// Control tokens, which are plain text in content.
-    control: ControlTokens,
+    /// Control tokens of the tokenizer, which are plain text in content.
+    pub(super) control: ControlTokens,
 }
 
 /// A message as seen by templates.
@@ -114,10 +114,12 @@ impl ChatTemplate {
         // A template of somebody else may neither run without end nor make texts without end.
         environment.set_fuel(Some(FUEL));
         prepare(&mut environment);
+        // After `prepare`, which replaces the engine's filters: this one writes JSON as Python does.
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
+        // As transformers renders: a tag leaves neither its line break nor the white space before it.
         let whitespace = WhitespaceConfig { trim_blocks: true, lstrip_blocks: true, ..WhitespaceConfig::default() };
         let mut compiled = BTreeMap::new();
         // Of two templates with one name, the last one counts.
@@ -132,11 +134,6 @@ impl ChatTemplate {
     /// Sets the tokenizer's control tokens.
     pub(crate) fn guarding(self, control: ControlTokens) -> Self {
         Self { control, ..self }
-    }
-
-    /// Returns the tokenizer's control tokens.
-    pub(crate) fn control(&self) -> &ControlTokens {
-        &self.control
     }
 
     /// Renders a conversation as the prompt for the model's next turn. `options` are additional variables of the template
@@ -364,28 +361,32 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     drop(options);
     check_json(value, indent)?;
     let json = json(value);
-    let text = indent.map_or_else(|| json.write(), |indent| indented(&json, indent, 0));
+    let text = match indent {
+        Some(indent) => indented(&json, indent, 0),
+        None => json.write(),
+    };
+    // Not escaped: templates print it into prompts, not into HTML.
     Ok(Value::from_safe_string(text))
 }
 
 fn indented(json: &Json, indent: usize, depth: usize) -> String {
     let (inner, outer) = (" ".repeat(indent * (depth + 1)), " ".repeat(indent * depth));
-    let lines = |open: char, parts: Vec<String>, close: char| {
-        let parts: Vec<String> = parts.into_iter().map(|part| format!("{inner}{part}")).collect();
-        format!("{open}\n{}\n{outer}{close}", parts.join(",\n"))
-    };
-    match json {
+    let mut parts = Vec::new();
+    let (open, close) = match json {
         Json::List(items) if !items.is_empty() => {
-            lines('[', items.iter().map(|item| indented(item, indent, depth + 1)).collect(), ']')
+            parts.extend(items.iter().map(|item| indented(item, indent, depth + 1)));
+            ('[', ']')
         }
         Json::Object(entries) if !entries.is_empty() => {
-            let entry = |(key, item): (&String, &Json)| {
-                format!("{}: {}", Json::text(key).write(), indented(item, indent, depth + 1))
-            };
-            lines('{', entries.iter().map(entry).collect(), '}')
+            for (key, item) in entries {
+                parts.push(format!("{}: {}", Json::text(key).write(), indented(item, indent, depth + 1)));
+            }
+            ('{', '}')
         }
-        other => other.write(),
-    }
+        // Python writes empty ones in one line.
+        other => return other.write(),
+    };
+    format!("{open}\n{inner}{}\n{outer}{close}", parts.join(&format!(",\n{inner}")))
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ impl TextModel {
     /// Returns the place in `now` after the model's turn, as far as its tokens reach. `None` if `now` does not continue
     /// `before` with that turn.
     fn after_the_turn(&self, before: &Prompt, said: &Turn, now: &Prompt) -> Option<usize> {
+        // Earlier turns are rendered in other words: what was sampled is not in this form.
         if !now.begins_with(before) {
             return None;
         }
@@ -91,7 +92,7 @@ impl TextModel {
         for token in self.stop_tokens.iter() {
             let text = self.token_text(*token);
             // The text of another token may be content, where it ends nothing. An empty text is not found.
-            stops.push(if self.template.control().has(&text) { text } else { String::new() });
+            stops.push(if self.template.control.has(&text) { text } else { String::new() });
         }
         let (end, number) = now.first_control(start, &stops)?;
         // A thought that the template has opened belongs to the turn.

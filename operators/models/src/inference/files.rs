@@ -51,6 +51,7 @@ impl Files {
     /// Loads the tokenizer of `tokenizer.json`, else of the `.gguf` file.
     pub(super) fn tokenizer(&self, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
         match self {
+            // A file beside it counts: converters have left parts of tokenizers out.
             Self::Gguf(gguf) if !self.folder().join("tokenizer.json").is_file() => {
                 fitting(gguf.tokenizer()?, config, gguf.path())
             }

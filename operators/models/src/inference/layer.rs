@@ -33,6 +33,7 @@ impl<T> Stack<T> {
             weights.push(linear.merged()?.detach());
             biases.extend(linear.bias.clone());
         }
+        // In all families, maps of the same inputs have biases, or none has.
         let bias = if biases.len() == maps.len() { Some(take(&concatenated(&biases)?)?) } else { None };
         Ok(Self { weight: take(&concatenated(&weights)?)?, bias, inputs: weights[0].dim(1)? })
     }

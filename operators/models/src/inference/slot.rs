@@ -18,6 +18,7 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A set whose insert panicked is still a set: the place must not be lost.
         self.free.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number);
     }
 }
@@ -27,10 +28,6 @@ impl Place {
     pub(super) fn take(free: &Free) -> Option<Self> {
         let number = free.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
         Some(Self { number, free: Arc::clone(free) })
-    }
-
-    pub(super) fn number(&self) -> usize {
-        self.number
     }
 }
 
@@ -63,7 +60,7 @@ impl Slot {
     /// Returns the place on the device.
     pub(super) fn place(&self) -> Result<usize> {
         match &self.place {
-            Some(place) => Ok(place.number()),
+            Some(place) => Ok(place.number),
             None => candle_core::bail!("the slot is not on a device"),
         }
     }

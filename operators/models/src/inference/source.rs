@@ -104,6 +104,7 @@ impl ModelSource {
     /// Returns those of a node's inputs that are used. Of several whole models without an adapter, only the last one is:
     /// `[base, student]` names the student, whether it is an adapter of its base or a whole model.
     pub fn used<'t>(&self, trees: &[&'t TreeInput]) -> Vec<&'t TreeInput> {
+        // In a loop, `[base, policy]` binds an adapter after the first round or, with `merge`, a whole model.
         let has_adapter = self.adapter.is_some() || trees.iter().any(|tree| is_adapter(&tree.path));
         let first = if has_adapter { 0 } else { trees.len().saturating_sub(1) };
         trees[first..].to_vec()
@@ -147,6 +148,7 @@ impl ModelSource {
     pub fn revision(&self, trees: &[&TreeInput], context: &Context) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(place) = self.place(&context.resolve("")) {
+            // A folder or a file is only known by its path.
             parts.push(place.commit()?);
         }
         parts.extend(trees.iter().map(|tree| tree.digest.clone()));

@@ -72,7 +72,7 @@ impl StepPlan {
             parts.push(Part { first, count, place: piece.slot.place()?, seen });
             first += count;
         }
-        let (device, dtype) = (cache.device(), cache.dtype());
+        let (device, dtype) = (&cache.device, cache.dtype);
         let (mut positions, mut written) = (Vec::new(), Vec::new());
         for part in &parts {
             for at in part.seen..part.seen + part.count {

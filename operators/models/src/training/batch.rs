@@ -39,7 +39,7 @@ pub struct Batch<'a> {
     /// Factor of the gradients.
     pub scale: f64,
     examples: &'a [Example],
-    objective: &'a dyn Objective,
+    pub(super) objective: &'a dyn Objective,
 }
 
 impl<'a> Batch<'a> {
@@ -70,16 +70,6 @@ impl<'a> Batch<'a> {
         Self { tokens, layout, targets, scale: 1.0, examples, objective }
     }
 
-    /// Whether entropies are measured.
-    pub(super) fn needs_entropy(&self) -> bool {
-        self.objective.needs_entropy()
-    }
-
-    /// Whether the loss depends on the entropies.
-    pub(super) fn has_entropy_bonus(&self) -> bool {
-        self.objective.entropy_bonus().is_some()
-    }
-
     /// Rows × columns.
     pub(super) fn tensor(&self, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&self.tokens, (self.layout.rows, self.layout.columns), device)
@@ -103,6 +93,7 @@ impl PassOutcome {
     /// Adds the predictions of the next targets. Returns their gradients, scaled.
     pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Slopes {
         let Predictions { log_probabilities, best, entropies } = found;
+        // The predictions come in the order of the targets, some at a time.
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);
         self.entropy += entropies.iter().map(|entropy| f64::from(*entropy)).sum::<f64>();

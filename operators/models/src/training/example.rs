@@ -130,6 +130,7 @@ impl Reader<'_> {
         for batch in rows.batches() {
             let batch = batch?;
             let rows = self.rows(&batch, "")?;
+            // Tokenised in parallel, taken in order.
             let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
             for (row, made) in rows.iter().zip(made) {
                 read.add(row.id, made.map(|example| vec![example]))?;
@@ -196,6 +197,7 @@ impl Reader<'_> {
         let (id, question) = (row.id.to_owned(), row.question.to_owned());
         let weight = row.weight as f32;
         let example = Example { id, question, tokens, learnt, weight, sampled: None, paired: None };
+        // A cut may leave only what the model read.
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),

@@ -77,6 +77,7 @@ impl PairReader<'_> {
             let help = "pair rollouts with `pair`, and convert the pairs with `convert-to-swift`";
             return Err(OperatorError::data(message).with_help(help));
         }
+        // Tokenised in parallel; the order of the rows stays.
         let (chosen, rejected) = (self.reader.rows(batch, "")?, self.reader.rows(batch, REJECTED)?);
         Ok([chosen, rejected].map(|rows| rows.par_iter().map(|row| Ok(vec![self.reader.example(row)?])).collect()))
     }

@@ -112,7 +112,13 @@ impl Recording {
             for (at, id) in span.ids.iter().enumerate() {
                 match u32::try_from(*id) {
                     Ok(token) if (token as usize) < self.vocabulary => tokens.push(token),
-                    Ok(_) | Err(_) => return Err(Unfit::Vocabulary(self.wrong_vocabulary(*id))),
+                    Ok(_) | Err(_) => {
+                        let last = self.vocabulary;
+                        let message =
+                            format!("the rollouts have token {id}, but the model's vocabulary ends at {last}");
+                        let help = "they were sampled from another model: connect the one that sampled them";
+                        return Err(Unfit::Vocabulary(OperatorError::data(message).with_help(help)));
+                    }
                 }
                 learnt.push(span.sampled);
                 let mut recorded = None;
@@ -130,13 +136,6 @@ impl Recording {
         let (id, question) = (String::new(), String::new());
         let example = Example { id, question, tokens, learnt, weight: 1.0, sampled: None, paired: None };
         Ok(Sequence { example, places, log_probabilities })
-    }
-
-    fn wrong_vocabulary(&self, unknown: i32) -> OperatorError {
-        let message =
-            format!("the rollouts have token {unknown}, but the model's vocabulary ends at {}", self.vocabulary);
-        OperatorError::data(message)
-            .with_help("they were sampled from another model: connect the one that sampled them")
     }
 }
 

@@ -58,6 +58,7 @@ impl RolloutReader<'_> {
     /// Returns the sequences of a rollout in which the model sampled tokens.
     fn sequences(&self, recorded: &RecordedTokens, name: &str, advantages: &OfRollout) -> Result<Vec<Example>, Unfit> {
         let sampled: usize = recorded.tokens.iter().filter(|span| span.sampled).map(|span| span.ids.len()).sum();
+        // A list of another length belongs to another record.
         if let Some(count) = advantages.count().filter(|count| *count != sampled) {
             return Err(Unfit::Row(format!("`{name}` has {count} numbers, but the model sampled {sampled} tokens")));
         }
@@ -76,6 +77,7 @@ pub fn check_advantages(column: Option<&str>, schema: &SchemaRef) -> Result<(), 
 
 /// Returns the advantages, and the name of their column.
 fn advantages<'a>(column: Option<&'a str>, batch: &RecordBatch) -> Result<(&'a str, Advantages), OperatorError> {
+    // Those of tokens count: `advantage` is then only their mean.
     let has_those_of_tokens = batch.column_by_name(TOKEN_ADVANTAGES).is_some();
     let name = column.unwrap_or(if has_those_of_tokens { TOKEN_ADVANTAGES } else { ADVANTAGE });
     if let Some(column) = batch.column_by_name(name)

@@ -37,6 +37,7 @@ impl Judge<'_> {
         let model = Student::frozen(self.folder, self.adapter, self.compute)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         let longest = examples.iter().map(|example| example.tokens.len()).max().unwrap_or(0);
+        // A pass holds at least one example.
         let pass_tokens = self.pass_tokens.max(longest);
         let mut by_example =
             step::evaluate(&model, &all, examples, &Sft::default(), pass_tokens).map_err(failed)?.log_probabilities;
@@ -70,6 +71,7 @@ impl Judge<'_> {
         let mut tokens: Vec<u32> = examples.iter().flat_map(|example| &example.tokens).copied().collect();
         tokens.sort_unstable();
         tokens.dedup();
+        // Sorted and without repeats: each token is compared once.
         let largest = tokens.last().copied().unwrap_or(0);
         if largest as usize >= config.vocab_size {
             let size = config.vocab_size;

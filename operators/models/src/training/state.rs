@@ -213,7 +213,7 @@ fn unwritable(error: impl std::fmt::Display) -> OperatorError {
 /// Serialises the state.
 pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progressed) -> Result<Vec<u8>, OperatorError> {
     let mut figures: Vec<f64> = progressed.steps.iter().flat_map(Step::figures).collect();
-    // Behind those of the steps: the loss of the best weights, bit for bit.
+    // Behind those of the steps: the loss of the best weights. As a tensor it keeps every bit.
     figures.extend(progressed.best.as_ref().map(|best| best.loss));
     let head = Head {
         figures: FIGURES,
@@ -305,6 +305,7 @@ pub fn restore(
     let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
     let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
     let Some(Ok(head)) = head.map(|head| serde_json::from_str::<Head>(head)) else { return Ok(None) };
+    // Of another version: the training starts over.
     if head.figures != FIGURES {
         return Ok(None);
     }
@@ -320,10 +321,12 @@ pub fn restore(
             return Ok(None);
         };
         saved.insert(name.clone(), (weight, Moments { mean, square }));
+        // Only there if the best weights are kept.
         best.extend(part(&tensors, "best", name, var).map(|numbers| (name.clone(), numbers)));
     }
     let (steps, rest) = figures.as_chunks::<FIGURES>();
     let mut copies = BTreeMap::new();
+    // Only those that this training asks for and has behind it: the list is a param that may have changed.
     for step in checkpoints.iter().filter(|step| **step <= steps.len() as u64) {
         let mut copy = BTreeMap::new();
         for (name, var) in weights {
@@ -337,7 +340,9 @@ pub fn restore(
         set(&weights[&name], weight)?;
         adam.restore(&weights[&name], name, moments).map_err(failed)?;
     }
+    // The optimiser may have taken steps before this training.
     adam.steps = head.taken;
+    // The loss is there if there is a best step.
     let best = head.best_step.zip(rest.first()).map(|(step, loss)| Best { loss: *loss, step, weights: best });
     let steps = steps.iter().map(Step::of).collect();
     Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped, checkpoints: copies }))

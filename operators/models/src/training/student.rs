@@ -153,6 +153,7 @@ impl Student {
         compute: &Compute,
     ) -> Result<Self, OperatorError> {
         let decoder = Decoder::load(folder, &compute.device, compute.dtype)?;
+        // Checked before it is trained: a saved adapter with other settings would be another experiment.
         let adapter = Adapter::load(adapter, decoder.config(), &compute.device, DType::F32)?;
         params.check(&adapter, decoder.config())?;
         let mut pairs = BTreeMap::new();
@@ -191,6 +192,7 @@ impl Student {
             weights.insert(adapter_tensor_name(&module, "lora_A"), a);
             weights.insert(adapter_tensor_name(&module, "lora_B"), b);
         }
+        // The adapter's tensors are the variables, so that the network sees each update.
         decoder.attach(&adapter)?;
         Ok(Self { decoder, weights, adapter: Some((config, params.merge)), compute: compute.clone() })
     }
@@ -220,8 +222,15 @@ impl Student {
         }
         copy(from, to, "generation_config.json")?;
         let (from, path) = (from.join("config.json"), to.join("config.json"));
-        let config = in_f32(&std::fs::read(&from).map_err(on_path(&from))?)?;
-        std::fs::write(&path, config).map_err(on_path(&path))?;
+        let text = std::fs::read(&from).map_err(on_path(&from))?;
+        let mut config: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&text).map_err(bad_config)?;
+        // The weights are written in f32. Newer releases of transformers write `dtype`; beside it, a second key would
+        // contradict it.
+        let key = if config.contains_key("dtype") { "dtype" } else { "torch_dtype" };
+        config.insert(key.to_owned(), "float32".into());
+        let text = serde_json::to_string_pretty(&config).map_err(bad_config)? + "\n";
+        std::fs::write(&path, text).map_err(on_path(&path))?;
         let tensors = if self.adapter.is_some() { self.merged().map_err(failed)? } else { self.tensors() };
         write_tensors(&tensors, &to.join(SINGLE))
     }
@@ -281,16 +290,8 @@ fn copy(from: &Path, to: &Path, name: &str) -> Result<(), OperatorError> {
     std::fs::write(&to, content).map_err(on_path(&to))
 }
 
-/// Returns a `config.json` whose dtype is f32, as the weights are written.
-fn in_f32(text: &[u8]) -> Result<String, OperatorError> {
-    fn broken(error: serde_json::Error) -> OperatorError {
-        OperatorError::data(format!("config.json: {error}"))
-    }
-    let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).map_err(broken)?;
-    // Newer releases of transformers write `dtype`. Beside it, a second key would contradict it.
-    let key = if config.contains_key("dtype") { "dtype" } else { "torch_dtype" };
-    config.insert(key.to_owned(), "float32".into());
-    Ok(serde_json::to_string_pretty(&config).map_err(broken)? + "\n")
+fn bad_config(error: serde_json::Error) -> OperatorError {
+    OperatorError::data(format!("config.json: {error}"))
 }
 
 /// Writes tensors in the form that transformers reads.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use searchmill_engine::fresh_folder;
 use searchmill_engine::operator::OperatorError;
-use searchmill_models::on_path;
+use searchmill_models::{on_path, paths_in};
 use serde_json::Value;
 
 /// Paths passed to the trainer.
@@ -92,14 +92,12 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path, take: Take) -> Res
         return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
     }
     let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(from).map_err(on_path(from))? {
-        let entry = entry.map_err(on_path(from))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_file() && !LEFT_BEHIND.contains(&name.as_str()) && !name.starts_with("rng_state") {
+    for path in paths_in(from)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_file() && !LEFT_BEHIND.contains(&name.as_str()) && !name.starts_with("rng_state") {
             names.push(name);
         }
     }
-    names.sort();
     let mut has_weights = false;
     // All weights are checked before the first file is moved: a truncated one leaves the trainer's folder as it is.
     for name in names.iter().filter(|name| name.ends_with(".safetensors")) {
@@ -161,6 +159,7 @@ fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
     }
     let text = fs::read(path).map_err(on_path(path))?;
     let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&text).map_err(broken)?;
+    // Unequal files of equal trainings would look as if the training could not be repeated.
     config.insert("base_model_name_or_path".to_owned(), Value::Null);
     if let Some(Value::Array(targets)) = config.get_mut("target_modules") {
         targets.sort_by_key(ToString::to_string);
@@ -210,11 +209,10 @@ pub(super) fn keep_tensorboard(output: &Path, to: &Path) -> Result<(), OperatorE
     let mut folders = folders_below(output, DEEPEST)?;
     folders.insert(0, output.to_owned());
     for folder in folders {
-        for entry in fs::read_dir(&folder).map_err(on_path(&folder))? {
-            let entry = entry.map_err(on_path(&folder))?;
-            let (from, name) = (entry.path(), entry.file_name());
+        for from in paths_in(&folder)? {
+            let name = from.file_name().unwrap_or_default();
             // A link could name a file that is none of the trainer's.
-            if !entry.file_type().map_err(on_path(&from))?.is_file() || !name.to_string_lossy().contains("tfevents") {
+            if from.is_symlink() || !from.is_file() || !name.to_string_lossy().contains("tfevents") {
                 continue;
             }
             // TensorBoard names a curve after its folder: `runs/sft` must stay one.
@@ -231,19 +229,13 @@ fn folders_below(folder: &Path, levels: usize) -> Result<Vec<PathBuf>, OperatorE
     if levels == 0 {
         return Ok(Vec::new());
     }
-    let mut own: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(folder).map_err(on_path(folder))? {
-        let entry = entry.map_err(on_path(folder))?;
-        if entry.file_type().map_err(on_path(&entry.path()))?.is_dir() {
-            own.push(entry.path());
-        }
-    }
-    own.sort();
     let mut all = Vec::new();
-    for path in own {
-        let below = folders_below(&path, levels - 1)?;
-        all.push(path);
-        all.extend(below);
+    for path in paths_in(folder)? {
+        if path.is_dir() && !path.is_symlink() {
+            let below = folders_below(&path, levels - 1)?;
+            all.push(path);
+            all.extend(below);
+        }
     }
     Ok(all)
 }
@@ -261,13 +253,8 @@ fn step_of(path: &Path) -> u64 {
 
 /// Returns the safetensors files of a folder.
 fn weights(folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(on_path(folder))? {
-        let path = entry.map_err(on_path(folder))?.path();
-        if path.extension().is_some_and(|ending| ending == "safetensors") {
-            files.push(path);
-        }
-    }
+    let mut files = paths_in(folder)?;
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "safetensors"));
     Ok(files)
 }
 

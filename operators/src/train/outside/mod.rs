@@ -24,7 +24,7 @@ use searchmill_schemas::{Reject, text_column};
 
 use self::files::{Files, Take};
 use self::metrics::Metrics;
-use super::backend::{Backend, ExecParams, SwiftParams};
+use super::backend::{Backend, ExecParams};
 use super::held_out::split;
 use super::page;
 use super::params::{Method, TrainParams, checkpoint};
@@ -125,6 +125,7 @@ fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Cont
         Some(eval) => (examples, rows(eval, format)?),
         None => split(examples, |row| &row.question, params.eval_share, context.seed()),
     };
+    // Before the program starts, whose own message may be a traceback.
     if examples.is_empty() {
         return Err(OperatorError::data("no example to train on"));
     }
@@ -198,7 +199,14 @@ impl Trainer<'_> {
         let (command, given, environment, writes, seconds) = match &self.params.backend {
             Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
-                let (command, variables) = (self.swift_command(own)?, self.swift_variables());
+                let facts = swift::Facts::of(own, self.model, self.given.held_out > 0, self.context);
+                let command = swift::command(own, self.params, &facts, self.model, &self.given.files)?;
+                self.context.progress().log(&command.join(" "));
+                let mut variables = self.variables();
+                if self.context.gpus() > 1 {
+                    // swift then starts one process per device.
+                    variables.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
+                }
                 (command, variables, &own.environment, [].as_slice(), own.timeout_seconds)
             }
             Backend::Exec(own) => {
@@ -213,13 +221,6 @@ impl Trainer<'_> {
         }
         self.follow(&Program { command: &command, given, allowed: &allowed, writes, seconds })?;
         Ok(metrics::read(&self.given.files.metrics))
-    }
-
-    fn swift_command(&self, own: &SwiftParams) -> Result<Vec<String>, OperatorError> {
-        let facts = swift::Facts::of(own, self.model, self.given.held_out > 0, self.context);
-        let command = swift::command(own, self.params, &facts, self.model, &self.given.files)?;
-        self.context.progress().log(&command.join(" "));
-        Ok(command)
     }
 
     fn exec_command(&self, own: &ExecParams) -> Vec<String> {
@@ -252,15 +253,6 @@ impl Trainer<'_> {
         if self.context.gpus() == 0 {
             given.insert(DEVICES.to_owned(), String::new());
             given.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
-        }
-        given
-    }
-
-    fn swift_variables(&self) -> BTreeMap<String, String> {
-        let mut given = self.variables();
-        if self.context.gpus() > 1 {
-            // swift then starts one process per device.
-            given.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
         }
         given
     }
@@ -366,6 +358,7 @@ fn publish(
         parameters,
     };
     let folder = report.publish(outputs)?;
+    // A program need not log.
     if given.files.metrics.is_file() {
         std::fs::copy(&given.files.metrics, folder.join("logging.jsonl")).map_err(on_path(&given.files.metrics))?;
     }

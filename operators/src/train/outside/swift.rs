@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_models::decoder::{Decoder, Family};
-use searchmill_models::on_path;
+use searchmill_models::paths_in;
 use searchmill_models::training::fit::Keep;
 use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::student::Tuning;
@@ -41,10 +41,13 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
     issues.extend(variable_issues("backend.swift.environment", &own.environment));
     let at_least_1 = "must be at least 1";
     let saved = own.save_steps.unwrap_or(params.eval_steps);
-    let (whole_alpha, merge) = match &params.tuning {
+    let (alpha, merge) = match &params.tuning {
         Tuning::Full => (true, false),
+        // ms-swift reads alpha as a whole number.
         Tuning::Lora(lora) => (lora.alpha.fract() == 0.0, lora.merge),
     };
+    let unweighted = params.weight_column.is_none();
+    let unsupported = "not supported by ms-swift";
     let demands = [
         (own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1"),
         (own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1"),
@@ -69,19 +72,9 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
             "are not multiples of `backend.swift.save_steps`",
             "save at these steps",
         ),
-        (
-            params.weight_column.is_none(),
-            "weight_column",
-            "not supported by ms-swift",
-            "repeat examples with `rebalance` instead of weighting them",
-        ),
-        (
-            whole_alpha,
-            "tuning.lora.alpha",
-            "must be a whole number for ms-swift",
-            "only alpha / rank matters: scale both",
-        ),
-        (!merge, "tuning.lora.merge", "not supported by ms-swift", "leave it out"),
+        (unweighted, "weight_column", unsupported, "repeat examples with `rebalance` instead of weighting them"),
+        (alpha, "tuning.lora.alpha", "must be a whole number for ms-swift", "only alpha / rank matters: scale both"),
+        (!merge, "tuning.lora.merge", unsupported, "leave it out"),
     ];
     for (holds, path, message, help) in demands {
         if !holds {
@@ -94,6 +87,7 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
 
 fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams) -> Option<ParamIssue> {
     let path = format!("backend.swift.flags.{name}");
+    // `--name=value` would escape the check of known names.
     if name.is_empty() || name.starts_with('-') || name.contains(['=', ' ']) {
         return Some(
             ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"),
@@ -313,6 +307,7 @@ fn set_tuning(made: &mut Rendering, tuning: &Tuning, release: Release) {
 
 fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
     made.set("dataset", files.examples.display());
+    // The examples were split here, by question.
     made.set("split_dataset_ratio", 0);
     if facts.held_out {
         made.set("val_dataset", files.held_out.display());
@@ -359,9 +354,11 @@ fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParam
     made.set("logging_steps", own.logging_steps);
     made.set("save_strategy", "steps");
     made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
+    // The checkpoints that are outputs must not be deleted.
     if params.checkpoints.is_empty() {
         made.set("save_total_limit", own.save_total_limit);
     }
+    // A killed training starts over, so the optimiser's state has no use.
     made.set("save_only_model", true);
     made.set("report_to", &own.report_to);
     made.set("output_dir", files.output.display());
@@ -390,8 +387,7 @@ pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> 
         return Err(OperatorError::data(message).with_help("set `eval_share`, or connect the input `eval`"));
     }
     let mut checkpoints = BTreeMap::new();
-    for entry in std::fs::read_dir(output).map_err(on_path(output))? {
-        let path = entry.map_err(on_path(output))?.path();
+    for path in paths_in(output)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let step = name.strip_prefix("checkpoint-").and_then(|step| step.parse::<u64>().ok());
         if let Some(step) = step

@@ -30,6 +30,7 @@ pub(super) fn write(
     let stem = parquet.trim_matches(['{', '}']);
     let mut files = Vec::new();
     for (name, ending, is_parquet) in [(parquet, "parquet", true), (jsonl, "jsonl", false)] {
+        // A table may be large: only the format that the program reads is written.
         if !names(arguments, &[name]) {
             continue;
         }

@@ -95,6 +95,7 @@ impl Sums {
                 all.insert(adapter_tensor_name(&module, "lora_B"), map.b);
             }
         }
+        // Frozen weights, and parts that the family lacks.
         all.retain(|_, numbers| !numbers.is_empty());
         all
     }

@@ -20,6 +20,7 @@ impl<'a> Held<'a> {
     }
 
     pub(super) fn numbers(&self) -> Result<&[f32]> {
+        // A view of another tensor has offsets; a transposed one has none.
         let (Storage::Cpu(CpuStorage::F32(numbers)), Some((start, end))) =
             (&**self.storage, self.place.contiguous_offsets())
         else {
@@ -49,6 +50,7 @@ impl<'a> HeldMap<'a> {
 
     /// Returns the map with the dropout masks of this pass, for `tokens` tokens.
     fn map(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Map<'_>> {
+        // The mask depends on the pass, so the map is made anew for each.
         let inputs = self.linear.weight.dim(1)?;
         let low_rank = match (&self.low_rank, &self.linear.adapter) {
             (Some((a, b)), Some(adapter)) => {
