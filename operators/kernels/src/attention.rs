@@ -99,16 +99,16 @@ impl Attention<'_> {
     /// Computes the attention of queries (rows × columns × heads × size) to keys and values (rows × keys × shared × size).
     /// Returns rows × columns × heads × size.
     pub fn forward(&self, queries: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
-        let given = [queries, keys, values];
-        let parts: Vec<_> = self.shape.tasks().map(|(row, shared)| [self.forward_one(row, shared, given)]).collect();
+        let inputs = [queries, keys, values];
+        let parts: Vec<_> = self.shape.tasks().map(|(row, shared)| [self.forward_one(row, shared, inputs)]).collect();
         self.shape.weave(&parts, 0, self.shape.heads, self.shape.columns)
     }
 
     /// Returns the gradients of queries, keys and values, given that of [`Self::forward`]'s result.
     pub fn backward(&self, queries: &[f32], keys: &[f32], values: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
-        let given = [queries, keys, values, gradient];
+        let inputs = [queries, keys, values, gradient];
         let parts: Vec<[Vec<f32>; 3]> =
-            self.shape.tasks().map(|(row, shared)| self.backward_one(row, shared, given)).collect();
+            self.shape.tasks().map(|(row, shared)| self.backward_one(row, shared, inputs)).collect();
         let Heads { heads, columns, keys, shared, .. } = self.shape;
         [
             self.shape.weave(&parts, 0, heads, columns),
@@ -142,23 +142,23 @@ impl Attention<'_> {
         // One buffer for all blocks.
         let mut scores = Vec::new();
         for block in self.blocks(row) {
-            let seen = shape.keys(keys, row, shared, block.start, block.width);
-            let said = shape.keys(values, row, shared, block.start, block.width);
+            let block_keys = shape.keys(keys, row, shared, block.start, block.width);
+            let block_values = shape.keys(values, row, shared, block.start, block.width);
             for member in 0..shape.group() {
                 let head = shared * shape.group() + member;
-                let asked = shape.queries(queries, row, head, block.first, block.count);
-                self.shares(&block, &asked, &seen, &mut scores);
+                let block_queries = shape.queries(queries, row, head, block.first, block.count);
+                self.shares(&block, &block_queries, &block_keys, &mut scores);
                 let shares = View::new(&scores, block.count, block.width);
                 let start = member * head_numbers + block.first * shape.size;
-                multiply(&mut out[start..], shape.size, &shares, &said, 1.0, false);
+                multiply(&mut out[start..], shape.size, &shares, &block_values, 1.0, false);
             }
         }
         out
     }
 
     /// Returns the gradients of one key head: of its queries (as in [`Self::forward_one`]), keys and values (keys × size).
-    fn backward_one(&self, row: usize, shared: usize, given: [&[f32]; 4]) -> [Vec<f32>; 3] {
-        let [queries, keys, values, gradients] = given;
+    fn backward_one(&self, row: usize, shared: usize, inputs: [&[f32]; 4]) -> [Vec<f32>; 3] {
+        let [queries, keys, values, gradients] = inputs;
         let shape = &self.shape;
         let (size, head_numbers) = (shape.size, shape.columns * shape.size);
         let mut out =
@@ -166,25 +166,25 @@ impl Attention<'_> {
         let [of_queries, of_keys, of_values] = &mut out;
         let (mut shares, mut inner) = (Vec::new(), Vec::new());
         for block in self.blocks(row) {
-            let seen = shape.keys(keys, row, shared, block.start, block.width);
-            let said = shape.keys(values, row, shared, block.start, block.width);
+            let block_keys = shape.keys(keys, row, shared, block.start, block.width);
+            let block_values = shape.keys(values, row, shared, block.start, block.width);
             for member in 0..shape.group() {
                 let head = shared * shape.group() + member;
-                let asked = shape.queries(queries, row, head, block.first, block.count);
+                let block_queries = shape.queries(queries, row, head, block.first, block.count);
                 let gradient = shape.queries(gradients, row, head, block.first, block.count);
                 // Computed again, as the forward pass did: stored, they would be as large as all scores.
-                self.shares(&block, &asked, &seen, &mut shares);
+                self.shares(&block, &block_queries, &block_keys, &mut shares);
                 let view = View::new(&shares, block.count, block.width);
                 // The queries of several blocks and heads see the same values: their gradients are added.
                 multiply(&mut of_values[block.start * size..], size, &view.transposed(), &gradient, 1.0, true);
                 inner.clear();
                 inner.resize(shares.len(), 0.0);
-                multiply(&mut inner, block.width, &gradient, &said.transposed(), 1.0, false);
+                multiply(&mut inner, block.width, &gradient, &block_values.transposed(), 1.0, false);
                 loops::softmax_backward(&shares, &mut inner, block.width, shape.scale());
                 let inner = View::new(&inner, block.count, block.width);
                 let start = member * head_numbers + block.first * size;
-                multiply(&mut of_queries[start..], size, &inner, &seen, 1.0, false);
-                multiply(&mut of_keys[block.start * size..], size, &inner.transposed(), &asked, 1.0, true);
+                multiply(&mut of_queries[start..], size, &inner, &block_keys, 1.0, false);
+                multiply(&mut of_keys[block.start * size..], size, &inner.transposed(), &block_queries, 1.0, true);
             }
         }
         out

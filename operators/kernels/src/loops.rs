@@ -75,9 +75,9 @@ pub fn silu_product_backward(
     up_gradient: &mut [f32],
 ) {
     Arch::new().dispatch(|| {
-        let given = gate.iter().zip(up).zip(gradient);
-        let wanted = gate_gradient.iter_mut().zip(up_gradient);
-        for (((gate, up), gradient), (gate_gradient, up_gradient)) in given.zip(wanted) {
+        let inputs = gate.iter().zip(up).zip(gradient);
+        let outputs = gate_gradient.iter_mut().zip(up_gradient);
+        for (((gate, up), gradient), (gate_gradient, up_gradient)) in inputs.zip(outputs) {
             let share = 1.0 / (1.0 + exp(-gate));
             let silu = gate * share;
             *up_gradient = gradient * silu;
@@ -109,9 +109,9 @@ pub fn rotate(tokens: &[f32], width: usize, first: usize, angles: Turns<'_>, bac
             for (head, out) in token.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half)) {
                 let (left, right) = head.split_at(half);
                 let (out_left, out_right) = out.split_at_mut(half);
-                let given = left.iter().zip(right).zip(cosines.iter().zip(sines));
+                let inputs = left.iter().zip(right).zip(cosines.iter().zip(sines));
                 for (((left, right), (cosine, sine)), (out_left, out_right)) in
-                    given.zip(out_left.iter_mut().zip(out_right))
+                    inputs.zip(out_left.iter_mut().zip(out_right))
                 {
                     let sine = sine * sign;
                     *out_left = left * cosine - right * sine;

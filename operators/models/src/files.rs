@@ -9,6 +9,11 @@ pub fn on_path(path: &Path) -> impl FnOnce(std::io::Error) -> OperatorError {
     move |error| OperatorError::machine(format!("{}: {error}", path.display()))
 }
 
+/// Returns the error of a file whose content cannot be used.
+pub(crate) fn broken(path: &Path, problem: impl std::fmt::Display) -> OperatorError {
+    OperatorError::data(format!("{}: {problem}", path.display()))
+}
+
 /// Returns the paths in a folder, sorted.
 ///
 /// # Errors

@@ -78,8 +78,8 @@ impl Head<'_> {
                 }
             }
             let mut gradient = vec![0.0; logits.len()];
-            let given = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
-            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(given).zip(slopes.par_chunks(ROWS));
+            let inputs = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
+            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(inputs).zip(slopes.par_chunks(ROWS));
             blocks.for_each(|((out, (logits, tokens)), slopes)| {
                 loops::log_probabilities_backward(logits, tokens, slopes, out);
             });
@@ -128,18 +128,18 @@ impl Head<'_> {
     fn predict<T>(&self, logits: &[f32], tokens: &[u32], take: &mut impl FnMut(Predictions<'_>) -> T) -> T {
         let mut log_probabilities = vec![0.0; tokens.len()];
         let mut best = vec![0_u32; tokens.len()];
-        let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+        let inputs = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
         let wanted = log_probabilities.par_chunks_mut(ROWS).zip(best.par_chunks_mut(ROWS));
-        wanted.zip(given).for_each(|((log_probabilities, best), (logits, tokens))| {
+        wanted.zip(inputs).for_each(|((log_probabilities, best), (logits, tokens))| {
             loops::log_probabilities(logits, tokens, log_probabilities);
             loops::highest(logits, best);
         });
         let mut entropies = Vec::new();
         if self.entropies {
             entropies.resize(tokens.len(), 0.0);
-            let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
-            let given = given.zip(log_probabilities.par_chunks(ROWS));
-            entropies.par_chunks_mut(ROWS).zip(given).for_each(|(out, ((logits, tokens), log_probabilities))| {
+            let inputs = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+            let inputs = inputs.zip(log_probabilities.par_chunks(ROWS));
+            entropies.par_chunks_mut(ROWS).zip(inputs).for_each(|(out, ((logits, tokens), log_probabilities))| {
                 loops::entropies(logits, tokens, log_probabilities, out);
             });
         }

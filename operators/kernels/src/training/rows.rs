@@ -24,9 +24,9 @@ pub fn norm_backward(rows: &[f32], weight: &[f32], eps: f32, gradient: &[f32], o
     let mut of_rows = vec![0.0; rows.len()];
     // A sum of its own for each block, added in their order: the threads do not change the result.
     let mut partial = vec![0.0; rows.len().div_ceil(block) * width];
-    let given = rows.par_chunks(block).zip(gradient.par_chunks(block));
-    let wanted = of_rows.par_chunks_mut(block).zip(partial.par_chunks_mut(width));
-    given.zip(wanted).for_each(|((rows, gradient), (out, sums))| {
+    let inputs = rows.par_chunks(block).zip(gradient.par_chunks(block));
+    let outputs = of_rows.par_chunks_mut(block).zip(partial.par_chunks_mut(width));
+    inputs.zip(outputs).for_each(|((rows, gradient), (out, sums))| {
         loops::rms_norm_backward(rows, weight, eps, gradient, out, sums);
     });
     for sums in partial.chunks(width) {
@@ -38,17 +38,17 @@ pub fn norm_backward(rows: &[f32], weight: &[f32], eps: f32, gradient: &[f32], o
 /// Computes SiLU of `gate` times `up`.
 pub(super) fn silu_product(gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut out = vec![0.0; gate.len()];
-    let given = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS));
-    out.par_chunks_mut(NUMBERS).zip(given).for_each(|(out, (gate, up))| loops::silu_product(gate, up, out));
+    let inputs = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS));
+    out.par_chunks_mut(NUMBERS).zip(inputs).for_each(|(out, (gate, up))| loops::silu_product(gate, up, out));
     out
 }
 
 /// Returns the gradients of `gate` and `up`.
 pub(super) fn silu_product_backward(gate: &[f32], up: &[f32], gradient: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (mut of_gate, mut of_up) = (vec![0.0; gate.len()], vec![0.0; up.len()]);
-    let given = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS)).zip(gradient.par_chunks(NUMBERS));
-    let wanted = of_gate.par_chunks_mut(NUMBERS).zip(of_up.par_chunks_mut(NUMBERS));
-    given.zip(wanted).for_each(|(((gate, up), gradient), (of_gate, of_up))| {
+    let inputs = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS)).zip(gradient.par_chunks(NUMBERS));
+    let outputs = of_gate.par_chunks_mut(NUMBERS).zip(of_up.par_chunks_mut(NUMBERS));
+    inputs.zip(outputs).for_each(|(((gate, up), gradient), (of_gate, of_up))| {
         loops::silu_product_backward(gate, up, gradient, of_gate, of_up);
     });
     (of_gate, of_up)

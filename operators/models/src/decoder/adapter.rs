@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{DecoderConfig, layer_name};
 use super::weights;
+use crate::files::broken;
 
 pub(crate) const CONFIG: &str = "adapter_config.json";
 pub(crate) const WEIGHTS: &str = "adapter_model.safetensors";
@@ -113,12 +114,10 @@ impl Adapter {
     /// When a file is missing or broken, or the adapter does not fit the model. The message names file and tensor.
     pub fn load(folder: &Path, model: &DecoderConfig, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
         let (path, file) = (folder.join(CONFIG), folder.join(WEIGHTS));
-        let text = std::fs::read(&path).map_err(|error| weights::broken(&path, error))?;
-        let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| weights::broken(&path, error))?;
+        let text = std::fs::read(&path).map_err(|error| broken(&path, error))?;
+        let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| broken(&path, error))?;
         if let Some(problem) = config.unknown() {
-            return Err(
-                weights::broken(&path, problem).with_help("merge the adapter into its model and use the merged model")
-            );
+            return Err(broken(&path, problem).with_help("merge the adapter into its model and use the merged model"));
         }
         let tensors = weights::read_file(&file, device, dtype)?;
         Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file)
@@ -138,27 +137,23 @@ impl Adapter {
                 let (a, b) = match (tensors.remove(&first), tensors.remove(&second)) {
                     (None, None) => continue,
                     (Some(a), Some(b)) => (a, b),
-                    (None, _) => return Err(weights::broken(file, format!("missing tensor `{first}`"))),
-                    (_, None) => return Err(weights::broken(file, format!("missing tensor `{second}`"))),
+                    (None, _) => return Err(broken(file, format!("missing tensor `{first}`"))),
+                    (_, None) => return Err(broken(file, format!("missing tensor `{second}`"))),
                 };
                 for (name, tensor, shape) in
                     [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])]
                 {
                     if tensor.dims() != shape {
                         let problem = format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims());
-                        return Err(
-                            weights::broken(file, problem).with_help("use the model that the adapter was trained for")
-                        );
+                        return Err(broken(file, problem).with_help("use the model that the adapter was trained for"));
                     }
                 }
                 self.modules.insert(module, (a, b));
             }
         }
         match tensors.keys().next() {
-            Some(extra) => {
-                Err(weights::broken(file, format!("unexpected tensor `{extra}`: the model has no such module")))
-            }
-            None if self.modules.is_empty() => Err(weights::broken(file, "no adapter weights")),
+            Some(extra) => Err(broken(file, format!("unexpected tensor `{extra}`: the model has no such module"))),
+            None if self.modules.is_empty() => Err(broken(file, "no adapter weights")),
             None => Ok(self),
         }
     }

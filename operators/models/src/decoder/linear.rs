@@ -3,7 +3,7 @@
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
-use super::precomputed::Made;
+use super::precomputed::Precomputed;
 
 /// `x · weightᵀ + bias`, plus a low-rank adapter.
 #[derive(Clone)]
@@ -62,14 +62,14 @@ pub fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
     if weight.track_op() || !rows.track_op() {
         return rows.matmul(&weight.t()?);
     }
-    let out = Made::new(rows.detach().matmul(&weight.t()?)?);
+    let out = Precomputed::new(rows.detach().matmul(&weight.t()?)?);
     rows.apply_op1(Frozen { weight, out })
 }
 
 /// A product with a frozen weight, whose result has been computed.
 struct Frozen {
     weight: Tensor,
-    out: Made,
+    out: Precomputed,
 }
 
 impl CustomOp1 for Frozen {

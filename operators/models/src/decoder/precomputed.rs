@@ -7,9 +7,9 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, Result, Shape, Storage, Tensor};
 
 /// A result that can be taken once, so that memory does not hold it twice.
-pub(super) struct Made(Mutex<Option<Tensor>>);
+pub(super) struct Precomputed(Mutex<Option<Tensor>>);
 
-impl Made {
+impl Precomputed {
     /// `out` must own its storage, not view another tensor.
     pub(super) fn new(out: Tensor) -> Self {
         Self(Mutex::new(Some(out.detach())))

@@ -5,7 +5,7 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place,
 use searchmill_kernels::attention::Heads;
 
 use super::layout::Layout;
-use super::precomputed::Made;
+use super::precomputed::Precomputed;
 
 /// Scores held in memory at a time.
 const SCORES: usize = 1 << 27;
@@ -27,13 +27,13 @@ fn attend_in_blocks(
     let width = (shape.rows * shape.heads * shape.keys).max(1);
     let block = (scores / width).clamp(1, shape.columns.max(1));
     let attention = TensorAttention { layout: layout.clone(), shape, block };
-    let given = attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
-    let out = attention.forward(&given)?;
+    let arranged = attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+    let out = attention.forward(&arranged)?;
     // Without gradients, the operation need not be in the graph.
     if [queries, keys, values].iter().all(|tensor| !tensor.track_op()) {
         return Ok(out);
     }
-    queries.apply_op3(keys, values, Attended { attention, out: Made::new(out) })
+    queries.apply_op3(keys, values, Attended { attention, out: Precomputed::new(out) })
 }
 
 /// Shape of an attention.
@@ -134,13 +134,13 @@ impl TensorAttention {
         sees.to_dtype(DType::F32)?.affine(HIDDEN, -HIDDEN)?.unsqueeze(1)?.unsqueeze(1)
     }
 
-    fn forward(&self, given: &Arranged) -> Result<Tensor> {
+    fn forward(&self, arranged: &Arranged) -> Result<Tensor> {
         let s = &self.shape;
         let mut parts = Vec::new();
         for block in self.blocks() {
-            let queries = self.queries(&given.queries, block)?;
-            let keys = given.keys.narrow(2, block.start, block.width)?;
-            let values = given.values.narrow(2, block.start, block.width)?;
+            let queries = self.queries(&arranged.queries, block)?;
+            let keys = arranged.keys.narrow(2, block.start, block.width)?;
+            let values = arranged.values.narrow(2, block.start, block.width)?;
             let shares = self.shares(&queries, &keys, block)?.to_dtype(values.dtype())?;
             parts.push(shares.matmul(&values)?.reshape((s.rows, s.shared, s.group(), block.count, s.size))?);
         }
@@ -148,7 +148,7 @@ impl TensorAttention {
     }
 
     /// Returns the gradients of queries, keys and values.
-    fn backward(&self, given: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
+    fn backward(&self, arranged: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
         let s = &self.shape;
         let gradient = self.split(gradient)?;
         let dtype = gradient.dtype();
@@ -156,9 +156,9 @@ impl TensorAttention {
         let of_keys = Tensor::zeros((s.rows, s.shared, s.keys, s.size), DType::F32, gradient.device())?;
         let (of_values, mut of_queries) = (of_keys.zeros_like()?, Vec::new());
         for block in self.blocks() {
-            let queries = self.queries(&given.queries, block)?;
-            let keys = given.keys.narrow(2, block.start, block.width)?;
-            let values = given.values.narrow(2, block.start, block.width)?;
+            let queries = self.queries(&arranged.queries, block)?;
+            let keys = arranged.keys.narrow(2, block.start, block.width)?;
+            let values = arranged.values.narrow(2, block.start, block.width)?;
             let gradient = self.queries(&gradient, block)?;
             // Computed again: stored, they would take the memory that blocks save.
             let shares = self.shares(&queries, &keys, block)?;
@@ -186,7 +186,7 @@ fn add(sums: &Tensor, more: &Tensor, start: usize) -> Result<()> {
 /// The operation in the graph, with its precomputed result.
 struct Attended {
     attention: TensorAttention,
-    out: Made,
+    out: Precomputed,
 }
 
 impl CustomOp3 for Attended {
@@ -226,8 +226,8 @@ impl CustomOp3 for Attended {
         _: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let given = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
-        let [of_queries, of_keys, of_values] = self.attention.backward(&given, &gradient.detach())?;
+        let arranged = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+        let [of_queries, of_keys, of_values] = self.attention.backward(&arranged, &gradient.detach())?;
         Ok((Some(of_queries), Some(of_keys), Some(of_values)))
     }
 }

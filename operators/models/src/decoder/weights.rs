@@ -9,6 +9,7 @@ use searchmill_engine::operator::OperatorError;
 use serde::Deserialize;
 
 use super::config::DecoderConfig;
+use crate::files::broken;
 
 /// File of weights without shards.
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -21,10 +22,6 @@ pub type Tensors = BTreeMap<String, Tensor>;
 #[derive(Deserialize)]
 struct ShardIndex {
     weight_map: BTreeMap<String, String>,
-}
-
-pub(super) fn broken(path: &Path, problem: impl std::fmt::Display) -> OperatorError {
-    OperatorError::data(format!("{}: {problem}", path.display()))
 }
 
 /// Returns the `.safetensors` files of a model folder, each with the names of its tensors (empty: any).

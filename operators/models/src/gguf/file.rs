@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::gguf_file::{Content, Value};
 use searchmill_engine::operator::OperatorError;
 
-use crate::files::on_path;
+use crate::files::{broken, on_path};
 
 /// An open file. Everything but the weights has been read.
 pub struct Gguf {
@@ -66,7 +66,7 @@ impl Gguf {
     }
 
     pub(super) fn broken(&self, problem: impl std::fmt::Display) -> OperatorError {
-        OperatorError::data(format!("{}: {problem}", self.path.display()))
+        broken(&self.path, problem)
     }
 
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
@@ -97,7 +97,7 @@ impl Gguf {
         match self.value(key) {
             None => Ok(None),
             Some(Value::F32(number)) => Ok(Some(f64::from(*number))),
-            // Written by few converters.
+            // The format has both widths.
             Some(Value::F64(number)) => Ok(Some(*number)),
             Some(_) => Err(self.broken(format!("`{key}` is not a number"))),
         }

@@ -11,6 +11,7 @@ use searchmill_engine::operator::OperatorError;
 use searchmill_text::json::Json;
 
 use super::control::{ControlTokens, Prompt, unused_mark};
+use crate::files::broken;
 use crate::template::{Bounded, FUEL, LONGEST, check_json, prepare};
 
 /// Template of models without one: ChatML with Hermes tool calls.
@@ -79,9 +80,7 @@ impl ChatTemplate {
     pub fn read(folder: &Path) -> Result<Self, OperatorError> {
         let path = folder.join("tokenizer_config.json");
         let config = match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                Json::parse(&text).map_err(|problem| OperatorError::data(format!("{}: {problem}", path.display())))?
-            }
+            Ok(text) => Json::parse(&text).map_err(|problem| broken(&path, problem))?,
             Err(_) => Json::Null,
         };
         // The file counts, where a folder has both: transformers reads it first.
@@ -90,8 +89,7 @@ impl ChatTemplate {
             Ok(text) => (vec![("default".to_owned(), text)], jinja),
             Err(_) => (configured(&config), path),
         };
-        Self::new(templates, special_tokens(&config))
-            .map_err(|problem| OperatorError::data(format!("{}: {problem}", origin.display())))
+        Self::new(templates, special_tokens(&config)).map_err(|problem| broken(&origin, problem))
     }
 
     /// Compiles a template (`None`: ChatML). `origin` is for messages.

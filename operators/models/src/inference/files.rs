@@ -9,6 +9,7 @@ use super::chat::ChatTemplate;
 use super::source;
 use crate::decoder::{Adapter, Decoder, DecoderConfig};
 use crate::device::Compute;
+use crate::files::broken;
 use crate::gguf::{self, Gguf};
 
 /// The files of a model.
@@ -87,8 +88,7 @@ impl Files {
 /// Required file of a model folder besides its weights.
 pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
-    let tokenizer = Tokenizer::from_file(&path);
-    let tokenizer = tokenizer.map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
+    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(&path, error))?;
     fitting(tokenizer, config, &path)
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use crate::decoder::{ADAPTER_CONFIG, Decoder, DecoderConfig, INDEX, SINGLE};
+use crate::files::broken;
 use crate::gguf;
 use crate::location::{ModelPlace, Needs, main_branch};
 
@@ -227,7 +228,7 @@ pub fn check_files(folder: &Path) -> Result<(), OperatorError> {
     }
     Decoder::read_config(folder)?;
     for file in model_files(folder)?.iter().filter(|file| file.extension().is_some_and(|end| end == "safetensors")) {
-        check_weights(file).map_err(|problem| OperatorError::data(format!("{}: {problem}", file.display())))?;
+        check_weights(file).map_err(|problem| broken(file, problem))?;
     }
     Ok(())
 }

@@ -103,8 +103,8 @@ pub struct Read {
 
 impl Read {
     /// Takes the examples of a row, or why there are none.
-    pub(super) fn add(&mut self, id: &str, made: Result<Vec<Example>, Unfit>) -> Result<(), OperatorError> {
-        match made {
+    pub(super) fn add(&mut self, id: &str, examples: Result<Vec<Example>, Unfit>) -> Result<(), OperatorError> {
+        match examples {
             Ok(examples) => self.examples.extend(examples),
             Err(Unfit::Row(message)) => self.rejects.push(reject(id, message)),
             Err(Unfit::Vocabulary(error)) => return Err(error),
@@ -131,9 +131,9 @@ impl Reader<'_> {
             let batch = batch?;
             let rows = self.rows(&batch, "")?;
             // Tokenised in parallel, taken in order.
-            let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
-            for (row, made) in rows.iter().zip(made) {
-                read.add(row.id, made.map(|example| vec![example]))?;
+            let examples: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
+            for (row, example) in rows.iter().zip(examples) {
+                read.add(row.id, example.map(|example| vec![example]))?;
             }
         }
         Ok(read)

@@ -48,23 +48,23 @@ pub(super) fn train(
     // Absolute: the program may change its working folder.
     let folder = context.scratch().join("training");
     let folder = std::path::absolute(&folder).map_err(on_path(&folder))?;
-    let given = match params.method {
+    let prepared = match params.method {
         Method::External => raw_tables(params, inputs, &folder, context)?,
         _ => examples(params, inputs, &folder, context)?,
     };
     // The trainer's own copy: it may lock it, or change it.
     let lent = lend(&inputs.tree("model")?.path, &folder.join("model"))?;
     let model = lent.folder.clone();
-    let trainer = Trainer { params, context, model: &model, given: &given };
+    let trainer = Trainer { params, context, model: &model, prepared: &prepared };
     let metrics = trainer.run()?;
     // A large copy is made of hard links: a program that wrote to them has changed the store's files.
     unchanged(std::slice::from_ref(&lent))?;
-    files::check_output(&given.files.output)?;
+    files::check_output(&prepared.files.output)?;
     if let Some(step) = metrics.diverged {
         let help = "lower `learning_rate` or set `max_grad_norm`";
         return Err(OperatorError::data(format!("step {step}: the loss is not a number")).with_help(help));
     }
-    let output = &given.files.output;
+    let output = &prepared.files.output;
     // Copies, and first: the last model may be one of them, and is moved.
     let models = if params.checkpoints.is_empty() { BTreeMap::new() } else { files::models_by_step(output)? };
     for step in &params.checkpoints {
@@ -91,7 +91,7 @@ pub(super) fn train(
         Method::External => Some(files::elements(&to)?),
         _ => None,
     };
-    publish(params, &model, &given, &metrics, trained, outputs)?;
+    publish(params, &model, &prepared, &metrics, trained, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
 }
 
@@ -108,7 +108,7 @@ fn no_checkpoint(step: u64, count: usize, models: &BTreeMap<u64, Vec<PathBuf>>) 
 }
 
 /// What the trainer gets.
-struct Given {
+struct Prepared {
     files: Files,
     /// Raw tables, by their names in arguments.
     tables: Vec<(&'static str, PathBuf)>,
@@ -117,7 +117,12 @@ struct Given {
 }
 
 /// Writes the examples as the trainer's lines.
-fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Context) -> Result<Given, OperatorError> {
+fn examples(
+    params: &TrainParams,
+    inputs: &Inputs,
+    folder: &Path,
+    context: &Context,
+) -> Result<Prepared, OperatorError> {
     // A script of the user's may read any layout.
     let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
     let examples = rows(inputs.rows("examples")?, format)?;
@@ -132,11 +137,16 @@ fn examples(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Cont
     let examples: Vec<String> = examples.into_iter().map(|row| row.text).collect();
     let held_out: Vec<String> = held_out.into_iter().map(|row| row.text).collect();
     let files = Files::make(folder, &examples, &held_out)?;
-    Ok(Given { files, tables: Vec::new(), examples: examples.len(), held_out: held_out.len() })
+    Ok(Prepared { files, tables: Vec::new(), examples: examples.len(), held_out: held_out.len() })
 }
 
 /// Writes the raw tables that the arguments name.
-fn raw_tables(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Context) -> Result<Given, OperatorError> {
+fn raw_tables(
+    params: &TrainParams,
+    inputs: &Inputs,
+    folder: &Path,
+    context: &Context,
+) -> Result<Prepared, OperatorError> {
     let Backend::Exec(own) = &params.backend else {
         return Err(OperatorError::engine("only a program of `backend: exec` trains on rows"));
     };
@@ -151,7 +161,7 @@ fn raw_tables(params: &TrainParams, inputs: &Inputs, folder: &Path, context: &Co
         tables.extend(tables::write(eval, EVAL, &own.arguments, folder, context)?);
     }
     let held_out = eval.map_or(0, |eval| eval.rows as usize);
-    Ok(Given { files, tables, examples: rows.rows as usize, held_out })
+    Ok(Prepared { files, tables, examples: rows.rows as usize, held_out })
 }
 
 /// Whether the program wants the input `eval`.
@@ -191,16 +201,16 @@ struct Trainer<'a> {
     params: &'a TrainParams,
     context: &'a Context,
     model: &'a Path,
-    given: &'a Given,
+    prepared: &'a Prepared,
 }
 
 impl Trainer<'_> {
     fn run(&self) -> Result<Metrics, OperatorError> {
-        let (command, given, environment, writes, seconds) = match &self.params.backend {
+        let (command, variables, environment, writes, seconds) = match &self.params.backend {
             Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
-                let facts = swift::Facts::of(own, self.model, self.given.held_out > 0, self.context);
-                let command = swift::command(own, self.params, &facts, self.model, &self.given.files)?;
+                let facts = swift::Facts::of(own, self.model, self.prepared.held_out > 0, self.context);
+                let command = swift::command(own, self.params, &facts, self.model, &self.prepared.files)?;
                 self.context.progress().log(&command.join(" "));
                 let mut variables = self.variables();
                 if self.context.gpus() > 1 {
@@ -219,12 +229,12 @@ impl Trainer<'_> {
         if self.context.gpus() > 0 {
             allowed.push(DEVICES.to_owned());
         }
-        self.follow(&Program { command: &command, given, allowed: &allowed, writes, seconds })?;
-        Ok(metrics::read(&self.given.files.metrics))
+        self.follow(&Program { command: &command, given: variables, allowed: &allowed, writes, seconds })?;
+        Ok(metrics::read(&self.prepared.files.metrics))
     }
 
     fn exec_command(&self, own: &ExecParams) -> Vec<String> {
-        let files = &self.given.files;
+        let files = &self.prepared.files;
         let mut values = vec![
             ("{examples}", files.examples.display().to_string()),
             ("{held_out}", files.held_out.display().to_string()),
@@ -233,7 +243,7 @@ impl Trainer<'_> {
             ("{metrics}", files.metrics.display().to_string()),
             ("{seed}", self.context.seed().to_string()),
         ];
-        for (name, path) in &self.given.tables {
+        for (name, path) in &self.prepared.tables {
             values.push((*name, path.display().to_string()));
         }
         let mut command = own.program.clone();
@@ -249,12 +259,12 @@ impl Trainer<'_> {
 
     /// Returns the variables of both backends: the node's share of the machine, and unbuffered output.
     fn variables(&self) -> BTreeMap<String, String> {
-        let mut given = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
+        let mut variables = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
         if self.context.gpus() == 0 {
-            given.insert(DEVICES.to_owned(), String::new());
-            given.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
+            variables.insert(DEVICES.to_owned(), String::new());
+            variables.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
         }
-        given
+        variables
     }
 
     fn exec_variables(&self, own: &ExecParams) -> Result<BTreeMap<String, String>, OperatorError> {
@@ -265,11 +275,11 @@ impl Trainer<'_> {
             fields.remove("backend");
         }
         let own = serde_json::to_string(&own.params).map_err(|error| OperatorError::engine(error.to_string()))?;
-        let mut given = self.variables();
-        given.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
-        given.insert("SEARCHMILL_PARAMS".to_owned(), own);
-        given.insert("SEARCHMILL_SEED".to_owned(), self.context.seed().to_string());
-        Ok(given)
+        let mut variables = self.variables();
+        variables.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
+        variables.insert("SEARCHMILL_PARAMS".to_owned(), own);
+        variables.insert("SEARCHMILL_SEED".to_owned(), self.context.seed().to_string());
+        Ok(variables)
     }
 
     /// Runs the program to its end. Logs its lines and reports its progress.
@@ -301,7 +311,7 @@ impl Trainer<'_> {
         let mut training = metrics::Progress::default();
         while !ended.load(Ordering::Acquire) {
             // The trainer may not have begun its log.
-            if training.follow(&self.given.files.metrics).is_ok() && training.at > 0 {
+            if training.follow(&self.prepared.files.metrics).is_ok() && training.at > 0 {
                 self.context.progress().set(training.at, training.total.unwrap_or_default(), "steps");
             }
             thread::park_timeout(LOOK);
@@ -310,7 +320,7 @@ impl Trainer<'_> {
 
     /// Returns the folder of the trained model.
     fn trained(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
-        let output = &self.given.files.output;
+        let output = &self.prepared.files.output;
         if self.params.method == Method::External {
             return files::newest_model(output);
         }
@@ -329,7 +339,7 @@ impl Trainer<'_> {
 fn publish(
     params: &TrainParams,
     model: &Path,
-    given: &Given,
+    prepared: &Prepared,
     metrics: &Metrics,
     trained: Option<u64>,
     outputs: &mut Outputs,
@@ -352,17 +362,18 @@ fn publish(
         more: &more,
         kept: kept(params, metrics),
         stopped: metrics.total.is_some_and(|total| metrics.at < total),
-        examples: given.examples,
-        held_out: given.held_out,
+        examples: prepared.examples,
+        held_out: prepared.held_out,
         trainable: trained.unwrap_or(trainable) as usize,
         parameters,
     };
     let folder = report.publish(outputs)?;
     // A program need not log.
-    if given.files.metrics.is_file() {
-        std::fs::copy(&given.files.metrics, folder.join("logging.jsonl")).map_err(on_path(&given.files.metrics))?;
+    if prepared.files.metrics.is_file() {
+        std::fs::copy(&prepared.files.metrics, folder.join("logging.jsonl"))
+            .map_err(on_path(&prepared.files.metrics))?;
     }
-    files::keep_tensorboard(&given.files.output, &folder)?;
+    files::keep_tensorboard(&prepared.files.output, &folder)?;
     if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
         outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
     }

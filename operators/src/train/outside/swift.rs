@@ -249,21 +249,21 @@ impl Rendering {
 
 /// Returns all flags.
 pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
-    let mut made = Rendering(Flags::new());
-    set_model(&mut made, own, facts, model);
-    set_tuning(&mut made, &params.tuning, facts.release);
-    set_data(&mut made, own, params, facts, files);
-    set_steps(&mut made, own, params, facts);
-    set_measurements(&mut made, own, params, facts, files);
+    let mut rendering = Rendering(Flags::new());
+    set_model(&mut rendering, own, facts, model);
+    set_tuning(&mut rendering, &params.tuning, facts.release);
+    set_data(&mut rendering, own, params, facts, files);
+    set_steps(&mut rendering, own, params, facts);
+    set_measurements(&mut rendering, own, params, facts, files);
     // The user's own flags come last. None of them has the name of one above: `flag_issue` reports these.
     for (name, value) in &own.flags {
         let words = match value {
             Value::Array(items) => items.iter().map(word).collect(),
             other => vec![word(other)],
         };
-        made.0.insert(name.clone(), words);
+        rendering.0.insert(name.clone(), words);
     }
-    made.0
+    rendering.0
 }
 
 fn word(value: &Value) -> String {
@@ -273,97 +273,97 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn set_model(made: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
-    made.set("model", model.display());
+fn set_model(rendering: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
+    rendering.set("model", model.display());
     let (model_type, template) = facts.guessed();
-    made.optional("model_type", own.model_type.as_deref().or(model_type));
+    rendering.optional("model_type", own.model_type.as_deref().or(model_type));
     // A model type that the user names has a template of its own.
     let template = template.filter(|_| own.model_type.is_none());
-    made.optional("template", own.template.as_deref().or(template));
-    made.set("agent_template", &own.agent_template);
-    made.set("torch_dtype", word(&json!(own.torch_dtype)));
-    made.optional("attn_impl", own.attn_impl.as_ref());
-    made.set("use_liger_kernel", own.use_liger_kernel);
-    made.set("gradient_checkpointing", own.gradient_checkpointing);
-    made.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
+    rendering.optional("template", own.template.as_deref().or(template));
+    rendering.set("agent_template", &own.agent_template);
+    rendering.set("torch_dtype", word(&json!(own.torch_dtype)));
+    rendering.optional("attn_impl", own.attn_impl.as_ref());
+    rendering.set("use_liger_kernel", own.use_liger_kernel);
+    rendering.set("gradient_checkpointing", own.gradient_checkpointing);
+    rendering.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
 }
 
-fn set_tuning(made: &mut Rendering, tuning: &Tuning, release: Release) {
+fn set_tuning(rendering: &mut Rendering, tuning: &Tuning, release: Release) {
     let name = match release {
         Release::Three => "train_type",
         Release::Four => "tuner_type",
     };
     match tuning {
-        Tuning::Full => made.set(name, "full"),
+        Tuning::Full => rendering.set(name, "full"),
         Tuning::Lora(lora) => {
-            made.set(name, "lora");
-            made.set("lora_rank", lora.rank);
-            made.set("lora_alpha", lora.alpha);
-            made.set("lora_dropout", lora.dropout);
-            made.0.insert("target_modules".to_owned(), lora.target_modules.clone());
+            rendering.set(name, "lora");
+            rendering.set("lora_rank", lora.rank);
+            rendering.set("lora_alpha", lora.alpha);
+            rendering.set("lora_dropout", lora.dropout);
+            rendering.0.insert("target_modules".to_owned(), lora.target_modules.clone());
         }
     }
 }
 
-fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
-    made.set("dataset", files.examples.display());
+fn set_data(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    rendering.set("dataset", files.examples.display());
     // The examples were split here, by question.
-    made.set("split_dataset_ratio", 0);
+    rendering.set("split_dataset_ratio", 0);
     if facts.held_out {
-        made.set("val_dataset", files.held_out.display());
+        rendering.set("val_dataset", files.held_out.display());
     }
-    made.set("max_length", params.max_length);
-    made.set("truncation_strategy", word(&json!(params.truncation)));
-    made.set("packing", own.packing);
-    made.set("load_from_cache_file", own.load_from_cache_file);
-    made.set("dataset_num_proc", own.dataset_num_proc);
-    made.set("dataloader_num_workers", own.dataloader_num_workers);
+    rendering.set("max_length", params.max_length);
+    rendering.set("truncation_strategy", word(&json!(params.truncation)));
+    rendering.set("packing", own.packing);
+    rendering.set("load_from_cache_file", own.load_from_cache_file);
+    rendering.set("dataset_num_proc", own.dataset_num_proc);
+    rendering.set("dataloader_num_workers", own.dataloader_num_workers);
     // NumPy rejects larger seeds.
-    made.set("seed", facts.seed % (1 << 32));
-    made.set("data_seed", facts.seed % (1 << 32));
+    rendering.set("seed", facts.seed % (1 << 32));
+    rendering.set("data_seed", facts.seed % (1 << 32));
 }
 
-fn set_steps(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
+fn set_steps(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
     let at_once = own.per_device_batch_size.max(1) * facts.gpus.max(1) as usize;
-    made.set("num_train_epochs", params.epochs);
-    made.optional("max_steps", params.max_steps);
-    made.set("per_device_train_batch_size", own.per_device_batch_size);
-    made.set("per_device_eval_batch_size", own.per_device_batch_size);
-    made.set("gradient_accumulation_steps", params.batch_size / at_once);
-    made.set("learning_rate", params.learning_rate);
-    made.set("warmup_ratio", params.warmup_ratio);
+    rendering.set("num_train_epochs", params.epochs);
+    rendering.optional("max_steps", params.max_steps);
+    rendering.set("per_device_train_batch_size", own.per_device_batch_size);
+    rendering.set("per_device_eval_batch_size", own.per_device_batch_size);
+    rendering.set("gradient_accumulation_steps", params.batch_size / at_once);
+    rendering.set("learning_rate", params.learning_rate);
+    rendering.set("warmup_ratio", params.warmup_ratio);
     let scheduler = match params.schedule {
         Decay::Cosine => "cosine",
         Decay::Linear => "linear",
         Decay::Constant => "constant_with_warmup",
     };
-    made.set("lr_scheduler_type", scheduler);
-    made.set("weight_decay", params.optimizer.weight_decay);
-    made.set("adam_beta1", params.optimizer.beta1);
-    made.set("adam_beta2", params.optimizer.beta2);
-    made.set("adam_epsilon", params.optimizer.epsilon);
+    rendering.set("lr_scheduler_type", scheduler);
+    rendering.set("weight_decay", params.optimizer.weight_decay);
+    rendering.set("adam_beta1", params.optimizer.beta1);
+    rendering.set("adam_beta2", params.optimizer.beta2);
+    rendering.set("adam_epsilon", params.optimizer.epsilon);
     // 0 disables clipping.
-    made.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
+    rendering.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
 }
 
-fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
-    made.set("do_eval", facts.held_out);
-    made.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
-    made.set("eval_steps", params.eval_steps);
-    made.optional("early_stop_interval", params.early_stopping);
-    made.set("logging_steps", own.logging_steps);
-    made.set("save_strategy", "steps");
-    made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
+fn set_measurements(rendering: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    rendering.set("do_eval", facts.held_out);
+    rendering.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
+    rendering.set("eval_steps", params.eval_steps);
+    rendering.optional("early_stop_interval", params.early_stopping);
+    rendering.set("logging_steps", own.logging_steps);
+    rendering.set("save_strategy", "steps");
+    rendering.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
     // The checkpoints that are outputs must not be deleted.
     if params.checkpoints.is_empty() {
-        made.set("save_total_limit", own.save_total_limit);
+        rendering.set("save_total_limit", own.save_total_limit);
     }
     // A killed training starts over, so the optimiser's state has no use.
-    made.set("save_only_model", true);
-    made.set("report_to", &own.report_to);
-    made.set("output_dir", files.output.display());
+    rendering.set("save_only_model", true);
+    rendering.set("report_to", &own.report_to);
+    rendering.set("output_dir", files.output.display());
     // The folder belongs to this run alone: no subfolder per version.
-    made.set("add_version", false);
+    rendering.set("add_version", false);
 }
 
 /// Returns the checkpoint to keep: the one named by the last line of the log, else the one with the highest step.

@@ -8,7 +8,7 @@ use searchmill_kernels::attention::{Attention, Heads};
 use searchmill_kernels::training::{self, Head, Layer, norm, norm_backward};
 
 use self::sums::Sums;
-use self::weights::{Held, HeldLayer};
+use self::weights::{Locked, LockedLayer};
 use super::batch::{Batch, PassOutcome, logits_at_once, temperatures};
 use super::optimizer::Gradients;
 use super::student::Student;
@@ -18,10 +18,10 @@ use crate::decoder::Angles;
 struct Network<'a> {
     student: &'a Student,
     batch: &'a Batch<'a>,
-    layers: Vec<HeldLayer<'a>>,
-    embedding: Held<'a>,
-    norm: Held<'a>,
-    head: Held<'a>,
+    layers: Vec<LockedLayer<'a>>,
+    embedding: Locked<'a>,
+    norm: Locked<'a>,
+    head: Locked<'a>,
     angles: Angles,
 }
 
@@ -31,10 +31,10 @@ impl<'a> Network<'a> {
         Self {
             student,
             batch,
-            layers: decoder.blocks.iter().map(|block| HeldLayer::of(block, decoder.config())).collect(),
-            embedding: Held::of(&decoder.embedding),
-            norm: Held::of(&decoder.norm),
-            head: Held::of(decoder.head_weight()),
+            layers: decoder.blocks.iter().map(|block| LockedLayer::of(block, decoder.config())).collect(),
+            embedding: Locked::of(&decoder.embedding),
+            norm: Locked::of(&decoder.norm),
+            head: Locked::of(decoder.head_weight()),
             angles: decoder.angles(&batch.layout),
         }
     }

@@ -8,12 +8,12 @@ use searchmill_kernels::training::{Layer, LowRank, Map, Sizes};
 use crate::decoder::{Block, DecoderConfig, Dropout, Linear};
 
 /// A weight's numbers, locked for reading.
-pub(super) struct Held<'a> {
+pub(super) struct Locked<'a> {
     storage: Box<dyn Deref<Target = Storage> + 'a>,
     place: &'a Place,
 }
 
-impl<'a> Held<'a> {
+impl<'a> Locked<'a> {
     pub(super) fn of(tensor: &'a Tensor) -> Self {
         let (storage, place) = tensor.storage_and_layout();
         Self { storage: Box::new(storage), place }
@@ -31,19 +31,19 @@ impl<'a> Held<'a> {
 }
 
 /// Weights of one linear map.
-struct HeldMap<'a> {
-    weight: Held<'a>,
-    bias: Option<Held<'a>>,
-    low_rank: Option<(Held<'a>, Held<'a>)>,
+struct LockedMap<'a> {
+    weight: Locked<'a>,
+    bias: Option<Locked<'a>>,
+    low_rank: Option<(Locked<'a>, Locked<'a>)>,
     linear: &'a Linear,
 }
 
-impl<'a> HeldMap<'a> {
+impl<'a> LockedMap<'a> {
     fn of(linear: &'a Linear) -> Self {
         Self {
-            weight: Held::of(&linear.weight),
-            bias: linear.bias.as_ref().map(Held::of),
-            low_rank: linear.adapter.as_ref().map(|adapter| (Held::of(&adapter.a), Held::of(&adapter.b))),
+            weight: Locked::of(&linear.weight),
+            bias: linear.bias.as_ref().map(Locked::of),
+            low_rank: linear.adapter.as_ref().map(|adapter| (Locked::of(&adapter.a), Locked::of(&adapter.b))),
             linear,
         }
     }
@@ -65,30 +65,30 @@ impl<'a> HeldMap<'a> {
             _ => None,
         };
         let mut bias = None;
-        if let Some(held) = &self.bias {
-            bias = Some(held.numbers()?);
+        if let Some(locked) = &self.bias {
+            bias = Some(locked.numbers()?);
         }
         Ok(Map { weight: self.weight.numbers()?, bias, inputs, low_rank })
     }
 }
 
 /// Weights of one layer.
-pub(super) struct HeldLayer<'a> {
-    input_norm: Held<'a>,
-    feed_norm: Held<'a>,
-    head_norms: Option<(Held<'a>, Held<'a>)>,
-    maps: Vec<HeldMap<'a>>,
+pub(super) struct LockedLayer<'a> {
+    input_norm: Locked<'a>,
+    feed_norm: Locked<'a>,
+    head_norms: Option<(Locked<'a>, Locked<'a>)>,
+    maps: Vec<LockedMap<'a>>,
     sizes: Sizes,
 }
 
-impl<'a> HeldLayer<'a> {
+impl<'a> LockedLayer<'a> {
     pub(super) fn of(block: &'a Block, config: &DecoderConfig) -> Self {
         let size = config.head_dimensions();
         Self {
-            input_norm: Held::of(&block.input_norm),
-            feed_norm: Held::of(&block.feed_norm),
-            head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Held::of(queries), Held::of(keys))),
-            maps: block.maps.iter().map(HeldMap::of).collect(),
+            input_norm: Locked::of(&block.input_norm),
+            feed_norm: Locked::of(&block.feed_norm),
+            head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Locked::of(queries), Locked::of(keys))),
+            maps: block.maps.iter().map(LockedMap::of).collect(),
             sizes: Sizes {
                 queries: config.num_attention_heads * size,
                 keys: config.key_value_heads() * size,
