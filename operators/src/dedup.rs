@@ -139,14 +139,14 @@ fn issues(params: &DedupParams) -> Vec<ParamIssue> {
             issues.push(issue.with_help("write `near: {minhash: {normalized: true}}`"));
         }
         issues.extend(near.issues("near"));
-    } else if params.by.is_empty() {
+        // With `near`, the list itself is an issue: its entries are not looked at.
+        return issues;
+    }
+    if params.by.is_empty() {
         issues.push(ParamIssue::new("by", "name at least one column"));
     }
-    // With `near` this list is an issue, so its entries are not looked at.
-    if params.near.is_none() {
-        for (index, text) in params.by.iter().enumerate() {
-            issues.extend(check_key(&format!("by.{index}"), text));
-        }
+    for (index, text) in params.by.iter().enumerate() {
+        issues.extend(check_key(&format!("by.{index}"), text));
     }
     issues
 }

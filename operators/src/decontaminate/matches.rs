@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-
 use searchmill_engine::operator::{OperatorError, Outputs};
 
 use super::tests_index::{Found, Test, TestsIndex};

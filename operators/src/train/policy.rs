@@ -7,7 +7,6 @@ use searchmill_models::on_path;
 use searchmill_models::training::example::Example;
 use searchmill_models::training::fit::Fitted;
 use searchmill_models::training::recorded::Recording;
-
 use searchmill_models::training::scored::Judge;
 use searchmill_models::training::state::save_optimizer;
 use searchmill_schemas::RecordKind;
