@@ -266,7 +266,6 @@ fn evaluated(expression: Option<&Expression<'_, '_>>, a: &Value, b: &Value) -> R
 
 fn check_join(list: Option<&Value>, separator: Option<&Value>) -> Result<(), Error> {
     let separator = separator.and_then(Value::as_str).map_or(0, str::len);
-
     let Some(items) = list.filter(|list| list.as_str().is_none()).and_then(|list| list.try_iter().ok()) else {
         return Ok(());
     };

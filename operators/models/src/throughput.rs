@@ -29,7 +29,6 @@ impl Drawn {
             } else {
                 Tensor::randn(0.0_f32, 0.02, shape, &compute.device)
             };
-
             let tensor = tensor.and_then(|tensor| tensor.to_dtype(compute.dtype)).map_err(failed)?;
             tensors.insert(name, tensor);
         }

@@ -14,7 +14,7 @@ pub use linear::{LowRank, Map, MapGradients};
 pub use rows::{norm, norm_backward};
 
 /// Adds `more` to `numbers`, element by element.
-fn add(numbers: &mut [f32], more: &[f32]) {
+pub fn add(numbers: &mut [f32], more: &[f32]) {
     for (number, more) in numbers.iter_mut().zip(more) {
         *number += more;
     }

@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
 use searchmill_kernels::product::{Matrix, multiply, project};
+use searchmill_kernels::training::add;
 
 use super::layer::{Layer, Stack};
 use super::shape::Shape;
@@ -215,11 +216,5 @@ impl Network {
         normed(&scratch.narrow, &self.norm, self.eps, &mut scratch.normed);
         let head = self.head.as_ref().unwrap_or(&self.embedding);
         project(&scratch.normed, Matrix { numbers: head, inputs: width }, logits);
-    }
-}
-
-fn add(numbers: &mut [f32], more: &[f32]) {
-    for (number, more) in numbers.iter_mut().zip(more) {
-        *number += more;
     }
 }

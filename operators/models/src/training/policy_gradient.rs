@@ -147,13 +147,8 @@ impl PolicyGradient {
     fn clipped(&self, advantage: f32, ratio: f32) -> TokenLoss {
         let (low, high) = (1.0 - self.settings.clip_low as f32, 1.0 + self.settings.clip_high as f32);
         let limit = match self.settings.dual_clip {
-            _ if advantage >= 0.0 => {
-                if ratio > high {
-                    Some(high)
-                } else {
-                    None
-                }
-            }
+            _ if advantage >= 0.0 && ratio > high => Some(high),
+            _ if advantage >= 0.0 => None,
             Some(most) if ratio > most as f32 => Some(most as f32),
             _ if ratio < low => Some(low),
             _ => None,

@@ -175,10 +175,7 @@ fn head(network: &Network<'_>, hidden: &[f32], sums: &mut Sums) -> Result<(PassO
     let mut gradient = vec![0.0; hidden.len()];
     for (target, row) in network.batch.targets.iter().zip(of_rows.chunks_exact(width)) {
         // Several tokens may be predicted from one place: their gradients are added.
-        let sums = &mut gradient[target.place as usize * width..][..width];
-        for (sum, number) in sums.iter_mut().zip(row) {
-            *sum += number;
-        }
+        training::add(&mut gradient[target.place as usize * width..][..width], row);
     }
     let gradient = norm_backward(hidden, network.norm.numbers()?, network.eps(), &gradient, &mut sums.norm);
     Ok((outcome, gradient))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use candle_core::{Result, Tensor};
-use searchmill_kernels::training::{LayerGradients, MapGradients};
+use searchmill_kernels::training::{self, LayerGradients, MapGradients};
 
 use crate::decoder::{DecoderConfig, adapter_tensor_name, layer_name};
 use crate::training::optimizer::{Gradients, add};
@@ -69,10 +69,7 @@ impl Sums {
             return;
         }
         for (token, row) in tokens.iter().zip(gradient.chunks_exact(width)) {
-            let sums = &mut self.embedding[*token as usize * width..][..width];
-            for (sum, number) in sums.iter_mut().zip(row) {
-                *sum += number;
-            }
+            training::add(&mut self.embedding[*token as usize * width..][..width], row);
         }
     }
 
