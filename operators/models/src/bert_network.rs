@@ -158,9 +158,9 @@ impl BertNetwork {
         let hidden = self.hidden;
         let mut tokens = Vec::with_capacity(texts.iter().map(|text| text.ids.len()).sum::<usize>() * hidden);
         for text in texts {
-            for (place, (id, kind)) in text.ids.iter().zip(text.types).enumerate() {
+            for (index, (id, kind)) in text.ids.iter().zip(text.types).enumerate() {
                 let word = self.row(&self.words, *id as usize, "token")?;
-                let position = self.row(&self.positions, place, "position")?;
+                let position = self.row(&self.positions, index, "position")?;
                 let kind = self.row(&self.types, *kind as usize, "token type")?;
                 let parts = word.iter().zip(kind).zip(position);
                 tokens.extend(parts.map(|((word, kind), position)| word + kind + position));
@@ -173,8 +173,8 @@ impl BertNetwork {
     }
 
     fn row<'a>(&self, table: &'a [f32], row: usize, of: &str) -> Result<&'a [f32], String> {
-        let found = table.get(row * self.hidden..(row + 1) * self.hidden);
-        found.ok_or_else(|| format!("the model has no {of} {row}"))
+        let vector = table.get(row * self.hidden..(row + 1) * self.hidden);
+        vector.ok_or_else(|| format!("the model has no {of} {row}"))
     }
 
     fn residual(&self, tokens: &mut [f32], more: &[f32], norm: &Norm) {

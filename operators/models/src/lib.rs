@@ -81,16 +81,16 @@ impl Default for EncoderParams {
 }
 
 impl EncoderParams {
-    /// Opens the encoder. `kept` is the folder to which [`Self::keep`] copied its files, if any.
+    /// Opens the encoder. `stored` is the folder to which [`Self::keep`] copied its files, if any.
     ///
     /// # Errors
     /// When the model cannot be found, downloaded or read.
-    pub fn open(&self, kept: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
+    pub fn open(&self, stored: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
         Ok(match self {
             Self::Hashing(params) => Box::new(HashingEncoder::new(params)),
             Self::Bert(params) => {
                 // An index holds its encoder, so that it needs neither the folder nor the Hub that it came from.
-                let folder = match kept {
+                let folder = match stored {
                     Some(folder) => folder.to_owned(),
                     None => bert_place(params, &context.resolve("")).open(BERT, context)?.path,
                 };

@@ -194,7 +194,7 @@ impl Opened {
 fn local_folder(folder: PathBuf, needs: Needs) -> Result<PathBuf, OperatorError> {
     // Encoders have no GGUF files; a folder of a decoder may hold one alone.
     if needs.whole_folder
-        && let Some(file) = gguf::found(&folder)?
+        && let Some(file) = gguf::file_of(&folder)?
     {
         return Ok(file);
     }

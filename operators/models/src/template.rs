@@ -108,15 +108,15 @@ fn bound(instructions: &Instructions<'static>) -> Instructions<'static> {
     // A literal becomes two instructions, so targets of jumps move.
     let mut moved = Vec::with_capacity(instructions.len() + 1);
     let mut next = 0;
-    for place in 0..count {
+    for index in 0..count {
         moved.push(next);
-        next += if matches!(instructions.get(place), Some(Instruction::EmitRaw(_))) { 2 } else { 1 };
+        next += if matches!(instructions.get(index), Some(Instruction::EmitRaw(_))) { 2 } else { 1 };
     }
     moved.push(next);
     let mut bounded = Instructions::new(instructions.name(), instructions.source());
-    for place in 0..count {
-        let Some(instruction) = instructions.get(place) else { continue };
-        let line = instructions.get_line(place).and_then(|line| u16::try_from(line).ok());
+    for index in 0..count {
+        let Some(instruction) = instructions.get(index) else { continue };
+        let line = instructions.get_line(index).and_then(|line| u16::try_from(line).ok());
         let bound = match instruction {
             Instruction::EmitRaw(text) => {
                 append(&mut bounded, Instruction::LoadConst(Value::from_safe_string((*text).to_owned())), line);

@@ -136,13 +136,13 @@ impl Decoder {
         Self::from_checked(config, tensors, "the weights")
     }
 
-    /// Like [`Self::from_weights`]; `place` is the origin of the tensors, for messages.
+    /// Like [`Self::from_weights`]; `origin` says in messages where the tensors come from.
     ///
     /// # Errors
     /// When a tensor is missing, unexpected, or of the wrong shape.
-    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
+    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, origin: &str) -> Result<Self, OperatorError> {
         // Checked first, so that the messages name the tensors as the files do.
-        let mut tensors = weights::checked(&config, tensors, place)?;
+        let mut tensors = weights::checked(&config, tensors, origin)?;
         let (embedding, norm) = (tensors.remove("model.embed_tokens.weight"), tensors.remove("model.norm.weight"));
         let (Some(embedding), Some(norm)) = (embedding, norm) else {
             return Err(OperatorError::engine("a checked tensor is missing"));

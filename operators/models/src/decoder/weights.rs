@@ -96,13 +96,13 @@ pub(crate) fn read_file(path: &Path, device: &Device, dtype: DType) -> Result<Te
 /// Checks tensors against the configuration. Drops redundant ones (copies of tied embeddings, tables of rotary frequencies).
 ///
 /// # Errors
-/// When a tensor is missing, unexpected, or of another shape. The message names it and `place`, the origin of the tensors.
-pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> Result<Tensors, OperatorError> {
+/// When a tensor is missing, unexpected, or of another shape. The message names it, and with `origin` where it comes from.
+pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, origin: &str) -> Result<Tensors, OperatorError> {
     let mut left = tensors;
     let mut taken = Tensors::new();
     for (name, shape) in config.tensors() {
         let Some(tensor) = left.remove(&name) else {
-            return Err(OperatorError::data(format!("{place}: missing tensor `{name}`"))
+            return Err(OperatorError::data(format!("{origin}: missing tensor `{name}`"))
                 .with_help("check that the checkpoint is complete and belongs to config.json"));
         };
         if tensor.dims() != shape {
@@ -110,13 +110,13 @@ pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> 
             // The usual mistake: a vocabulary that was enlarged after config.json was written.
             if shape[0] == config.vocab_size && rows != config.vocab_size {
                 let message =
-                    format!("{place}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
+                    format!("{origin}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
                 return Err(
                     OperatorError::data(message).with_help("set `vocab_size` in config.json to the checkpoint's")
                 );
             }
             let dims = tensor.dims();
-            let message = format!("{place}: `{name}` has the shape {dims:?}, config.json expects {shape:?}");
+            let message = format!("{origin}: `{name}` has the shape {dims:?}, config.json expects {shape:?}");
             return Err(OperatorError::data(message));
         }
         taken.insert(name, tensor);
@@ -125,7 +125,7 @@ pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> 
     match left.keys().next() {
         None => Ok(taken),
         Some(extra) => Err(OperatorError::data(format!(
-            "{place}: unexpected tensor `{extra}`: config.json describes a model without it"
+            "{origin}: unexpected tensor `{extra}`: config.json describes a model without it"
         ))
         .with_help(
             "config.json may belong to another model, or the checkpoint to a family other than Qwen2, Qwen3 and Llama",

@@ -19,8 +19,8 @@ pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
             .broken(format!("the architecture `{architecture}` {kind}is not supported"))
             .with_help("the model must be a dense decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family"));
     }
-    let place = gguf.path.display().to_string();
-    DecoderConfig::parse(fields(gguf)?.to_string().as_bytes(), &place)
+    let origin = gguf.path.display().to_string();
+    DecoderConfig::parse(fields(gguf)?.to_string().as_bytes(), &origin)
 }
 
 fn fields(gguf: &Gguf) -> Result<Value, OperatorError> {

@@ -30,7 +30,7 @@ pub fn is_meant(path: &str) -> bool {
 ///
 /// # Errors
 /// When the folder has several.
-pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
+pub fn file_of(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
     if path.is_file() && is_meant(&path.to_string_lossy()) {
         return Ok(Some(path.to_owned()));
     }

@@ -89,8 +89,8 @@ impl Prompt {
     /// Creates a prompt from text rendered with marked content.
     pub(super) fn of_marked(rendered: &str, mark: char) -> Self {
         let mut prompt = Self::default();
-        for (place, piece) in rendered.split(mark).enumerate() {
-            if place > 0 {
+        for (number, piece) in rendered.split(mark).enumerate() {
+            if number > 0 {
                 prompt.cuts.push(prompt.text.len());
             }
             prompt.text.push_str(piece);

@@ -190,11 +190,11 @@ fn missing(folder: &Path, file: &str) -> OperatorError {
 ///
 /// # Errors
 /// When there are no weights, or the index of shards is broken.
-pub fn model_files(place: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let gguf = gguf::found(place)?;
+pub fn model_files(path: &Path) -> Result<Vec<PathBuf>, OperatorError> {
+    let gguf = gguf::file_of(path)?;
     let folder = match &gguf {
         Some(file) => file.parent().unwrap_or(Path::new("")),
-        None => place,
+        None => path,
     };
     let mut files = vec![folder.join("config.json")];
     files.extend(BESIDE.iter().map(|name| folder.join(name)));
@@ -223,7 +223,7 @@ pub fn model_files(place: &Path) -> Result<Vec<PathBuf>, OperatorError> {
 /// # Errors
 /// When a file is cut off or broken.
 pub fn check_files(folder: &Path) -> Result<(), OperatorError> {
-    if gguf::found(folder)?.is_some() {
+    if gguf::file_of(folder)?.is_some() {
         return Ok(());
     }
     Decoder::read_config(folder)?;

@@ -94,11 +94,11 @@ impl StepPlan {
 
 /// Inverts a permutation.
 fn inverse(order: &[usize], device: &Device) -> Result<Tensor> {
-    let mut places = vec![0_u32; order.len()];
-    for (place, number) in order.iter().enumerate() {
-        places[*number] = place as u32;
+    let mut positions = vec![0_u32; order.len()];
+    for (position, number) in order.iter().enumerate() {
+        positions[*number] = position as u32;
     }
-    Tensor::new(places, device)
+    Tensor::new(positions, device)
 }
 
 impl Singles {

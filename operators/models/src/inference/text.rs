@@ -82,7 +82,7 @@ impl Writer {
 
     /// Cuts the text at the first stop string that ends after `searched` (of several at one place, the first in the list).
     fn stop(&mut self, searched: usize) -> bool {
-        let found = self.stops.iter().enumerate().filter_map(|(number, stop)| {
+        let matches = self.stops.iter().enumerate().filter_map(|(number, stop)| {
             // It may have begun before the new text, which is all that was not searched.
             let mut from = (searched + 1).saturating_sub(stop.len());
             while !self.text.is_char_boundary(from) {
@@ -90,7 +90,7 @@ impl Writer {
             }
             self.text[from..].find(stop.as_str()).map(|at| (from + at, number))
         });
-        let Some((first, number)) = found.min() else { return false };
+        let Some((first, number)) = matches.min() else { return false };
         let included = if self.keep_stop { self.stops[number].len() } else { 0 };
         self.text.truncate(first + included);
         self.stopped = Some(number);

@@ -19,7 +19,7 @@ pub fn logits_at_once(device: &Device) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Where the token is predicted from: row × columns + column.
-    pub place: u32,
+    pub position: u32,
     pub token: u32,
     pub weight: f32,
     /// Divisor of the logits.
@@ -55,9 +55,9 @@ impl<'a> Batch<'a> {
                 for at in 1..example.tokens.len() {
                     let Some(weight) = objective.weight(example, at) else { continue };
                     // A token is predicted from the one before it.
-                    let place = (first + at - 1) as u32;
+                    let position = (first + at - 1) as u32;
                     let (token, temperature) = (example.tokens[at], example.temperature());
-                    targets.push(Target { place, token, weight, temperature, example: *number, at });
+                    targets.push(Target { position, token, weight, temperature, example: *number, at });
                 }
                 tokens.extend_from_slice(&example.tokens);
                 segments.resize(tokens.len(), segment as u32 + 1);
@@ -91,8 +91,8 @@ pub struct PassOutcome {
 
 impl PassOutcome {
     /// Adds the predictions of the next targets. Returns their gradients, scaled.
-    pub(super) fn take(&mut self, batch: &Batch<'_>, found: Predictions<'_>) -> Slopes {
-        let Predictions { log_probabilities, best, entropies } = found;
+    pub(super) fn take(&mut self, batch: &Batch<'_>, predictions: Predictions<'_>) -> Slopes {
+        let Predictions { log_probabilities, best, entropies } = predictions;
         // The predictions come in the order of the targets, some at a time.
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);

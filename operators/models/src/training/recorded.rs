@@ -61,10 +61,10 @@ impl Recording {
     /// If there are none, a sequence is too long, or the model does not have one of the tokens.
     pub fn sequences(&self, recorded: &RecordedTokens) -> Result<Vec<Sequence>, Unfit> {
         let mut branches: BTreeMap<i32, Vec<Placed<'_>>> = BTreeMap::new();
-        let mut place = 0;
+        let mut sampled = 0;
         for span in &recorded.tokens {
-            branches.entry(span.branch).or_default().push((place, span));
-            place += if span.sampled { span.ids.len() } else { 0 };
+            branches.entry(span.branch).or_default().push((sampled, span));
+            sampled += if span.sampled { span.ids.len() } else { 0 };
         }
         let mut sequences = Vec::new();
         for spans in branches.into_values() {

@@ -17,7 +17,7 @@ pub(super) fn evaluate(student: &Student, batch: &Batch<'_>) -> Result<PassOutco
     let head = student.decoder.head_weight().detach();
     let mut outcome = PassOutcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&head)?) {
-        let logits = product(&hidden.index_select(&places(chunk, &hidden)?, 0)?, &head)?;
+        let logits = product(&hidden.index_select(&positions(chunk, &hidden)?, 0)?, &head)?;
         judge(&logits, chunk, batch, &mut outcome)?;
     }
     Ok(outcome)
@@ -91,11 +91,11 @@ fn head(student: &Student, hidden: &Tensor, batch: &Batch<'_>, sums: &mut Sums<'
     let mut gradient = flat.zeros_like()?;
     let mut outcome = PassOutcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&weight)?) {
-        let places = places(chunk, &flat)?;
-        let rows = Var::from_tensor(&flat.index_select(&places, 0)?)?;
+        let positions = positions(chunk, &flat)?;
+        let rows = Var::from_tensor(&flat.index_select(&positions, 0)?)?;
         let logits = product(&rows, &weight)?;
         let grads = judge(&logits, chunk, batch, &mut outcome)?.backward()?;
-        gradient = gradient.index_add(&places, &of(&grads, &rows)?, 0)?;
+        gradient = gradient.index_add(&positions, &of(&grads, &rows)?, 0)?;
         sums.add(&grads)?;
     }
     Ok((outcome, gradient.reshape(hidden.shape())?))
@@ -106,9 +106,9 @@ fn chunk_rows(head: &Tensor) -> Result<usize> {
     Ok((logits_at_once(head.device()) / head.dim(0)?).max(16))
 }
 
-fn places(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
-    let places: Vec<u32> = chunk.iter().map(|target| target.place).collect();
-    Tensor::from_vec(places, chunk.len(), hidden.device())
+fn positions(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
+    let positions: Vec<u32> = chunk.iter().map(|target| target.position).collect();
+    Tensor::from_vec(positions, chunk.len(), hidden.device())
 }
 
 /// Adds the predictions of a chunk to `outcome`. Returns a number that has the gradients of the loss.
@@ -128,8 +128,8 @@ fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut Pas
         measured = Some(entropies);
     }
     let numbers = logs.to_vec1::<f32>()?;
-    let found = Predictions { log_probabilities: &numbers, best: &best, entropies: &of_entropies };
-    let slopes = outcome.take(batch, found);
+    let predictions = Predictions { log_probabilities: &numbers, best: &best, entropies: &of_entropies };
+    let slopes = outcome.take(batch, predictions);
     let whole = weighted(&logs, slopes.log_probabilities)?;
     match measured {
         Some(entropies) if with_bonus => whole + weighted(&entropies, slopes.entropies)?,

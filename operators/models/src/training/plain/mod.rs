@@ -81,7 +81,7 @@ impl<'a> Network<'a> {
         let width = self.width();
         let mut rows = Vec::with_capacity(self.batch.targets.len() * width);
         for target in &self.batch.targets {
-            rows.extend_from_slice(&hidden[target.place as usize * width..][..width]);
+            rows.extend_from_slice(&hidden[target.position as usize * width..][..width]);
         }
         rows
     }
@@ -175,7 +175,7 @@ fn head(network: &Network<'_>, hidden: &[f32], sums: &mut Sums) -> Result<(PassO
     let mut gradient = vec![0.0; hidden.len()];
     for (target, row) in network.batch.targets.iter().zip(of_rows.chunks_exact(width)) {
         // Several tokens may be predicted from one place: their gradients are added.
-        training::add(&mut gradient[target.place as usize * width..][..width], row);
+        training::add(&mut gradient[target.position as usize * width..][..width], row);
     }
     let gradient = norm_backward(hidden, network.norm.numbers()?, network.eps(), &gradient, &mut sums.norm);
     Ok((outcome, gradient))
